@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from flujo_client.cli.numbers import Real
+from flujo_client.cli.options import Real
 from flujo_client.cli.output import RUNTIME, say
 
 

@@ -6,20 +6,21 @@ answered_by, note, answered_at and token; what is answered is printed so too.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
 from flujo_client.api.approvals import matching, resume
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
-from flujo_client.cli.bulk import Bulk, act_on_each, bulk_options, require_one_or_many
+from flujo_client.api.options import AnswerOptions
+from flujo_client.cli.bulk import Bulk, act_on_each, one_or_many
 from flujo_client.cli.inputs import json_option, one_value
 from flujo_client.cli.lookup import find_run
+from flujo_client.cli.options import options
 from flujo_client.cli.output import OK, say, show, show_json, show_value
 from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.tables import approvals_list
@@ -54,86 +55,45 @@ def list_approvals(*, run: str | None, filters: RunFilter, limit: int, as_json: 
         say("no matching question is open" if filters != RunFilter() else "no question is open")
 
 
-def _answering(act: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that every answer takes."""
-
-    @click.option("--address", help="The scope whose question to answer, if several are open.")
-    @click.option("--actor", help="The name of the person who answers; stored with the answer.")
-    @click.option("--note", help="The reason; stored with the answer.")
-    @click.option("--json", "as_json", is_flag=True, help="Print the question that was answered as JSON.")
-    @functools.wraps(act)
-    def with_options(**given: Any) -> None:
-        act(**given)
-
-    return with_options
+_answering = options(
+    click.option("--address", help="The scope whose question to answer, if several are open."),
+    click.option("--actor", help="The name of the person who answers; stored with the answer."),
+    click.option("--note", help="The reason; stored with the answer."),
+)
+_ANSWERED = "Print the question that was answered as JSON."
 
 
-def _deciding(act: Callable[..., int]) -> Callable[..., None]:
-    """Add what both answers to many questions take."""
+def _add(verb: str, done: str, word: str, *, approved: bool) -> None:
+    """Add a command that answers one question, or many, with yes or no."""
+    value = str(approved).lower()
 
-    @click.argument("run", required=False)
-    @filter_options(retried=False)
-    @bulk_options
+    @command.command(
+        verb,
+        help=f"Answer RUN's question, or those of all runs that match the filters, with {word}: `{value}` where a boolean is asked for, "
+        f'else `{{"approved": {value}}}`.',
+    )
+    @one_or_many(verb, done, json=_ANSWERED, thing="question", only_for_one=["address"])
     @_answering
-    @click.pass_context
-    @functools.wraps(act, assigned=("__name__", "__doc__"))
-    def with_options(ctx: click.Context, /, **given: Any) -> None:
-        ctx.exit(act(**given))
+    def decide(*, run: str | None, bulk: Bulk, address: str | None, actor: str | None, note: str | None) -> int:
+        def verdict(asked: Approval) -> Any:
+            return approved if (asked.schema or {}).get("type") == "boolean" else {"approved": approved}
 
-    return with_options
+        who: AnswerOptions = {"actor": actor, "note": note}
+        if run is not None:
+            _answer(verdict, run, {**who, "step": bulk.filters.step, "address": address}, as_json=bulk.as_json)
+            return OK
+        with FlujoClient() as client:
+            counts = client.ask(requests.count_approvals(bulk.filters))
 
+            def act(asked: Approval) -> None:
+                client.perform(resume(client.settings, asked.run_id, verdict(asked), who, key=asked.key))
 
-@command.command("approve")
-@_deciding
-def approve(**given: Any) -> int:
-    """Answer RUN's question, or those of all runs that match the filters, with yes: `true` where a boolean is asked for, else `{"approved": true}`."""
-    return _decide(approved=True, **given)
-
-
-@command.command("reject")
-@_deciding
-def reject(**given: Any) -> int:
-    """Answer RUN's question, or those of all runs that match the filters, with no: `false` where a boolean is asked for, else `{"approved": false}`."""
-    return _decide(approved=False, **given)
+            found = client.find_approvals(bulk.filters, until=counts.at)
+            return act_on_each(bulk, counts.groups, found, act, lambda each: f"{each.run_id} {each.place}")
 
 
-def _decide(  # noqa: PLR0913 - one for each option
-    *,
-    approved: bool,
-    run: str | None,
-    filters: RunFilter,
-    dry_run: bool,
-    yes: bool,
-    address: str | None,
-    actor: str | None,
-    note: str | None,
-    as_json: bool,
-) -> int:
-    step = filters.step
-    if run is not None:
-        require_one_or_many(run, replace(filters, step=None), dry_run=dry_run)
-        _answer(
-            lambda asked: _verdict(asked, approved=approved),
-            run=run,
-            step=step,
-            address=address,
-            actor=actor,
-            note=note,
-            as_json=as_json,
-        )
-        return OK
-    require_one_or_many(run, filters, dry_run=dry_run, only_for_one={"--address": address})
-    verb, done = ("approve", "approved") if approved else ("reject", "rejected")
-    bulk = Bulk(verb, done, "question", "step", dry_run=dry_run, is_confirmed=yes, as_json=as_json)
-    with FlujoClient() as client:
-        counts = client.ask(requests.count_approvals(filters))
-
-        def act(asked: Approval) -> None:
-            value = _verdict(asked, approved=approved)
-            client.perform(resume(client.settings, asked.run_id, value, {"actor": actor, "note": note}, key=asked.key))
-
-        asked = client.find_approvals(filters, until=counts.at)
-        return act_on_each(bulk, counts.groups, asked, act, lambda each: f"{each.run_id} {each.place}")
+_add("approve", "approved", "yes", approved=True)
+_add("reject", "rejected", "no", approved=False)
 
 
 @command.command("answer")
@@ -141,38 +101,30 @@ def _decide(  # noqa: PLR0913 - one for each option
 @click.argument("value", required=False)
 @click.option("--step", help="The step whose question to answer, if several are open.")
 @_answering
+@click.option("--json", "as_json", is_flag=True, help=_ANSWERED)
 @json_option("The answer")
-def answer(*, value: str | None, json_text: str | None, **given: Any) -> None:
+def answer(
+    *, run: str, value: str | None, json_text: str | None, as_json: bool, **options: Unpack[AnswerOptions]
+) -> None:
     """Answer with VALUE as text, or with JSON; '-' reads stdin."""
     if (value is None) == (json_text is None):
         raise click.UsageError("give the answer as VALUE, or with --input-json")
     value_given = one_value(value or "", json_text)
-    _answer(lambda _: value_given, **given)
+    _answer(lambda _: value_given, run, options, as_json=as_json)
 
 
-def _answer(
-    value_for: Callable[[Approval], Any],
-    *,
-    run: str,
-    step: str | None,
-    address: str | None,
-    actor: str | None,
-    note: str | None,
-    as_json: bool,
-) -> None:
+def _answer(value_for: Callable[[Approval], Any], run: str, options: AnswerOptions, *, as_json: bool) -> None:
     with FlujoClient() as client:
         handle: RunHandle = find_run(client, run)
-        approval = choose(handle.id, handle.status(), handle.questions(), step=step, address=address)
-        done = handle.resume(value_for(approval), step=approval.step, address=approval.address, actor=actor, note=note)
+        status, questions = handle.status(), handle.questions()
+        asked = choose(handle.id, status, questions, step=options["step"], address=options["address"])
+        chosen: AnswerOptions = {**options, "step": asked.step, "address": asked.address}
+        done = handle.resume(value_for(asked), **chosen)
     if as_json:
         show_json(_shape(done))
     else:
         show_value(done.run_id)
         say(f"'{done.place}' is answered")
-
-
-def _verdict(approval: Approval, *, approved: bool) -> Any:
-    return approved if (approval.schema or {}).get("type") == "boolean" else {"approved": approved}
 
 
 def _shape(approval: Approval) -> dict[str, Any]:

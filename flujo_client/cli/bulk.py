@@ -6,7 +6,8 @@ import functools
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -14,7 +15,9 @@ import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.format import counted, in_a_line
+from flujo_client.cli.options import Decorator
 from flujo_client.cli.output import OK, RUNTIME, print_status, say, show, show_json, show_value, stderr
+from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.tables import counts_table
 from flujo_client.contract.records import RunRecord
 from flujo_client.contract.run_filter import RunFilter
@@ -28,50 +31,80 @@ SHOWN_FAILURES: Final = 20
 
 
 class Bulk(NamedTuple):
-    """What a command does to each of many things.
-
-    Attributes:
-        verb: `retry`.
-        done: `retried`.
-        thing: `run`.
-        grouped_by: what they are counted by, in addition to the pipeline: `status`.
-        dry_run: count, and do nothing.
-        is_confirmed: act without a question.
-        as_json: print one JSON document.
-    """
+    """What a command does to each of many things, such as `retry` to a `run`."""
 
     verb: str
     done: str
+    """`retried`."""
     thing: str
-    grouped_by: str
+    filters: RunFilter
     dry_run: bool
+    """Count, and do nothing."""
     is_confirmed: bool
+    """Act without a question."""
     as_json: bool
+    """Print one JSON document."""
+
+    @property
+    def grouped_by(self) -> str:
+        """Return what they are counted by, in addition to the pipeline."""
+        return "status" if self.thing == "run" else "step"
 
 
-def bulk_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--dry-run` and `--yes`."""
+def one_or_many(
+    verb: str,
+    done: str,
+    *,
+    json: str,
+    thing: str = "run",
+    retried: bool = False,
+    only_for_one: Sequence[str] = (),
+) -> Decorator:
+    """Add the argument RUN, the filters that select many, `--dry-run`, `--yes` and `--json`, and call the command with `run` and `bulk`.
 
-    @click.option("--dry-run", is_flag=True, help="With filters: count what matches, and change nothing.")
-    @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-    @functools.wraps(command)
-    def with_options(**given: Any) -> None:
-        command(**given)
+    Args:
+        verb: as in `Bulk`.
+        done: as in `Bulk`.
+        json: the help of `--json`.
+        thing: as in `Bulk`.
+        retried: whether there is the option `--retried`.
+        only_for_one: options that many runs cannot share.
+    """
+
+    def with_options(command: Callable[..., int | None]) -> Callable[..., None]:
+        @click.argument("run", required=False)
+        @filter_options(retried=retried)
+        @click.option("--dry-run", is_flag=True, help="With filters: count what matches, and change nothing.")
+        @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+        @click.option("--json", "as_json", is_flag=True, help=json)
+        @click.pass_context
+        @functools.wraps(command, assigned=("__name__", "__doc__"))
+        def given(
+            ctx: click.Context,
+            /,
+            *,
+            run: str | None,
+            filters: RunFilter,
+            dry_run: bool,
+            yes: bool,
+            as_json: bool,
+            **rest: Any,
+        ) -> None:
+            # with one RUN, --step names the question, where questions are asked for
+            selecting = filters if run is None or thing == "run" else replace(filters, step=None)
+            if (run is None) == (selecting == RunFilter()):
+                raise click.UsageError("name one RUN, or select runs by filters such as --status failed --since 2h")
+            if run is not None and dry_run:
+                raise click.UsageError("--dry-run counts what filters match: leave out the RUN")
+            alone = [f"--{name.replace('_', '-')}" for name in only_for_one if rest[name]]
+            if run is None and alone:
+                raise click.UsageError(f"{', '.join(alone)} can be given with one RUN only")
+            bulk = Bulk(verb, done, thing, filters, dry_run, yes, as_json)
+            ctx.exit(command(run=run, bulk=bulk, **rest) or OK)
+
+        return given
 
     return with_options
-
-
-def require_one_or_many(
-    run: str | None, filters: RunFilter, *, dry_run: bool, only_for_one: Mapping[str, Any] | None = None
-) -> None:
-    """Raise UsageError unless a command was given either a run or filters; `only_for_one` are options that many runs cannot share."""
-    if (run is None) == (filters == RunFilter()):
-        raise click.UsageError("name one RUN, or select runs by filters such as --status failed --since 2h")
-    if run is not None and dry_run:
-        raise click.UsageError("--dry-run counts what filters match: leave out the RUN")
-    given = [name for name, value in (only_for_one or {}).items() if value]
-    if run is None and given:
-        raise click.UsageError(f"{', '.join(given)} can be given with one RUN only")
 
 
 def act_on_runs(bulk: Bulk, filters: RunFilter, act: Callable[[FlujoClient, RunRecord], str | None]) -> int:

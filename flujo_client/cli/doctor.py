@@ -17,8 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.cli.drawing import coloured, grid
 from flujo_client.cli.format import counted, printable
-from flujo_client.cli.numbers import Real
+from flujo_client.cli.options import Real
 from flujo_client.cli.output import OK, RUNTIME, say, show, show_json
 from flujo_client.cli.timeouts import LONGEST_S, within
 from flujo_client.config.manager import ConfigManager, Settings
@@ -28,8 +29,6 @@ from flujo_client.embedded.local import with_running_services
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.deployment import broker_facts, database_facts
 from flujo_client.health.doctor import Diagnosis, Facts, diagnose, modules_asked_about, worst
-
-COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 
 
 @click.command("doctor")
@@ -52,16 +51,15 @@ def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: 
 
 def findings_table(findings: Sequence[Diagnosis]) -> Table:
     """Draw findings, each with the line to change below it."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for each in findings:
-        what = Text(printable(each.what), overflow="fold")
-        if each.change:
-            what.append(f"\n→ {printable(each.change)}", "bold")
-        table.add_row(Text(each.level, COLOURS[each.level]), each.thing, what)
+    table = grid((coloured(each.level), each.thing, _with_change(each)) for each in findings)
+    for column in table.columns[:2]:
+        column.no_wrap = True
     return table
+
+
+def _with_change(finding: Diagnosis) -> Text:
+    what = Text(printable(finding.what), overflow="fold")
+    return what.append(f"\n→ {printable(finding.change)}", "bold") if finding.change else what
 
 
 def collect(settings: Settings, timeout: float) -> Facts:

@@ -13,7 +13,7 @@ import click
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.operations import health
 from flujo_client.cli.health_text import health_text
-from flujo_client.cli.numbers import hours
+from flujo_client.cli.options import hours
 from flujo_client.cli.output import OK, RUNTIME, say, show, show_value
 from flujo_client.config.manager import FILE_NAME, ConfigManager, Settings
 from flujo_client.errors import ClientError

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, starmap
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flujo_client.cli.drawing import Cell, facts, grid, section, table
 from flujo_client.cli.format import age, counted, printable
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         RunOutcomes,
         StageCounts,
         Window,
-        WindowPart,
     )
 
 TOP: Final = 10
@@ -40,33 +39,30 @@ def _parts(report: HealthReport) -> Iterator[RenderableType]:
     for note in report.notes:
         yield Text(note, "dim")
     if report.verdict.reasons:
-        yield from _section("problems", _list(_reasons(report)))
-    yield from _section("runs", _grid(_outcomes(report.outcomes)))
-    yield from _section("machine", _grid(_machine(report.machine)))
+        yield section("problems", _list(_reasons(report)))
+    yield section("runs", facts(_outcomes(report.outcomes)))
+    yield section("machine", facts(_machine(report.machine)))
     if not report.totals.runs:
         return
-    yield from _section("AROS", _grid(_totals(report)))
+    yield section("AROS", facts(_totals(report)))
     if report.trend.last_half is not None:
-        yield from _section("trend", _trend(report))
+        yield section("trend", _trend(report))
     yield from _tables(report)
     if report.recommendations:
-        yield from _section("recommendations", _list(each.message for each in report.recommendations))
+        yield section("recommendations", _list(each.message for each in report.recommendations))
 
 
 def _tables(report: HealthReport) -> Iterator[RenderableType]:
-    if report.steps:
-        yield from _section("steps", _figures("step", report.steps))
-    if report.models:
-        yield from _section("models", _figures("model", report.models))
-    if report.agents:
-        yield from _section("agents", _figures("agent", report.agents))
-    if len(report.pipelines) > 1:
-        yield from _section("pipelines", _figures("pipeline", report.pipelines))
+    pipelines = report.pipelines if len(report.pipelines) > 1 else {}
+    figures = {"step": report.steps, "model": report.models, "agent": report.agents, "pipeline": pipelines}
+    for what, places in figures.items():
+        if places:
+            yield section(f"{what}s", _figures(what, places))
     if report.transforms:
-        yield from _section("transforms", _counts(report.transforms))
+        yield section("transforms", table(("transform", "attempts"), islice(report.transforms.items(), TOP)))
     broken_down = [*_breakdown("step", report.step_stages), *_breakdown("model", report.model_stages)]
     if broken_down:
-        yield from _section("stages of the first three", _grid(broken_down))
+        yield section("stages of the first three", facts(broken_down))
 
 
 def _looked_at(report: HealthReport) -> str:
@@ -106,14 +102,10 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "no progress", f"{stuck} stuck and {parked} parked runs{pinned}, {counted(orphans, 'orphan')}"
     refused = ", ".join(f"{reason} {count:,}" for reason, count in machine.refused_messages.items())
     yield "refused", f"messages: {refused}" if refused else "no message"
-    yield (
-        "breakers",
-        f"{', '.join(machine.open_breakers.named)} not closed" if machine.open_breakers.count else "all closed",
-    )
-    yield (
-        "lost",
-        f"{counted(machine.reservation_leaks.count, 'reservation')}, {counted(machine.events_dropped, 'event')}",
-    )
+    breakers = f"{', '.join(machine.open_breakers.named)} not closed" if machine.open_breakers.count else "all closed"
+    yield "breakers", breakers
+    leaks = counted(machine.reservation_leaks.count, "reservation")
+    yield "lost", f"{leaks}, {counted(machine.events_dropped, 'event')}"
 
 
 def _oldest(fact: Fact) -> str:
@@ -129,68 +121,55 @@ def _reasons(report: HealthReport) -> Iterator[str]:
 
 def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:
     totals = report.totals
-    yield (
-        "coercions",
-        f"{totals.coercions:,} in {counted(totals.attempts, 'attempt')}, {totals.per_100_runs:g} per 100 runs",
-    )
+    attempts = counted(totals.attempts, "attempt")
+    yield "coercions", f"{totals.coercions:,} in {attempts}, {totals.per_100_runs:g} per 100 runs"
     yield "refused", f"{totals.refused:,}, cut off {totals.cut:,}, against the grammar {totals.grammar_refused:,}"
-    yield (
-        "structured output",
-        f"applied {totals.soe_applied:,}, skipped {totals.soe_skipped:,}{_in_brackets(totals.soe_skip_reasons)}",
-    )
+    skipped = f"{totals.soe_skipped:,}{_in_brackets(totals.soe_skip_reasons)}"
+    yield "structured output", f"applied {totals.soe_applied:,}, skipped {skipped}"
     rate = "" if totals.precheck_failure_rate is None else f" ({totals.precheck_failure_rate:.0%})"
-    yield (
-        "prechecks",
-        f"passed {totals.precheck_passed:,}, failed {totals.precheck_failed:,}{rate}, skipped {totals.precheck_skipped:,}",
-    )
+    failed = f"{totals.precheck_failed:,}{rate}"
+    yield "prechecks", f"passed {totals.precheck_passed:,}, failed {failed}, skipped {totals.precheck_skipped:,}"
     yield "stages", _counts_text(report.stages) or "none applied"
     shadow = report.shadow
     if shadow.coercions or shadow.refused or shadow.grammar_refused:
-        stages = _in_brackets(shadow.stages)
-        yield (
-            "in shadow mode",
-            f"{counted(shadow.coercions, 'coercion')}{stages}, {shadow.refused + shadow.grammar_refused:,} refused",
-        )
+        coercions = f"{counted(shadow.coercions, 'coercion')}{_in_brackets(shadow.stages)}"
+        yield "in shadow mode", f"{coercions}, {shadow.refused + shadow.grammar_refused:,} refused"
 
 
 def _trend(report: HealthReport) -> Table:
-    table = _table("part", "from", "runs", "coercions", "per 100", "stages")
     trend = report.trend
-    halves = (("first half", trend.prev_half), ("last half", trend.last_half))
-    for name, part in (*halves, *((f"bucket {each.index + 1}", each) for each in trend.buckets)):
-        if part is not None:
-            table.add_row(name, *_part(part))
-    return table
-
-
-def _part(part: WindowPart) -> tuple[str | Text, ...]:
-    figures = (f"{part.runs:,}", f"{part.coercions:,}", f"{part.per_100_runs:g}")
-    return (f"{part.start:%m-%d %H:%M}", *figures, Text(printable(_counts_text(part.stages))))
+    parts = (
+        ("first half", trend.prev_half),
+        ("last half", trend.last_half),
+        *((f"bucket {each.index + 1}", each) for each in trend.buckets),
+    )
+    return table(
+        ("part", "from", "runs", "coercions", "per 100", "stages"),
+        (
+            (
+                name,
+                f"{part.start:%m-%d %H:%M}",
+                part.runs,
+                part.coercions,
+                f"{part.per_100_runs:g}",
+                _counts_text(part.stages),
+            )
+            for name, part in parts
+            if part is not None
+        ),
+    )
 
 
 def _figures(what: str, places: Mapping[str, Figures]) -> Table:
     """Draw the first ten; the JSON has the reasons of skips."""
-    table = _table(what, "coercions", "per 100", "refused", "SOE", "skipped", "precheck failed")
-    for name, each in islice(places.items(), TOP):
-        rate = (
-            "" if each.precheck_failure_rate is None else f"{each.precheck_failed} ({each.precheck_failure_rate:.0%})"
-        )
-        counts = (each.refused, each.soe_applied, each.soe_skipped)
-        table.add_row(
-            Text(printable(name)),
-            f"{each.coercions:,}",
-            f"{each.per_100_runs:g}",
-            *(f"{count:,}" for count in counts),
-            rate,
-        )
-    return table
 
+    def row(name: str, each: Figures) -> Sequence[Cell]:
+        rate = each.precheck_failure_rate
+        failed = None if rate is None else f"{each.precheck_failed} ({rate:.0%})"
+        return name, each.coercions, f"{each.per_100_runs:g}", each.refused, each.soe_applied, each.soe_skipped, failed
 
-def _counts(transforms: Mapping[str, int]) -> Table:
-    table = _table("transform", "attempts")
-    for name, count in islice(transforms.items(), TOP):
-        table.add_row(Text(printable(name)), f"{count:,}")
-    return table
+    columns = (what, "coercions", "per 100", "refused", "SOE", "skipped", "precheck failed")
+    return table(columns, starmap(row, islice(places.items(), TOP)))
 
 
 def _breakdown(what: str, places: Mapping[str, StageCounts]) -> Iterator[tuple[str, str]]:
@@ -206,29 +185,5 @@ def _in_brackets(counts: Mapping[str, int]) -> str:
     return f" ({_counts_text(counts)})" if counts else ""
 
 
-def _section(title: str, body: RenderableType) -> tuple[RenderableType, ...]:
-    return ("", Text(title, "bold"), Padding(body, (0, 0, 0, 2), expand=False))
-
-
-def _grid(facts: Iterable[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(Text(printable(name), "dim", overflow="fold"), Text(printable(value), overflow="fold"))
-    return grid
-
-
 def _list(lines: Iterable[str]) -> Table:
-    grid = Table.grid(padding=(0, 1))
-    for line in lines:
-        grid.add_row("" if line.startswith("  ") else "-", Text(printable(line.strip()), overflow="fold"))
-    return grid
-
-
-def _table(first: str, *others: str) -> Table:
-    """Make a table without lines; its first and last columns wrap."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(first, overflow="fold")
-    settings: dict[str, Any] = {"overflow": "fold"}
-    for name in others:
-        table.add_column(name, justify="left" if name in ("from", "stages") else "right", **settings)
-    return table
+    return grid((("" if line.startswith("  ") else "-", line.strip()) for line in lines), space=1)

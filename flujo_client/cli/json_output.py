@@ -63,14 +63,8 @@ def details_shape(
     run: RunRecord, trace: TraceNode, budgets: Sequence[BudgetRecord] = (), **values: Any
 ) -> dict[str, Any]:
     """Return one run, as `run` and `lens show` show it; `values` are the input, output and context that were asked for."""
-    steps = [step_shape(node) for node in trace.children]
-    under = [budget_shape(each) for each in budgets]
-    return {**run_shape(run), "budgets": under, "error": _error(run.error), "steps": steps, **values}
-
-
-def budget_shape(budget: BudgetRecord) -> dict[str, Any]:
-    """Return one budget, as `lens show` and `status` show it."""
-    return asdict(budget)
+    own = {"budgets": [asdict(each) for each in budgets], "error": _error(run.error)}
+    return {**run_shape(run), **own, "steps": [step_shape(node) for node in trace.children], **values}
 
 
 def step_shape(node: TraceNode) -> dict[str, Any]:
@@ -89,7 +83,7 @@ def step_shape(node: TraceNode) -> dict[str, Any]:
 
 def span_shapes(trace: TraceNode) -> list[dict[str, Any]]:
     """List the places of a trace, each after the one it is in. `path` is written as addresses and keys are."""
-    return list(_spans(trace, ""))
+    return [{"path": path, "offset_s": node.offset_s, **step_shape(node)} for path, node in places(trace)]
 
 
 def stats_shape(stats: RunStats) -> dict[str, Any]:
@@ -125,27 +119,23 @@ def feedback_of(node: TraceNode) -> str | None:
 def tracebacks(trace: TraceNode) -> dict[str, str]:
     """Map the path of the first place that raised each traceback of a trace to it; attempts that raise the same have one."""
     first: dict[str, str] = {}
-    for path, node in _places(trace, ""):
+    for path, node in places(trace, inner_first=True):  # containers repeat what was raised in them
         first.setdefault(node.attributes.get("traceback", ""), path)
     return {path: traceback for traceback, path in first.items() if traceback}
 
 
-def _places(node: TraceNode, above: str) -> Iterator[tuple[str, TraceNode]]:
-    """Walk through the places of a trace, those inside a place before itself: containers repeat what was raised in them."""
+def places(node: TraceNode, above: str = "", *, inner_first: bool = False) -> Iterator[tuple[str, TraceNode]]:
+    """Walk through the places inside one, with their paths: each before those inside it, or after them."""
     for child in node.children:
-        path = path_of(node, child, above)
-        yield from _places(child, path)
-        yield path, child
+        path = _path_of(node, child, above)
+        if not inner_first:
+            yield path, child
+        yield from places(child, path, inner_first=inner_first)
+        if inner_first:
+            yield path, child
 
 
-def _spans(node: TraceNode, above: str) -> Iterator[dict[str, Any]]:
-    for child in node.children:
-        path = path_of(node, child, above)
-        yield {"path": path, "offset_s": child.offset_s, **step_shape(child)}
-        yield from _spans(child, path)
-
-
-def path_of(node: TraceNode, child: TraceNode, above: str) -> str:
+def _path_of(node: TraceNode, child: TraceNode, above: str) -> str:
     """Return the path of a child, whose parent is at `above`."""
     if child.kind == "attempt":
         return f"{above}:{child.name.rpartition(' ')[2]}"

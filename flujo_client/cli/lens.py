@@ -10,26 +10,38 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import click
+from pydantic import ValidationError
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.cli.json_output import run_shape
-from flujo_client.cli.lens_evals import evals
+from flujo_client.cli.json_output import run_shape, span_shapes, stats_shape
 from flujo_client.cli.lens_show import get_run, show_run
-from flujo_client.cli.lens_stats import stats
-from flujo_client.cli.lens_trace import draw_file, spans_run, trace_run
-from flujo_client.cli.lens_watch import watch_run
-from flujo_client.cli.lookup import find_run
-from flujo_client.cli.output import say, show_json, show_rows, stdout
+from flujo_client.cli.lens_watch import preview_option, watch_run
+from flujo_client.cli.lookup import find_run, run_argument
+from flujo_client.cli.output import say, show, show_json, show_rows, stdout
 from flujo_client.cli.plugins import ExtensibleGroup
+from flujo_client.cli.render import trace_tree
 from flujo_client.cli.run_filters import filter_options
-from flujo_client.cli.tables import deleted_runs_table, runs_table
+from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, spans_table, stats_card
 from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.contract.records import RunRecord
 from flujo_client.contract.run_filter import RunFilter
+from flujo_client.contract.stats import EvalRecord, RunStats
+from flujo_client.contract.trace import TraceNode
+from flujo_client.errors import ClientError
 from flujo_client.gateway import requests
+from flujo_client.gateway import stats as counted
 
 WIDE = 100
 """A terminal of so many columns has room for whole ids."""
+PLACES = ("ready", "queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
+"""The values for a place: it, its attempt, or its run."""
+
+_full_option = click.option(
+    "--full",
+    "is_full",
+    is_flag=True,
+    help="Draw every branch, iteration and level; by default, long and deep parts are folded.",
+)
 
 
 class _Lens(ExtensibleGroup):
@@ -106,5 +118,98 @@ def _list_deleted(filters: RunFilter, parent: str | None, *, limit: int, timeout
         say("no summaries of deleted runs; `retention.keep_summaries` leaves them")
 
 
-for each in (show_run, get_run, trace_run, spans_run, draw_file, stats, evals, watch_run):
+@command.command("stats")
+@filter_options(since="24h", retried=False)
+@timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def stats(*, filters: RunFilter, timeout: float, as_json: bool) -> None:
+    """How did the runs of the last hours end, how long did they take, what did they cost, and where do they fail?"""
+    request = counted.stats(replace(filters, retried=True), timeout_s=timeout)
+    found: RunStats = read(timeout, lambda client: client.ask(request))
+    if as_json:
+        show_json(stats_shape(found))
+    else:
+        show(stats_card(found))
+
+
+@command.command("evals")
+@click.option("--run-id", metavar="RUN", help="Only this run, with its child runs.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def evals(*, run_id: str | None, limit: int, timeout: float, as_json: bool) -> None:
+    """How did validators, prechecks and evaluators judge the outputs, newest first?"""
+
+    def ask(client: FlujoClient) -> list[EvalRecord]:
+        run = find_run(client, run_id).id if run_id else None
+        return client.ask(counted.judgements(run=run, limit=limit, timeout_s=timeout))
+
+    found = read(timeout, ask)
+    if as_json:
+        show_json([asdict(each) for each in found])
+    elif found:
+        show_rows(evals_table(found))
+    else:
+        say("no judgements")
+
+
+@command.command("trace")
+@run_argument
+@preview_option
+@_full_option
+@timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print the whole tree as JSON.")
+def trace_run(*, run: str, preview: int, is_full: bool, timeout: float, as_json: bool) -> None:
+    """Show what happened, when, and how long it took."""
+    trace = read(timeout, lambda client: find_run(client, run).trace())
+    if as_json:
+        show_json(trace.model_dump())
+    else:
+        show(trace_tree(trace, preview=preview, is_full=is_full))
+
+
+@command.command("spans")
+@run_argument
+@click.option("--status", type=click.Choice(PLACES), help="Only places with this status.")
+@click.option("--name", metavar="TEXT", help="Only places whose name contains this.")
+@timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print a list of places as JSON.")
+def spans_run(*, run: str, status: str | None, name: str | None, timeout: float, as_json: bool) -> None:
+    """List the places of a run's trace, one in a line: steps, containers, what runs in those, and attempts."""
+    trace = read(timeout, lambda client: find_run(client, run).trace())
+    spans = [
+        each
+        for each in span_shapes(trace)
+        if status in (None, each["status"]) and (name is None or name in each["name"])
+    ]
+    if as_json:
+        show_json(spans)
+    elif spans:
+        show(spans_table(spans))
+    else:
+        say("no matching places" if status or name else "no step has begun yet")
+
+
+@command.command("from-file")
+@click.argument("path", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@preview_option
+@_full_option
+def draw_file(*, path: str, preview: int, is_full: bool) -> None:
+    """Draw a trace that `flujo lens trace --json` has written; PATH is a file, or - for stdin. Asks no service."""
+    with click.open_file(path, "rb") as file:
+        text = file.read()
+    try:
+        trace = TraceNode.model_validate_json(text)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, wrong["loc"])) or "the document"
+        raise ClientError(
+            f"{path} does not contain a trace: {place}: {wrong['msg']}",
+            suggestion="`flujo lens trace RUN --json` writes one",
+            code="NO_TRACE",
+        ) from None
+    show(trace_tree(trace, preview=preview, is_full=is_full))
+
+
+for each in (show_run, get_run, watch_run):
     command.add_command(each)

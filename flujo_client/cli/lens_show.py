@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from flujo_client.api.operations import peek_at
-from flujo_client.cli.json_output import details_shape, tracebacks
+from flujo_client.cli.json_output import details_shape, places, tracebacks
 from flujo_client.cli.lookup import find_part, find_run, run_argument
+from flujo_client.cli.options import options
 from flujo_client.cli.output import say, show, show_json, show_value
-from flujo_client.cli.prompts import prompts_shape, prompts_text
-from flujo_client.cli.step_output import StepOutputReader
+from flujo_client.cli.story import StepOutputReader
 from flujo_client.cli.tables import error_section, run_card, section
 from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.errors import ClientError, SerializationError
 from flujo_client.gateway import requests
+from flujo_client.redact import PREVIEW
 from flujo_client.serial import Resolver, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from flujo_client.api.client import FlujoClient
     from flujo_client.api.handle import RunHandle
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     Find = Callable[[FlujoClient, str], RunHandle]
 
-_OPTIONS = (
+_looking = options(
     click.option("--show-input", is_flag=True, help="Also the input."),
     click.option("--show-output", is_flag=True, help="Also the output and the context."),
     click.option(
@@ -48,6 +49,14 @@ _OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print it as JSON."),
 )
 
+_TEXTS: Final = {
+    "agent.system": ("system prompt", "system_prompt_preview"),
+    "agent.system.vars": ("variables of the system prompt", "variables"),
+    "agent.prompt": ("prompt", "prompt_preview"),
+    "agent.schema": ("output schema", "schema_preview"),
+    "agent.response": ("response", "response_preview"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -59,13 +68,6 @@ class Seen:
     result: PipelineResult
     input: Any
     logs: list[str]
-
-
-def _looking(act: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that both commands take."""
-    for option in reversed(_OPTIONS):
-        act = option(act)
-    return act
 
 
 @click.command("show")
@@ -150,3 +152,28 @@ def _value(client: FlujoClient, packed: Packed | None) -> Any:
         return decode(tree, resolve=Resolver(client.settings.allowed_imports))
     except SerializationError:
         return tree
+
+
+def prompts_shape(trace: TraceNode) -> list[dict[str, Any]]:
+    """Return each text with its attempt, as far as they are in the events; `is_cut` if only its beginning was stored."""
+    return [
+        {"path": path, "what": _TEXTS[event.name][0], "text": text, "is_cut": _is_cut(text)}
+        for path, node in [("", trace), *places(trace)]
+        for event in node.events
+        if event.name in _TEXTS and (text := event.data.get(_TEXTS[event.name][1])) is not None
+    ]
+
+
+def _is_cut(text: Any) -> bool:
+    texts = text.values() if isinstance(text, dict) else [text]
+    return any(len(str(each)) == PREVIEW for each in texts)
+
+
+def prompts_text(prompts: Sequence[dict[str, Any]]) -> str:
+    """Return a note on what the texts contain, and what not."""
+    if not prompts:
+        return 'no prompts: no model was called, or `[log] prompts = "off"` left them out of the events'
+    hidden = "secrets, and the fields of `[log] redact`, are hidden"
+    if any(each["is_cut"] for each in prompts):
+        return f'{hidden}; texts were cut at {PREVIEW} characters: `[log] prompts = "full"` records them whole from then on'
+    return hidden

@@ -17,9 +17,9 @@ import click
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
 from flujo_client.cli.json_output import event_shape
-from flujo_client.cli.lens_trace import preview_option
 from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import print_status, say, show, show_json
+from flujo_client.cli.render import PREVIEW
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.timeouts import timeout_option, with_retry
 from flujo_client.contract.approval import Approval
@@ -29,6 +29,14 @@ from flujo_client.errors import ServiceUnreachable
 LOOK_EVERY_S = 0.5
 AT_ONCE = 1000
 """So many events are read ahead of what is shown."""
+preview_option = click.option(
+    "--prompt-preview-len",
+    "preview",
+    type=click.IntRange(min=-1),
+    default=PREVIEW,
+    show_default=True,
+    help="Characters shown of an event's values; -1 for all.",
+)
 
 
 @click.command("watch")

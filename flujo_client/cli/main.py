@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import sys
 from difflib import get_close_matches
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import click
 
-from flujo_client.cli.interrupt import listen
+from flujo_client.cli.entry import listen
 from flujo_client.cli.output import ErrorHandlingGroup
-from flujo_client.cli.plugins import load, no_worker
+from flujo_client.cli.plugins import LazyGroup, load, no_worker
 
 GROUP = "flujo.commands"
 DEBUG = "--debug"
@@ -43,7 +42,14 @@ _OPERATORS = {
 }
 
 
-class _Flujo(ErrorHandlingGroup):
+_HOMES = {
+    **{name: f"flujo_client.cli.{name}:command" for name in _OURS},
+    "breakers": "flujo_client.cli.model_guards:breakers",
+    "rates": "flujo_client.cli.model_guards:rates",
+}
+
+
+class _Flujo(LazyGroup, ErrorHandlingGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept `--debug` at any position."""
         own, separator, rest = args, "", list[str]()
@@ -57,10 +63,9 @@ class _Flujo(ErrorHandlingGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*_OURS, *_OPERATORS, *sorted(_joined().keys() - _OPERATORS.keys())]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _OURS:
-            command: click.Command = import_module(f"flujo_client.cli.{cmd_name}").command
-            return command
+            return super().get_command(ctx, cmd_name)
         point = _joined().get(cmd_name)
         if point is None and cmd_name in _OPERATORS:
             raise no_worker(cmd_name, "the worker's package is not installed")
@@ -85,7 +90,10 @@ class _Flujo(ErrorHandlingGroup):
 
 
 @click.group(
-    name="flujo", cls=_Flujo, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    name="flujo",
+    cls=_Flujo,
+    homes=_HOMES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="flujo-worker", prog_name="flujo")
 @click.option(DEBUG, is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error; accepted anywhere.")

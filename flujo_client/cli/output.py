@@ -17,8 +17,8 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from flujo_client.cli.entry import INTERRUPT
 from flujo_client.cli.format import printable, short
-from flujo_client.cli.interrupt import INTERRUPT
 from flujo_client.errors import (
     BlueprintError,
     ConfigurationError,

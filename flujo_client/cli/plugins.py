@@ -1,14 +1,32 @@
-"""Commands that join by entry point, because they need more than the client."""
+"""Groups whose commands are imported when they are used, and commands that join by entry point, because they need more than the client."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import click
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.shadowed import rename_advice
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used: `homes` maps their names to `module:attribute`."""
+
+    def __init__(self, *args: Any, homes: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._homes = homes
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self._homes)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        module, _, attribute = self._homes.get(cmd_name, "").partition(":")
+        command: click.Command | None = getattr(import_module(module), attribute) if module else None
+        return command
 
 
 class ExtensibleGroup(click.Group):

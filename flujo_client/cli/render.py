@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from rich.text import Text
 from rich.tree import Tree
 
+from flujo_client.cli.drawing import coloured
 from flujo_client.cli.format import cost, counted, duration, in_a_line, printable
 from flujo_client.cli.json_output import feedback_of
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
@@ -22,37 +23,9 @@ from flujo_client.tracebacks import shortened
 
 PREVIEW = 200
 
-_COLOURS = {
-    "succeeded": "green",
-    "ok": "green",
-    "failed": "red",
-    "not ok": "red",
-    "cancelled": "yellow",
-    "expired": "yellow",
-    "parked": "magenta",
-    "paused": "magenta",
-    "running": "cyan",
-    "warning": "yellow",
-    "error": "red",
-    "critical": "red",
-}
 _DRAWN_APART = (
-    "id",
-    "key",
-    "claim_id",
-    "worker",
-    "reason",
-    "forked_from",
-    "from_step",
-    "retried_as",
-    "feedback",
-    "traceback",
-    "metadata",
-    "work",
-    "wait",
-    "code",
-    "code_changed",
-    "options",
+    *("id", "key", "claim_id", "worker", "reason", "forked_from", "from_step", "retried_as", "feedback", "traceback"),
+    *("metadata", "work", "wait", "code", "code_changed", "options"),
 )
 _FRAMES = 2
 """The number of traceback frames that are drawn; `lens show --show-error` shows all."""
@@ -80,11 +53,6 @@ def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = Fals
     tree = Tree(headline(trace), guide_style="dim")
     _grow(tree, trace, _Above(preview, is_full, drawn=set()))
     return tree
-
-
-def status(word: str) -> Text:
-    """Draw a status in its colour."""
-    return Text(word, _COLOURS.get(word, ""))
 
 
 class _Above(NamedTuple):
@@ -163,7 +131,7 @@ def headline(node: TraceNode) -> Text:
     facts, is_run = node.attributes, node.kind == "run"
     name = Text(printable(node.name), "" if node.kind == "attempt" else "bold")
     kind = [] if node.kind in _NAMED_BY_KIND else [Text(node.kind, "dim")]
-    how = status(node.status)
+    how = coloured(node.status)
     if not is_run and facts.get("reason", node.status) not in (node.status, "error"):
         how.append(f" ({in_a_line(facts['reason'])})")
     label = Text("  ").join([name, *kind, how, *(Text(fact) for fact in _figures(node))])
@@ -250,7 +218,7 @@ def _repairs(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def happened(name: str, level: str, values: Iterable[tuple[str, Any]], preview: int) -> Text:
     """Draw an event: its name and its values, each cut after `preview` characters; -1 cuts nothing."""
-    line = Text(printable(name), _COLOURS.get(level, ""))
+    line = coloured(name, level)
     for key, value in values:
         line.append(f"  {printable(key)}=", "dim").append(in_a_line(value, preview))
     return line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from pydantic import BaseModel
@@ -19,14 +19,11 @@ from flujo_client.api.operations import look_at, timed_out
 from flujo_client.api.runner import Flujo
 from flujo_client.blueprint.rules.agents import NO_PACKAGE
 from flujo_client.blueprint.validate import validate
-from flujo_client.cli.dry_run import rehearse
-from flujo_client.cli.final_output import FORMATS, show_output
 from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape
-from flujo_client.cli.output import json_text, print_lines, print_status, say, show_json, stderr
-from flujo_client.cli.step_output import StepOutputReader
-from flujo_client.cli.story import question_lines
+from flujo_client.cli.output import json_text, print_lines, print_status, say, show_json, show_value, stderr
+from flujo_client.cli.story import StepOutputReader, question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.cli.watching import WATCH, run_and_watch
 from flujo_client.config.manager import ConfigManager
@@ -35,8 +32,13 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.records import AttemptRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.gateway import requests
-from flujo_client.pipeline.reference import bare, load
+from flujo_client.pipeline.check import check
+from flujo_client.pipeline.compile import compile_plan
+from flujo_client.pipeline.pipeline import Pipeline, walk
+from flujo_client.pipeline.reference import bare, is_file, load, load_pipeline, with_reference_options
+from flujo_client.plan.plan import Plan
 
+FORMATS: Final = ("auto", "raw", "json", "yaml", "md")
 LOOK_EVERY_S = 0.5
 START_S = 30.0
 """Seconds until a message is shown that our own worker is still starting."""
@@ -92,7 +94,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
         run_and_watch(Path.cwd(), value if isinstance(value, str) else "")
         return
     if dry_run:
-        rehearse(reference, has_context=context is not None or model is not None)
+        _rehearse(reference, has_context=context is not None or model is not None)
         return
     with Flujo(reference, usage_limits=limits, context_model=None if model is None else _model(model)) as flujo:
         run = flujo.start(value, run_id=run_id, initial_context_data=context)
@@ -114,7 +116,42 @@ def command(  # noqa: PLR0913 - a parameter for each option
             _print_result(result, with_context=show_context)
         result.raise_for_status()
         if not (as_json or only_steps):
-            show_output(result.output, form)
+            _show_output(result.output, form)
+
+
+def _rehearse(reference: str, *, has_context: bool) -> None:
+    """Check the pipeline as `enqueue` does, and list its steps. Nothing is recorded, and no service is used."""
+    allowed = ConfigManager().settings().allowed_imports
+    if is_file(bare(reference)):
+        pipeline = with_reference_options(Pipeline.from_yaml_file(bare(reference), allowed=allowed), reference)
+    else:
+        pipeline = load_pipeline(reference, allowed=allowed)
+    check(pipeline, allowed=allowed, has_context=has_context or pipeline.context_model is not None)
+    plan: Plan = compile_plan(pipeline)
+    for path, step in walk(pipeline):
+        show_value(f"{path}  {step.kind}")
+    say(f"{plan.name} could be enqueued (fingerprint {plan.fingerprint[:12]}); nothing was run")
+
+
+def _show_output(value: Any, form: str) -> None:
+    """Print a run's output: a text as it is, anything else as JSON, unless another form is asked for."""
+    match form:
+        case "raw":
+            show_value(str(value))
+        case "json":
+            show_json(value)
+        case "yaml":
+            import yaml
+
+            from flujo_client.serial import safe_serialize
+
+            show_value(yaml.safe_dump(safe_serialize(value), allow_unicode=True, sort_keys=False).rstrip("\n"))
+        case "md" if not isinstance(value, str):
+            show_value("```json")
+            show_json(value)
+            show_value("```")
+        case _:
+            show_value(value)
 
 
 def _warn_of_packages(reference: str) -> None:

@@ -1,4 +1,4 @@
-"""`flujo runs`: list runs, cancel them, retry and fork them, and see how changed code affects them.
+"""`flujo runs`: list runs, cancel them, retry and fork them, export them, and see how changed code affects them.
 
 Commands that need the worker's store join by entry points of the group `flujo.runs`.
 """
@@ -6,28 +6,31 @@ Commands that need the worker's store join by entry points of the group `flujo.r
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import CANCEL_PATIENCE_S, RunHandle
-from flujo_client.api.options import RetryOptions
 from flujo_client.api.retry import fork as begin_fork
 from flujo_client.api.retry import retry as begin_retry
-from flujo_client.cli.bulk import Bulk, act_on_runs, bulk_options, confirm, require_one_or_many
+from flujo_client.cli.bulk import Bulk, act_on_runs, confirm, one_or_many
 from flujo_client.cli.lens import list_runs
 from flujo_client.cli.lookup import find_run
-from flujo_client.cli.output import RUNTIME, say, show_json, show_value
+from flujo_client.cli.output import OK, RUNTIME, say, show_json, show_value
 from flujo_client.cli.plugins import ExtensibleGroup
-from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.runs_diff import diff_run
-from flujo_client.cli.runs_export import export_run
+from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import LIVE_RUN, RunRecord
-from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import ClientError, RetryError
 from flujo_client.gateway import requests
 from flujo_client.pipeline.fork import RETRIED_BEFORE
+from flujo_client.serial import Packed
+
+PAGE = 1000
+MOST_CHILDREN = 100_000
 
 
 class _Runs(ExtensibleGroup):
@@ -41,13 +44,10 @@ def command() -> None:
 
 command.add_command(list_runs)
 command.add_command(diff_run)
-command.add_command(export_run)
 
 
 @command.command("cancel")
-@click.argument("run", required=False)
-@filter_options(retried=False)
-@bulk_options
+@one_or_many("cancel", "cancelled", json="Print {id, cancelled, status}; with filters, the results.")
 @click.option("--reason", help="The reason, which the run's events record.")
 @click.option("--actor", help="The name of the person who asks, which the run's events record.")
 @click.option(
@@ -58,52 +58,37 @@ command.add_command(export_run)
     metavar="SECONDS",
     help="How long to wait for a worker to acknowledge the cancel of one RUN; it takes effect in any case.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print {id, cancelled, status}; with filters, the results.")
-@click.pass_context
-def cancel(  # noqa: PLR0913 - one for each option
-    ctx: click.Context,
-    *,
-    run: str | None,
-    filters: RunFilter,
-    dry_run: bool,
-    yes: bool,
-    reason: str | None,
-    actor: str | None,
-    timeout: float,
-    as_json: bool,
-) -> None:
+def cancel(*, run: str | None, bulk: Bulk, reason: str | None, actor: str | None, timeout: float) -> int:
     """Cancel RUN, or all live runs that match the filters. Exits with 1 when RUN had ended otherwise before, or some of many were not cancelled.
 
     The cancels of many runs take effect at once, and are not waited for.
     """
-    require_one_or_many(run, filters, dry_run=dry_run)
+
+    def cancel_one(client: FlujoClient, run: RunRecord) -> None:
+        if not client.ask(requests.cancel(run.id, actor=actor, reason=reason)):
+            raise ClientError(f"run {run.id} ended before it could be cancelled", code="RUN_ENDED")
+
     if run is None:
-        bulk = Bulk("cancel", "cancelled", "run", "status", dry_run=dry_run, is_confirmed=yes, as_json=as_json)
-        live = replace(filters, status=filters.status or LIVE_RUN)
-        ctx.exit(act_on_runs(bulk, live, lambda client, each: _cancel_one(client, each, actor, reason)))
+        return act_on_runs(bulk, replace(bulk.filters, status=bulk.filters.status or LIVE_RUN), cancel_one)
     with FlujoClient() as client:
         handle = find_run(client, run)
         is_cancelled = handle.cancel(reason=reason, actor=actor, timeout=timeout)
         status = handle.status()
-    if as_json:
+    if bulk.as_json:
         show_json({"id": handle.id, "cancelled": is_cancelled, "status": status})
     elif is_cancelled:
         show_value(handle.id)
         say("cancelled")
     else:
         say(f"{handle.id} had already {status}")
-    ctx.exit(0 if is_cancelled else RUNTIME)
+    return OK if is_cancelled else RUNTIME
 
 
-def _cancel_one(client: FlujoClient, run: RunRecord, actor: str | None, reason: str | None) -> None:
-    if not client.ask(requests.cancel(run.id, actor=actor, reason=reason)):
-        raise ClientError(f"run {run.id} ended before it could be cancelled", code="RUN_ENDED")
+_FORKED = "Print {id, is_new, forked_from, from_step}; with filters, the results."
 
 
 @command.command("retry")
-@click.argument("run", required=False)
-@filter_options(retried=False)
-@bulk_options
+@one_or_many("retry", "retried", json=_FORKED, only_for_one=["idempotency_key"])
 @click.option("--from-step", metavar="STEP", help="The top-level step to begin at; by default the one that failed.")
 @click.option(
     "--again",
@@ -113,108 +98,111 @@ def _cancel_one(client: FlujoClient, run: RunRecord, actor: str | None, reason: 
 @click.option(
     "--idempotency-key", metavar="KEY", help="An idempotency key: retrying with the same key returns the same run."
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print {id, is_new, forked_from, from_step}; with filters, the results."
-)
-@click.pass_context
-def retry(  # noqa: PLR0913 - one for each option
-    ctx: click.Context,
-    *,
-    run: str | None,
-    filters: RunFilter,
-    dry_run: bool,
-    yes: bool,
-    from_step: str | None,
-    again: bool,
-    idempotency_key: str | None,
-    as_json: bool,
-) -> None:
+def retry(*, run: str | None, bulk: Bulk, from_step: str | None, again: bool, idempotency_key: str | None) -> int:
     """Begin RUN, or all failed runs that match the filters, again at a step, each in a new run, and print the new ids.
 
     Outputs of the steps before it are copied; input and context are those that the step began with. A run that was retried before is retried
     again only with --again; of one RUN, a person is asked.
     """
-    require_one_or_many(run, filters, dry_run=dry_run, only_for_one={"--idempotency-key": idempotency_key})
+
+    def retry_one(client: FlujoClient, run: RunRecord) -> str:
+        return client.perform(begin_retry(client.settings, run.id, from_step, {}, again=again)).run_id
+
     if run is None:
-        bulk = Bulk("retry", "retried", "run", "status", dry_run=dry_run, is_confirmed=yes, as_json=as_json)
-        failed = replace(filters, status=filters.status or ("failed",), retried=again, parent="")
-        options: RetryOptions = {}
-        ctx.exit(
-            act_on_runs(
-                bulk,
-                failed,
-                lambda client, each: (
-                    client.perform(begin_retry(client.settings, each.id, from_step, options, again=again)).run_id
-                ),
-            )
-        )
+        status = bulk.filters.status or ("failed",)
+        return act_on_runs(bulk, replace(bulk.filters, status=status, retried=again, parent=""), retry_one)
     with FlujoClient() as client:
         found = find_run(client, run)
         try:
-            forked = found.retry(from_step, idempotency_key=idempotency_key, again=again or yes)
+            forked = found.retry(from_step, idempotency_key=idempotency_key, again=again or bulk.is_confirmed)
         except RetryError as error:
             if error.error_code != RETRIED_BEFORE or not sys.stdin.isatty():
                 raise
             confirm(f"{error.message}. Retry it once more?")
             forked = found.retry(from_step, idempotency_key=idempotency_key, again=True)
-        _show_forked(forked, forked.record(), as_json=as_json)
+        _show_forked(forked, forked.record(), as_json=bulk.as_json)
+    return OK
 
 
 @command.command("fork")
-@click.argument("run", required=False)
-@filter_options()
-@bulk_options
+@one_or_many("fork", "forked", json=_FORKED, retried=True, only_for_one=["idempotency_key"])
 @click.option("--from", "from_step", required=True, metavar="STEP", help="The top-level step to begin at.")
 @click.option(
     "--idempotency-key", metavar="KEY", help="An idempotency key: forking with the same key returns the same run."
 )
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print {id, is_new, forked_from, from_step}; with filters, the results."
-)
-@click.pass_context
-def fork(  # noqa: PLR0913 - one for each option
-    ctx: click.Context,
-    *,
-    run: str | None,
-    filters: RunFilter,
-    dry_run: bool,
-    yes: bool,
-    from_step: str,
-    idempotency_key: str | None,
-    as_json: bool,
-) -> None:
+def fork(*, run: str | None, bulk: Bulk, from_step: str, idempotency_key: str | None) -> int:
     """Begin RUN, or all runs that match the filters, again at a step under the present code, each in a new run, and print the new ids.
 
     The runs may be live, and continue as they were. Outputs of the steps before it are copied; input and context are those that the step
     began with.
     """
-    require_one_or_many(run, filters, dry_run=dry_run, only_for_one={"--idempotency-key": idempotency_key})
+
+    def fork_one(client: FlujoClient, run: RunRecord) -> str:
+        return client.perform(begin_fork(client.settings, run.id, from_step, {})).run_id
+
     if run is None:
-        bulk = Bulk("fork", "forked", "run", "status", dry_run=dry_run, is_confirmed=yes, as_json=as_json)
-        options: RetryOptions = {}
-        ctx.exit(
-            act_on_runs(
-                bulk,
-                replace(filters, parent=""),
-                lambda client, each: client.perform(begin_fork(client.settings, each.id, from_step, options)).run_id,
-            )
-        )
+        return act_on_runs(bulk, replace(bulk.filters, parent=""), fork_one)
     with FlujoClient() as client:
         forked = find_run(client, run).fork(from_step, idempotency_key=idempotency_key)
-        _show_forked(forked, forked.record(), as_json=as_json)
+        _show_forked(forked, forked.record(), as_json=bulk.as_json)
+    return OK
 
 
 def _show_forked(forked: RunHandle, record: RunRecord, *, as_json: bool) -> None:
+    came = {"forked_from": record.forked_from, "from_step": record.from_step}
     if as_json:
-        shape = {
-            "id": forked.id,
-            "is_new": forked.is_new,
-            "forked_from": record.forked_from,
-            "from_step": record.from_step,
-        }
-        show_json(shape)
+        show_json({"id": forked.id, "is_new": forked.is_new, **came})
         return
     show_value(forked.id)
     say(
-        f"forked from {record.forked_from} at '{record.from_step}'" if forked.is_new else "already forked with this key"
+        "forked from {forked_from} at '{from_step}'".format(**came) if forked.is_new else "already forked with this key"
     )
+
+
+@command.command("export")
+@click.argument("run")
+def export_run(*, run: str) -> None:
+    """Print everything that is recorded of a run and of its child runs, as JSON lines.
+
+    Each line names its `record`: run, attempt, scope, question, correction or event. Values are as they are stored.
+    """
+    with FlujoClient() as client:
+        for line in _export_lines(client, find_run(client, run).id):
+            show_json(line, in_a_line=True)
+
+
+def _export_lines(client: FlujoClient, run_id: str) -> Iterator[dict[str, Any]]:
+    """Yield what is recorded of a run, then of each of its child runs; raises RunNotFound."""
+    found = client.ask(requests.run(run_id))
+    if found is None:
+        raise requests.not_found(run_id)
+    records: list[tuple[str, Any]] = [("run", found)]
+    records += [("attempt", each) for each in client.ask(requests.attempts(run_id))]
+    records += [("scope", each) for each in client.ask(requests.scopes(run_id))]
+    records += [("question", each) for each in client.ask(requests.questions(run_id))]
+    records += [("correction", each) for each in client.ask(requests.corrections(run_id))]
+    for kind, record in records:
+        yield _line(client, kind, record)
+    after: str | None = None
+    while page := client.ask(requests.events(run_id, after=after, limit=PAGE, settled=False)):
+        yield from (_line(client, "event", each) for each in page)
+        after = page[-1].cursor
+    for child in reversed(client.list_runs(parent=run_id, limit=MOST_CHILDREN)):
+        yield from _export_lines(client, child.id)
+
+
+def _line(client: FlujoClient, kind: str, record: Any) -> dict[str, Any]:
+    written = {each.name: getattr(record, each.name) for each in fields(record)}
+    digests = [each.digest for each in written.values() if isinstance(each, Packed) and each.is_reference]
+    stored = client.ask(requests.blobs(digests)) if digests else {}
+    return {"record": kind, **{name: _plain(value, stored) for name, value in written.items()}}
+
+
+def _plain(value: Any, stored: Mapping[str, Packed]) -> Any:
+    """Write a value as it is stored; of a large one that is gone, what its digest was."""
+    if isinstance(value, Fault):
+        return value.to_tree()
+    if not isinstance(value, Packed):
+        return value
+    packed = stored.get(value.digest, value) if value.is_reference else value
+    return {"digest": value.digest} if packed.is_reference else packed.tree()

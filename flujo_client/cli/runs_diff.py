@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.cli.folder_code import folder_code
 from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import say, show_json, show_value
+from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.carry_on import RunPosition, compatible
-from flujo_client.contract.code import CodeOnRecord, all_differences
+from flujo_client.contract.code import CodeOnRecord, CodeVersion, all_differences
+from flujo_client.embedded.local import search_path, worker_command
 from flujo_client.errors import ClientError, ConfigurationError
 from flujo_client.gateway import plan_requests, requests
+from flujo_client.pipeline.reference import is_blueprint
 from flujo_client.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from flujo_client.config.manager import Settings
     from flujo_client.contract.carry_on import Obstacle, RunState
 
 NEWEST = "newest"
@@ -80,12 +85,36 @@ def _target(client: FlujoClient, state: RunState, chosen: str | None) -> _Target
             )
         return _Target(plan, client.ask(plan_requests.code_on_record(state.run, plan.fingerprint)), "plan")
     try:
-        here = folder_code(client.settings, state.reference)
+        plan, steps = _folder_code(client.settings, state.reference)
     except ConfigurationError as error:
         say(f"compared with the newest plan on record, for this folder does not have its code: {error.message}")
         return None
-    recorded = client.ask(plan_requests.code_on_record(state.run, here.plan.fingerprint))
-    return _Target(here.plan, replace(recorded, new=here.steps), "the plan of this folder's code,")
+    recorded = client.ask(plan_requests.code_on_record(state.run, plan.fingerprint))
+    return _Target(plan, replace(recorded, new=steps), "the plan of this folder's code,")
+
+
+def _folder_code(settings: Settings, reference: str) -> tuple[Plan, Mapping[str, CodeVersion]]:
+    """Return the plan of a pipeline as it is in this folder, and the code of its steps by their paths.
+
+    A separate process imports it, with the worker's libraries.
+
+    Raises:
+        ConfigurationError: it cannot be imported here, and why.
+    """
+    if is_blueprint(reference):
+        raise ConfigurationError("a blueprint with other text is another pipeline")
+    environment = ConfigManager().child_environment(settings)
+    environment["PYTHONPATH"] = search_path(environment.get("PYTHONPATH"))
+    done = subprocess.run(  # noqa: S603 - our own module
+        worker_command("code", reference), env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        message = done.stderr.strip().partition("\n  → ")[0]
+        why = message.splitlines()[-1] if message else f"its process ended with {done.returncode}"
+        raise ConfigurationError(why.removeprefix(f"{ConfigurationError.code} "))
+    tree = json.loads(done.stdout)
+    steps = {path: CodeVersion.from_tree(each["parts"], each["texts"]) for path, each in tree["steps"].items()}
+    return Plan.from_tree(tree["plan"]), steps
 
 
 def _newest(client: FlujoClient, state: RunState, old: Plan) -> _Target:

@@ -17,27 +17,35 @@ reasons (a number for each), kept, key (the Redis list they are kept in) and las
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import click
+from rich.table import Table
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.cli.json_output import budget_shape
-from flujo_client.cli.numbers import Real
+from flujo_client.cli.drawing import Cell, coloured, grid
+from flujo_client.cli.format import age, counted, printable
+from flujo_client.cli.options import Real
 from flujo_client.cli.output import UNREACHABLE, show, show_json
-from flujo_client.cli.services_table import services_table
+from flujo_client.cli.tables import budget_line
 from flujo_client.cli.timeouts import LONGEST_S, within
 from flujo_client.config.manager import ConfigManager, Settings
-from flujo_client.contract.deployment import ParkedPlan
+from flujo_client.contract.deployment import LockHolder
 from flujo_client.contract.records import LIVE_ATTEMPT, WorkerRecord
 from flujo_client.embedded.local import with_running_services
 from flujo_client.gateway import guards, plan_requests, requests
 from flujo_client.gateway.effects import CountRefused, Operation
 from flujo_client.transport.dead_letters import Refused
 
+FACTS = (
+    *("schema", "workers", "other_workers", "backlog", "waiting_runs", "owed_hooks"),
+    *("parked", "limits", "gates", "breakers", "budgets", "locks"),
+)
 WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at", "queues", "is_stopping", "slowed", "lacks")
+SCREEN, DETAIL_WIDTH = 24, 50
+"""`flujo status` fits into so many lines of 80 columns, of which the last column has so many at least."""
 
 
 @click.command("status")
@@ -61,34 +69,16 @@ def _state(settings: Settings, timeout: float) -> dict[str, Any]:
         return _shape(down, down, None, None)
     with FlujoClient(joined) as client:
         database, facts = _probe(lambda: _ask(client), timeout)
-        broker, refused = _probe(lambda: _refused(client), timeout)
-    return _shape(
-        {**database, "url": str(joined.database_url)},
-        {**broker, "url": str(joined.broker_url)},
-        facts,
-        refused,
-    )
+        broker, refused = _probe(lambda: client.perform(_refused()), timeout)
+    postgres, redis = {**database, "url": str(joined.database_url)}, {**broker, "url": str(joined.broker_url)}
+    return _shape(postgres, redis, facts, refused)
 
 
 def _shape(
     postgres: dict[str, Any], redis: dict[str, Any], facts: dict[str, Any] | None, refused: dict[str, Any] | None
 ) -> dict[str, Any]:
-    facts = facts or {
-        "schema": None,
-        "workers": None,
-        "other_workers": None,
-        "backlog": None,
-        "waiting_runs": None,
-        "owed_hooks": None,
-        "parked": None,
-        "limits": None,
-        "gates": None,
-        "breakers": None,
-        "budgets": None,
-        "locks": None,
-    }
-    services = {"postgres": postgres, "redis": redis}
-    return {"ok": postgres["ok"] and redis["ok"], **services, **facts, "refused": refused}
+    services = {"ok": postgres["ok"] and redis["ok"], "postgres": postgres, "redis": redis}
+    return {**services, **(facts or dict.fromkeys(FACTS)), "refused": refused}
 
 
 def _ask(client: FlujoClient) -> dict[str, Any]:
@@ -98,6 +88,7 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
     ours = [worker for worker in live if worker.serves(queues)]
     backlog = client.ask(requests.backlog())
     pending, pending_since = client.ask(requests.pending_hooks())
+    parked = client.ask(plan_requests.parked_plans(client.settings.runs.on_change))
     counts = {status: backlog.get(status, (0, 0.0)) for status in LIVE_ATTEMPT}
     return {
         "schema": client.ask(requests.schema_version()).version,
@@ -106,29 +97,18 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
         "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
         "waiting_runs": dict(zip(("count", "oldest_s"), backlog.get("waiting", (0, 0.0)), strict=True)),
         "owed_hooks": {"count": pending, "oldest_s": pending_since},
-        "parked": [
-            _parked_shape(each) for each in client.ask(plan_requests.parked_plans(client.settings.runs.on_change))
-        ],
+        "parked": [{**asdict(each), "change": each.change} for each in parked],
         "limits": [asdict(each) for each in client.ask(guards.limits_in_use())],
         "gates": [asdict(each) for each in client.ask(guards.gates_in_use())],
         "breakers": [asdict(each) for each in client.ask(guards.open_breakers())],
-        "budgets": [budget_shape(each) for each in client.ask(requests.budgets_near_limit())],
+        "budgets": [asdict(each) for each in client.ask(requests.budgets_near_limit())],
         "locks": [asdict(each) for each in client.ask(guards.lock_holders())],
     }
 
 
-def _parked_shape(plan: ParkedPlan) -> dict[str, Any]:
-    return {**asdict(plan), "change": plan.change}
-
-
-def _refused(client: FlujoClient) -> dict[str, Any]:
-    refused = client.perform(_count_refused())
-    return {"count": refused.count, **asdict(refused)}
-
-
-def _count_refused() -> Operation[Refused]:
+def _refused() -> Operation[dict[str, Any]]:
     refused: Refused = yield CountRefused()
-    return refused
+    return {"count": refused.count, **asdict(refused)}
 
 
 def _probe(call: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:
@@ -136,3 +116,94 @@ def _probe(call: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any
         return {"ok": True, "error": None}, within(timeout, call)
     except Exception as error:  # noqa: BLE001 - any error is the answer that the person wants
         return {"ok": False, "error": " ".join(str(error).split())}, None
+
+
+def services_table(state: Mapping[str, Any]) -> Table:
+    """Draw what `flujo status` found (its `--json`, read as a table)."""
+    rows = list(_services(state))
+    if state["workers"] is not None:
+        rows += _fitting(list(_details(state)), SCREEN - sum(_height(line or "") for _, _, line in rows))
+    return grid(rows)
+
+
+def _services(state: Mapping[str, Any]) -> Iterator[tuple[str, Cell, str | None]]:
+    for name in ("postgres", "redis"):
+        service = state[name]
+        yield name, coloured("ok" if service["ok"] else "not ok"), service["error"] or service["url"]
+    refused = state["refused"]
+    if refused and refused["count"]:
+        reasons = ", ".join(f"{number:,} {reason}" for reason, number in refused["reasons"].items())
+        yield "refused", refused["count"], f"{reasons}; look: redis-cli lrange {refused['key']} 0 9"
+    if state["workers"] is None:
+        return
+    working = [worker for worker in state["workers"] if not worker["is_stopping"]]
+    slots = counted(sum(worker["slots"] for worker in working), "slot")
+    yield "schema", state["schema"], None
+    others = f"; {counted(state['other_workers'], 'process')} more on other queues" if state["other_workers"] else ""
+    yield "workers", len(working), (slots if working else "no run can continue without one") + others
+    if stopping := [worker["id"] for worker in state["workers"] if worker["is_stopping"]]:
+        more = f" and {len(stopping) - 2:,} more" if len(stopping) > 2 else ""  # noqa: PLR2004 - two fit
+        yield "stopping", len(stopping), f"take no more work: {', '.join(stopping[:2])}{more}"
+    waits = {**state["backlog"], "not admitted": state["waiting_runs"], "hooks pending": state["owed_hooks"]}
+    for name, waiting in waits.items():
+        yield name, waiting["count"], f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else None
+
+
+def _fitting(details: Sequence[tuple[str, int | None, str]], room: int) -> Iterator[tuple[str, int | None, str]]:
+    """Yield what fits into so many lines: the first of each kind before the second of any; and how many are left out."""
+    ranked = sorted(
+        range(len(details)), key=lambda place: sum(each[0] == details[place][0] for each in details[:place])
+    )
+    kept, left = set[int](), room - 1
+    for place in ranked:
+        left -= _height(details[place][2])
+        if left < 0:
+            break
+        kept.add(place)
+    yield from (each for place, each in enumerate(details) if place in kept)
+    if rest := len(details) - len(kept):
+        yield "…", rest, "more lines, which `flujo status --json` has"
+
+
+def _height(text: str) -> int:
+    return sum(max(1, -(-len(line) // DETAIL_WIDTH)) for line in printable(text).split("\n"))
+
+
+def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, int | None, str]]:
+    """Yield what holds attempts and runs back: its kind, a number, and how it is used."""
+    for worker in state["workers"]:
+        if worker["lacks"]:
+            yield "lacks key", 1, f"{worker['id']} takes no work: it lacks {', '.join(worker['lacks'])}"
+        if worker["slowed"] and not worker["is_stopping"]:
+            yield "slowed", 1, f"{worker['id']} {_slowed_line(worker['slowed'])}"
+    for holder in state["locks"]:
+        yield "locked", None, f"rows, by {LockHolder(**holder)}: what needs them waits"
+    for breaker in state["breakers"]:
+        turned = f"{breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
+        yield "breaker", None, f"{breaker['model']}: {turned}"
+    for plan in state["parked"]:
+        yield "parked", plan["runs"], _parked_line(plan)
+    for budget in state["budgets"]:
+        yield "budget", None, f"{budget['scope']}: {budget_line(budget)}"
+    for limit in state["limits"]:
+        used = f"{limit['in_use']} of {limit['at_once']} in use, {counted(limit['waiting'], 'attempt')} waiting"
+        yield "limit", None, f"{limit['name']}: {used}"
+    for gate in state["gates"]:
+        places = "" if gate["most"] is None else f"{gate['taken']} of {gate['most']} places taken, "
+        yield "run limit", None, f"{gate['name']}: {places}{counted(gate['waiting'], 'run')} waiting"
+
+
+def _slowed_line(slowed: Mapping[str, Any]) -> str:
+    waited = f", {slowed['waited_for_cpu']} % of it without a CPU" if slowed["waited_for_cpu"] else ""
+    late = f"its event loop was late for {slowed['late']} % of a second{waited}"
+    return f"takes {slowed['at_once']} of {slowed['of']} attempts at once: {late}"
+
+
+def _parked_line(plan: Mapping[str, Any]) -> str:
+    named = f"{plan['reference']} {plan['fingerprint']}"
+    build = "" if plan["build"] is None else f", build {plan['build']}"
+    if not plan["is_pinned"]:
+        return f"{named}{build}: {plan['reason']}"
+    if plan["change"] is None:
+        return f"{named}{build}: pinned, a worker with that code is up"
+    return f"{named}{build}: pinned, no live worker is known to have that code\n→ {plan['change']}"

@@ -1,8 +1,10 @@
-"""A run's events as lines that rich can draw, by the rules of `render`: in words, legible at 80 columns. Pure."""
+"""A run's events as lines: what happened, what its steps printed and logged, which questions are open; legible at 80 columns."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -13,8 +15,17 @@ from flujo_client.cli.render import happened
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import EventRecord, RunRecord
 
+if TYPE_CHECKING:
+    from flujo_client.api.handle import RunHandle
+
 OF_THE_RUN = "run."
 _PLACE_WIDTH = 18
+AT_ONCE: Final = 1000
+_SENTENCES: Final = {
+    "step.blocked_loop": "blocked the event loop of its worker, and all other steps there, in {place}: {advice}",
+    "step.left_behind": "kept running after its timeout, in {place}: {advice}",
+    "output.dropped": "printed and logged {bytes} bytes more than are stored",
+}
 
 
 def event_line(event: EventRecord, preview: int) -> Table:
@@ -63,6 +74,10 @@ def _place(event: EventRecord) -> str:
     key = AttemptKey.parse(event.attempt)
     if step not in (None, key.step):
         return str(step)
+    return _step_of(key)
+
+
+def _step_of(key: AttemptKey) -> str:
     return f"{key.address}/{key.step}" if key.address else key.step
 
 
@@ -78,3 +93,54 @@ def _answers(schema: dict[str, object] | None) -> dict[str, str]:
     if schema.get("type") == "boolean" or (isinstance(properties, dict) and "approved" in properties):
         return verdict
     return {"answer": " VALUE" if schema.get("type") == "string" else " --input-json JSON"}
+
+
+def output_lines(events: Iterable[EventRecord]) -> Iterator[str]:
+    """Write a line for each line that a step has printed or logged, in the order of the events."""
+    for event in events:
+        where = _attempt(event)
+        for line in _text(event).splitlines():
+            yield f"[{where}] {line}"
+
+
+class StepOutputReader:
+    """Reads what the steps of a run have printed and logged since it was read last.
+
+    Args:
+        run: which run.
+    """
+
+    def __init__(self, run: RunHandle) -> None:
+        self._run = run
+        self._after: str | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Return the new lines."""
+        while events := self._run.events(self._after, AT_ONCE):
+            self._after = events[-1].cursor
+            yield from output_lines(events)
+            if len(events) < AT_ONCE:
+                return
+
+
+def _attempt(event: EventRecord) -> str:
+    if event.attempt is None:
+        return "run"
+    key = AttemptKey.parse(event.attempt)
+    place = _step_of(key)
+    return place if key.number == 1 else f"{place}, attempt {key.number}"
+
+
+def _text(event: EventRecord) -> str:
+    data = event.data
+    match event.name:
+        case "step.printed":
+            return str(data.get("text", ""))
+        case "step.logged":
+            line = f"{event.level.upper()} {data.get('logger')}: {data.get('message')}"
+            return f"{line}\n{data['traceback']}" if "traceback" in data else line
+        case name if name in _SENTENCES:
+            parts = {key: data.get(key, "?") for key in ("place", "bytes", "advice")}
+            return f"{event.level.upper()} {_SENTENCES[name].format(**parts)}"
+        case _:
+            return ""

@@ -13,7 +13,7 @@ from typing import TypeVar
 import click
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.cli.numbers import Real
+from flujo_client.cli.options import Real
 from flujo_client.errors import ServiceUnreachable
 
 T = TypeVar("T")

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from flujo_client.cli.output import ErrorHandlingGroup
-
-if TYPE_CHECKING:
-    import click
+from flujo_client.cli.plugins import LazyGroup
 
 NAMES = ("beat", "chaos", "code", "migrate", "up", "worker")
 
 
-class _Commands(ErrorHandlingGroup):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(NAMES)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in NAMES:
-            return None
-        command: click.Command = import_module(f"flujo_worker.cli.{cmd_name}").command
-        return command
+class _Commands(LazyGroup, ErrorHandlingGroup):
+    """The commands, with the exit codes of `flujo`."""
 
 
-commands = _Commands(name="flujo_worker", help=__doc__)
+commands = _Commands(
+    name="flujo_worker", help=__doc__, homes={name: f"flujo_worker.cli.{name}:command" for name in NAMES}
+)

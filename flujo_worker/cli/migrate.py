@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from flujo_client.cli.numbers import Real
+from flujo_client.cli.options import Real
 from flujo_client.cli.output import say, show_json
 from flujo_client.cli.timeouts import LONGEST_S
 from flujo_client.config.manager import ConfigManager

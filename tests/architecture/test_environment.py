@@ -38,12 +38,12 @@ ALLOWED = {
     "flujo_worker/recovery/import_trials.py": {"subprocess with env"},
     "flujo_worker/recovery/quarantine.py": {"subprocess with env"},
     # `flujo dev env` starts its user's command with two variables more.
-    "flujo_client/cli/env.py": {"environ"},
+    "flujo_client/cli/settings.py": {"environ"},
     # `flujo run --watch` starts the command that its user started, as it was started.
     "flujo_client/cli/watching.py": {"subprocess"},
     # The parent of a worker forks it; the code of a folder is read in a process with the environment of workers.
     "flujo_worker/cli/supervise.py": {"subprocess"},
-    "flujo_client/cli/folder_code.py": {"subprocess with env"},
+    "flujo_client/cli/runs_diff.py": {"subprocess with env"},
     # Postgres and Redis read nothing of ours; they are looked for on PATH, and inherit what is there.
     "flujo_client/embedded/process.py": {"subprocess"},
     "flujo_client/embedded/redis.py": {"subprocess", "which"},

@@ -1,6 +1,6 @@
 """`flujo lens show --prompt`: what models were sent, from a run's trace, and what is said about it (§2.9)."""
 
-from flujo_client.cli.prompts import prompts_shape, prompts_text
+from flujo_client.cli.lens_show import prompts_shape, prompts_text
 from flujo_client.contract.trace import TraceEvent, TraceNode
 
 SECRETS = "secrets, and the fields of `[log] redact`, are hidden"

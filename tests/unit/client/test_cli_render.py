@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,7 +13,6 @@ from rich.console import Console, Group
 
 from flujo_client.cli.format import age, cost, counted, duration, in_a_line, printable, written
 from flujo_client.cli.json_output import (
-    budget_shape,
     details_shape,
     event_shape,
     run_shape,
@@ -23,7 +23,7 @@ from flujo_client.cli.json_output import (
 from flujo_client.cli.output import show_json
 from flujo_client.cli.render import trace_tree
 from flujo_client.cli.run import progress_of
-from flujo_client.cli.services_table import services_table
+from flujo_client.cli.status import services_table
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.tables import (
     approvals_list,
@@ -42,7 +42,7 @@ from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
 from flujo_client.contract.stats import FailingStep, RunStats
 from flujo_client.contract.trace import TraceEvent, TraceNode
 
-BUDGET = budget_shape(BudgetRecord("run:run_1", 0.5, 1000, 0.2, 1200, 0.1, 0, 0.0, 200))
+BUDGET = asdict(BudgetRecord("run:run_1", 0.5, 1000, 0.2, 1200, 0.1, 0, 0.0, 200))
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 RUN = "run_0199aabbccdd0011223344556677"
 FEEDBACK = "Agent execution failed with ValueError: the model said \x1b[31mnothing useful about clause 12 [red]"
