@@ -79,6 +79,13 @@ def site(request, services, tmp_path_factory):
         yield site
 
 
+@pytest.fixture
+def own_workers(site):
+    """Each test has the workers it started, and no others."""
+    yield
+    site.dismiss()
+
+
 @pytest.fixture(autouse=True)
 def logging_as_at_the_start():
     """What a test before this one told `logging`, by Celery's set-up or our own, does not hold for this one."""

@@ -56,7 +56,7 @@ def begin() -> tuple[str, str, int]:
     return run, step, attempt
 
 
-def same(data: Any) -> Any:
+def echo(data: Any) -> Any:
     return data
 
 
@@ -224,7 +224,7 @@ branch_fails = Pipeline(
     [
         ParallelStep(
             "both",
-            branches={"good": Step("good", same), "bad": Step("bad", fail_branch, config=ONCE)},
+            branches={"good": Step("good", echo), "bad": Step("bad", fail_branch, config=ONCE)},
             on_branch_failure="ignore",
         )
     ]

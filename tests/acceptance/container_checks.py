@@ -33,7 +33,7 @@ def assert_joined_once(site: Site, run: RunHandle) -> None:
     waiting = site.rows("SELECT address FROM flujo_scopes WHERE run_id = %(run)s AND waiting", run=run.id)
     fan_outs = Counter(row["address"] for row in waiting)
     rows = [each for each in site.attempts(run.id) if each["kind"] == "join"]
-    rung = [event["attempt"].split(":")[1] for event in site.told(run.id, "join.rung")]
+    rung = [event["attempt"].split(":")[1] for event in site.events(run.id, "join.rung")]
     assert Counter(each["address"] for each in rows) == Counter(rung) == fan_outs
     assert {each["status"] for each in rows} <= {"succeeded", "failed"}
     assert_nothing_left(site, run)
@@ -63,7 +63,7 @@ def begun_in(site: Site) -> dict[str, Counter[str]]:
     return found
 
 
-def begun(site: Site, run: RunHandle) -> Counter[str]:
+def starts(site: Site, run: RunHandle) -> Counter[str]:
     """How often each label of one run was begun."""
     return begun_in(site)[run.id]
 

@@ -29,7 +29,7 @@ def count(name: str, *, context: File) -> str:
     return name
 
 
-def same(name: str) -> str:
+def echo(name: str) -> str:
     return name
 
 
@@ -37,9 +37,9 @@ file = Pipeline(
     [
         Step("read", read),
         Step("count", count),
-        ParallelStep("both", branches={"left": Step("left", same), "right": Step("right", same)}),
+        ParallelStep("both", branches={"left": Step("left", echo), "right": Step("right", echo)}),
         HumanInTheLoopStep("ask", "May it go out?"),
-        Step("end", same),
+        Step("end", echo),
     ],
     context_model=File,
 )

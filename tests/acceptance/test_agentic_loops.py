@@ -43,7 +43,7 @@ def test_in_python_and_in_yaml_it_outlives_its_workers_and_waits_for_a_person(si
         run.resume("yes")
     results = [run.result(timeout=PATIENCE_S) for run in runs]
     assert [(each.output, turns(each)) for each in results] == [(["BEES", "yes"], TURNS)] * 2, site.log()
-    told = [[event["data"]["step"] for event in site.told(run.id, "step.succeeded")] for run in runs]
+    told = [[event["data"]["step"] for event in site.events(run.id, "step.succeeded")] for run in runs]
     assert told[0] == told[1]
     assert told[0].count("record") == 4
 

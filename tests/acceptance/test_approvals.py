@@ -119,8 +119,8 @@ def test_a_worker_that_dies_with_the_answer_in_hand(site, point, tmp_path):
     site.standing()
     result = run.result(timeout=PATIENCE_S)
     assert (result.run_status, len(result.final_pipeline_context.hitl_history)) == ("succeeded", 1), site.log()
-    assert [event["data"]["step"] for event in site.told(run.id, "flujo.resumed")] == ["ask"]
-    assert len(site.told(run.id, "run.answered")) == 1
+    assert [event["data"]["step"] for event in site.events(run.id, "flujo.resumed")] == ["ask"]
+    assert len(site.events(run.id, "run.answered")) == 1
 
 
 def test_an_expiry_is_noticed_by_the_sweep(site):
@@ -143,7 +143,7 @@ def test_branches_with_one_lane_wait_at_the_same_time(site):
     run.resume(YES, address="arms/d")
     result = run.result(timeout=PATIENCE_S)
     assert (result.run_status, list(result.output)) == ("succeeded", ["a", "b", "c", "d"]), site.log()
-    assert len(site.told(run.id, "join.rung")) == 1
+    assert len(site.events(run.id, "join.rung")) == 1
 
 
 def test_a_cancel_of_a_paused_run_closes_its_question(site):

@@ -66,7 +66,7 @@ def ran(client, name, value="go"):
     return run, run.result(timeout=60)
 
 
-def told(site, run):
+def aros_events(site, run):
     """AROS's events as they are in Postgres."""
     sql = "SELECT * FROM flujo_events WHERE run_id = %(run)s AND name LIKE ANY(%(names)s) ORDER BY id"
     return site.rows(sql, run=run.id, names=list(TOLD))
@@ -77,7 +77,7 @@ def test_each_stage_fires_once_and_is_read_back_from_postgres(site, model):
     run, result = ran(site.client, "stages")
     assert result.success, result
     assert (result.output.name, result.output.count) == ("marked", 3)
-    events = told(site, run)
+    events = aros_events(site, run)
     done = [event for event in events if event["name"] == "output.coercion.success"]
     assert Counter(event["data"]["stage"] for event in done) == dict.fromkeys(
         ("extract", "syntactic", "tolerant", "semantic", "custom"), 1
@@ -109,7 +109,7 @@ def test_a_refused_answer_is_asked_for_again_with_the_parsers_words(site, model)
     assert 'at /count: expected integer, found string "many"' in json.dumps(
         bodies[1]["messages"], ensure_ascii=False
     ).replace('\\"', '"')
-    hashes = [event["data"]["schema_hash"] for event in told(site, run) if event["name"] == "grammar.applied"]
+    hashes = [event["data"]["schema_hash"] for event in aros_events(site, run) if event["name"] == "grammar.applied"]
     assert len(hashes) == 2
     assert len(set(hashes)) == 1
 
@@ -130,7 +130,7 @@ def test_a_worker_that_dies_in_a_call_leaves_no_half_story(site, model):
     model.echo.held.set()
     at_work(site, model)
     assert run.result(timeout=60).output.count == 3
-    names = Counter(event["name"] for event in told(site, run))
+    names = Counter(event["name"] for event in aros_events(site, run))
     assert names["output.coercion.success"] == names["aros.soe.enabled"] == 1
 
 
@@ -149,7 +149,7 @@ def test_a_projects_default_leaves_agents_that_talk_alone(site, model):
     first = len(model.requests)
     with project(site, structured_output_default="openai_json") as client:
         run, result = ran(client, "talks", "Well met.")
-    assert (result.output, told(site, run)) == ("Well met.", [])
+    assert (result.output, aros_events(site, run)) == ("Well met.", [])
     assert "response_format" not in model.bodies[first]
 
 
@@ -158,6 +158,6 @@ def test_the_master_switch_leaves_everything_as_it_was(site, model):
     first = len(model.requests)
     with project(site, enabled=False) as client:
         run, result = ran(client, "plain", 'Well: {"count": 3}')
-    assert told(site, run) == []
+    assert aros_events(site, run) == []
     assert "response_format" not in model.bodies[first]
     assert not result.success

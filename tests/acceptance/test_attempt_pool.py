@@ -7,7 +7,7 @@ from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.fleet import assert_merged_once, wait_until
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.usefixtures("own_workers")]
 
 
 @pytest.fixture(scope="module")
@@ -16,12 +16,6 @@ def app(site):
     app = FlujoWorker(settings=site.settings).app
     yield app
     app.close()
-
-
-@pytest.fixture(autouse=True)
-def nobody_left(site):
-    yield
-    site.dismiss()
 
 
 @pytest.fixture

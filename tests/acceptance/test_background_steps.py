@@ -54,8 +54,8 @@ def test_its_run_continues_when_the_one_that_launched_it_has_ended(site):
 def assert_merged_once_around(site, run):
     result = run.result(timeout=SOON_S)
     assert (result.run_status, result.output) == ("succeeded", ["first", "last"]), site.log()
-    assert [event["data"]["step"] for event in site.told(run.id, "step.succeeded")] == ["first", "last"]
-    assert len(site.told(run.id, "background.launched")) == 1
+    assert [event["data"]["step"] for event in site.events(run.id, "step.succeeded")] == ["first", "last"]
+    assert len(site.events(run.id, "background.launched")) == 1
 
 
 def test_a_worker_that_dies_right_after_the_launch_loses_nothing(site):
@@ -72,7 +72,7 @@ def test_a_worker_that_dies_right_after_the_launch_loses_nothing(site):
 
 def assert_merged_once_in(site, task, trail):
     assert task.result(timeout=SOON_S).output == trail, site.log()
-    assert len(site.told(task.id, "step.succeeded")) == len(site.told(task.id, "run.succeeded")) == 1
+    assert len(site.events(task.id, "step.succeeded")) == len(site.events(task.id, "run.succeeded")) == 1
 
 
 def test_one_that_fails_is_listed_and_started_again(site):
@@ -87,7 +87,7 @@ def test_one_that_fails_is_listed_and_started_again(site):
     assert site.client.retry_failed_background_tasks(run.id) == []
     second = wait_until(lambda: [each for each in failed_of(site, run) if each.id == again.id], SOON_S)[0]
     assert (second.retry_of, second.retries, second.parent_run) == (failed.id, 1, run.id)
-    assert [event["data"]["task_id"] for event in site.told(failed.id, "background.started_again")] == [again.id]
+    assert [event["data"]["task_id"] for event in site.events(failed.id, "background.started_again")] == [again.id]
     assert site.client.retry_failed_background_tasks(run.id, max_retries=1) == []
     (site.folder / f"mended-{run.id}").touch()
     [last] = site.client.retry_failed_background_tasks(run.id)
@@ -187,7 +187,7 @@ def test_each_branch_and_iteration_launches_one(site, name, most):
     run = enqueue(site, name)
     assert run.result(timeout=SOON_S).success, site.log()
     found = tasks_of(site, run)
-    assert len(found) == most == len(site.told(run.id, "background.launched"))
+    assert len(found) == most == len(site.events(run.id, "background.launched"))
     for each in found:
         assert site.client.get_run(each.id).result(timeout=SOON_S).success
         assert len(site.executions(each.id)) == 1
@@ -222,7 +222,7 @@ def test_one_without_a_sign_of_life_is_given_up(site):
     wait_until(lambda: task.status() == "failed", SOON_S, what=site.log)
     error = task.result().error
     assert (error.code, error.message.partition(":")[0]) == ("BACKGROUND_STALE", "no activity for 24 hours")
-    assert len(site.told(task.id, "background.stale")) == 1
+    assert len(site.events(task.id, "background.stale")) == 1
     assert [each.id for each in site.client.get_failed_background_tasks(run.id)] == [task.id]
 
 

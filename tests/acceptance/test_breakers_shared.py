@@ -61,7 +61,7 @@ def enqueue(site, name, **options):
     return site.client.enqueue(f"breaker_pipelines:{name}", "hello", **options)
 
 
-def told(site, model):
+def breaker_events(site, model):
     """What was told of a model's breaker, over all runs, in order."""
     found = site.rows(
         "SELECT name FROM flujo_events WHERE name = ANY(%(names)s) AND data->>'model' LIKE %(model)s ORDER BY id",
@@ -80,9 +80,9 @@ def test_an_outage_is_waited_out_by_all_workers_together(site, provider):
     """SYS-19, M-463: after the threshold only probes reach the provider, whoever works; what waits holds no slot and loses no number."""
     model = "shared-model"
     runs = [enqueue(site, "shared") for _ in range(8)]
-    wait_until(lambda: told(site, model).count("opened") >= 2, 60, what=site.log)  # a probe has failed
+    wait_until(lambda: breaker_events(site, model).count("opened") >= 2, 60, what=site.log)  # a probe has failed
 
-    turns = Counter(told(site, model))
+    turns = Counter(breaker_events(site, model))
     asked = provider.asked[model]
     assert asked <= FAILURES + (WORKERS - 1) + turns["half_open"] + 1
 
@@ -90,7 +90,7 @@ def test_an_outage_is_waited_out_by_all_workers_together(site, provider):
     assert open_now[f"openai:{model}"] in ("opened", "half_open")
 
     assert enqueue(site, "plain").result(20).output == "hello", site.log()
-    assert "closed" not in told(site, model)
+    assert "closed" not in breaker_events(site, model)
     wait_until(lambda: not statuses(site, runs)["running"], what=site.log)  # but for a probe now and then
 
     provider.well.add(model)
@@ -102,7 +102,7 @@ def test_an_outage_is_waited_out_by_all_workers_together(site, provider):
     for run in runs:
         numbers = [row["number"] for row in site.attempts(run.id)]
         assert numbers == list(range(1, len(numbers) + 1))
-    turns = Counter(told(site, model))
+    turns = Counter(breaker_events(site, model))
     assert (turns["opened"], turns["closed"]) == (turns["half_open"], 1)
     assert turns["waiting"] >= len(runs) - FAILURES
 
@@ -111,15 +111,15 @@ def test_branches_that_waited_are_joined_by_their_chord(site, provider):
     """A delivery that put its attempt off is no part of the chord; the one that closes the branch is."""
     model = "fan-model"
     run = enqueue(site, "fan")
-    wait_until(lambda: "waiting" in told(site, model), what=site.log)
+    wait_until(lambda: "waiting" in breaker_events(site, model), what=site.log)
     provider.well.add(model)
     assert run.result(60).output == {f"b{n}": "well" for n in range(4)}, site.log()
-    assert [event["data"]["by"] for event in site.told(run.id, "join.rung")] == ["chord"]
+    assert [event["data"]["by"] for event in site.events(run.id, "join.rung")] == ["chord"]
 
 
 def test_a_run_that_waits_can_be_cancelled(site):
     run = enqueue(site, "refused")
-    wait_until(lambda: "waiting" in told(site, "refused-model"), what=site.log)
+    wait_until(lambda: "waiting" in breaker_events(site, "refused-model"), what=site.log)
     run.cancel()
     assert run.result(20).run_status == "cancelled"
     assert set(statuses(site, [run])) == {"failed", "cancelled"}
@@ -138,7 +138,7 @@ def test_an_operator_relieves_waiting_runs(site, provider, act, pipeline):
     flujo("set", f"openai:{model}", "recovery_s=600")
     time.sleep(EVERY_S)  # what is read within a second
     runs = [enqueue(site, pipeline) for _ in range(4)]
-    wait_until(lambda: told(site, model).count("waiting") == len(runs), what=site.log)
+    wait_until(lambda: breaker_events(site, model).count("waiting") == len(runs), what=site.log)
     [waiting] = [each for each in json.loads(flujo("list", "--json")) if each["model"] == f"openai:{model}"]
     assert (waiting["state"], waiting["waiting"], waiting["next_s"] > 500) == ("opened", len(runs), True)
     provider.well.add(model)
@@ -164,4 +164,4 @@ def test_refused_calls_delay_themselves_and_no_one_else(site, provider, number):
     longest = max(provider.refused.values())
     assert sum(provider.refused.values()) >= number // 10
     assert disturbed <= 1.5 * undisturbed + longest * (1.0 + RECOVERY_S), (undisturbed, disturbed, longest)
-    assert told(site, "busy-model") == []
+    assert breaker_events(site, "busy-model") == []

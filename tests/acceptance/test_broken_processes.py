@@ -39,7 +39,7 @@ def test_a_process_that_a_step_has_broken_hands_back_what_ran_beside_and_ends(si
     assert process.wait(timeout=60) == RETIRED, site.log()
     for run in innocent:
         assert [(each["status"], each["number"], each["losses"]) for each in site.attempts(run.id)] == [("ready", 1, 0)]
-        assert len(site.told(run.id, "attempt.handed_back")) == 1
+        assert len(site.events(run.id, "attempt.handed_back")) == 1
         site.open_gate(run.id)
     site.open_gate(culprit.id)
     site.workers()

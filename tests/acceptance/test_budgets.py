@@ -119,7 +119,7 @@ def test_what_no_one_expected_fails_the_run_with_the_breaking_step_in_its_histor
     assert (result.run_status, result.total_tokens) == ("failed", spent)
     assert [each.token_counts for each in result.step_history][: spent // 10] == [10] * (spent // 10)
     assert_settled(site, f"run:{run.id}", tokens=limit, overrun=5)
-    assert [event["data"]["actual_value"] for event in site.told(run.id, "flujo.budget.violation")] == [spent]
+    assert [event["data"]["actual_value"] for event in site.events(run.id, "flujo.budget.violation")] == [spent]
 
 
 def seconds_to_cancel(site):
@@ -130,7 +130,7 @@ def seconds_to_cancel(site):
     begun = site.executions(run.id)
     wait_until(lambda: ended_as(site, run).get(("failed", "error")), what=site.log)
     site.open_gate(run.id)
-    [told] = wait_until(lambda: site.told(run.id, "flujo.budget.violation"), what=site.log)
+    [told] = wait_until(lambda: site.events(run.id, "flujo.budget.violation"), what=site.log)
     wait_until((site.folder / f"cancelled-{run.id}").exists, what=site.log)
     took = (site.folder / f"cancelled-{run.id}").stat().st_mtime - told["at"].timestamp()
     assert run.result(30).error.type_name == "UsageLimitExceededError"

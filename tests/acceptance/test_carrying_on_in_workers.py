@@ -115,12 +115,12 @@ def test_a_deploy_over_runs_in_every_state(site, versions, enqueue):
     for name in goes_on:
         assert runs[name].result(timeout=60).run_status == "succeeded", name
         family = [runs[name].id, *(each.id for each in site.client.list_runs(parent=runs[name].id))]
-        assert any(site.told(each, "run.carried_on") for each in family), name
+        assert any(site.events(each, "run.carried_on") for each in family), name
     for name, (*_, reason) in CASES.items():
         if reason is not None:
             wait_until(lambda name=name: runs[name].status() == "parked", what=site.log)
             assert reason in runs[name].record().reason
-            assert site.told(runs[name].id, "run.carried_on") == []
+            assert site.events(runs[name].id, "run.carried_on") == []
     new.kill()
 
     site.workers(code=versions["old"])

@@ -18,16 +18,9 @@ from tests.support.fleet import FOLDER, STEPS, assert_merged_once, wait_until
 from tests.support.nursery import nursery
 from tests.support.services import fresh_database, passable_folder, remove_folder
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.usefixtures("own_workers")]
 
 THREE = ["first", "second", "third"]
-
-
-@pytest.fixture(autouse=True)
-def nobody_left(site):
-    """Each test has the workers it started, and no others."""
-    yield
-    site.dismiss()
 
 
 @pytest.fixture(params=[large("threads"), "custom"])

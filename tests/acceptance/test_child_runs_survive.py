@@ -42,7 +42,7 @@ def test_a_child_run_is_a_run_of_its_own(site):
     assert ([each.name for each in own.step_history], own.output) == (["second", "again"], TRAIL[:3])
     assert (record.name, record.parent_run, record.tenant, record.status) == ("reading", run.id, "acme", "succeeded")
     assert record.id in {each.id for each in site.client.list_runs(tenant="acme")}
-    assert [event["data"]["by"] for event in site.told(run.id, "join.rung")] == ["worker"]
+    assert [event["data"]["by"] for event in site.events(run.id, "join.rung")] == ["worker"]
 
 
 def test_a_run_is_meant_by_the_beginning_of_its_id_though_its_children_share_it(site):
@@ -62,7 +62,7 @@ def test_branches_and_iterations_may_be_child_runs(site, name, output):
     result = run.result(timeout=SOON_S)
     assert result.output == output, site.log()
     assert len(run.children()) == (4 if name == "wide" else 3)
-    assert "sweeper" not in {event["data"]["by"] for event in site.told(run.id, "join.rung")}
+    assert "sweeper" not in {event["data"]["by"] for event in site.events(run.id, "join.rung")}
 
 
 def test_a_worker_that_dies_between_the_childs_end_and_the_bell_costs_no_run(site, survivor):
@@ -78,9 +78,9 @@ def test_a_worker_that_dies_between_the_childs_end_and_the_bell_costs_no_run(sit
     wait_until(lambda: not armed.pids, what="the armed process has died")
     for run in runs:
         assert run.result().output == TRAIL
-        assert len(site.told(run.id, "step.succeeded")) == 3
+        assert len(site.events(run.id, "step.succeeded")) == 3
         assert_merged_once_in_child(site, run)
-    rung_by = [event["data"]["by"] for run in runs[-2:] for event in site.told(run.id, "join.rung")]
+    rung_by = [event["data"]["by"] for run in runs[-2:] for event in site.events(run.id, "join.rung")]
     assert "sweeper" in rung_by
     assert time.monotonic() - began < SOON_S * len(runs)
     assert survivor.pids
@@ -88,8 +88,8 @@ def test_a_worker_that_dies_between_the_childs_end_and_the_bell_costs_no_run(sit
 
 def assert_merged_once_in_child(site, run):
     [record] = run.children()
-    assert [event["data"]["step"] for event in site.told(record.id, "step.succeeded")] == ["second", "again"]
-    assert len(site.told(record.id, "run.succeeded")) == 1
+    assert [event["data"]["step"] for event in site.events(record.id, "step.succeeded")] == ["second", "again"]
+    assert len(site.events(record.id, "run.succeeded")) == 1
 
 
 @one_process

@@ -43,7 +43,7 @@ def test_questions_of_days_expire_in_order(site, clock):
     assert run.result(timeout=PATIENCE_S).output == "late"
     assert 31 * DAY_S < clock.now() - began < 31 * DAY_S + 600
     assert site.live_pids() == {worker}
-    assert not site.told(run.id, "attempt.lost")
+    assert not site.events(run.id, "attempt.lost")
     [row] = site.rows("SELECT ended_at - created_at AS took FROM flujo_runs WHERE id = %(run)s", run=run.id)
     assert row["took"].days == 31
 

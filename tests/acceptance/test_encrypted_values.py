@@ -44,7 +44,7 @@ def rotate(site, *names):
     site.client = FlujoClient(site.settings)
 
 
-def begun(site):
+def paused_run(site):
     run = site.client.enqueue("secret_pipelines:file", MARK, context={"name": MARK})
     wait_until(lambda: run.status() == "paused", what=site.log)
     return run.id
@@ -77,7 +77,7 @@ def readable(site):
 
 def test_values_are_encrypted_while_keys_rotate(site):
     site.standing()
-    first, second = begun(site), begun(site)
+    first, second = paused_run(site), paused_run(site)
     waiting = site.client.enqueue("secret_pipelines:file", MARK, queue="nowhere").id
     assert readable(site) == []
     end(site, first)
@@ -86,7 +86,7 @@ def test_values_are_encrypted_while_keys_rotate(site):
     rotate(site, "new", "old")
     site.standing()
     end(site, second)
-    third = begun(site)
+    third = paused_run(site)
     assert site.client.get_run(first).result(timeout=0).output == MARK
     end(site, third)
 

@@ -1,7 +1,7 @@
 """Fallbacks in real processes: in a branch, in a loop's body, around a map; and a worker that is killed while one runs (SYS-10)."""
 
 import pytest
-from container_checks import begun, enqueue, succeeded
+from container_checks import enqueue, starts, succeeded
 from container_pipelines import LETTERS
 
 from tests.support.fleet import wait_until
@@ -21,7 +21,7 @@ def test_a_fallback_survives_the_worker_that_runs_it(site):
     fan, rounds, each, _ = result.step_history
 
     once = ("rescue-in", "add0", "add1", "add2", "after")
-    counted = begun(site, run)
+    counted = starts(site, run)
     in_fan_and_map = {letter: counted.pop(letter) for letter in LETTERS}
     assert counted == dict.fromkeys(once, 1) | {"never": 9, "rescue-3": 2}
     assert in_fan_and_map.pop("b") == 2

@@ -10,11 +10,11 @@ from container_checks import (
     LIVE,
     assert_joined_once,
     assert_nothing_left,
-    begun,
     begun_in,
     enqueue,
     rings,
     since,
+    starts,
     succeeded,
 )
 from container_pipelines import KINDS, LETTERS, ON_FAILURE, STRATEGIES
@@ -99,12 +99,12 @@ def test_branches_that_succeed_are_merged_once(site, matrix, kind, strategy, on_
         assert result.run_status == "failed"
         first, second = ("fan#2", "fan#3") if kind == "map" else ("b", "c")
         assert f"branches '{first}' and '{second}' both changed seen" in result.error.message
-        assert (written(result), begun(site, run)) == (NOTHING, expected)
+        assert (written(result), starts(site, run)) == (NOTHING, expected)
         return
     assert result.run_status == "succeeded", site.log()
     assert result.output == (["A", "B", "C"] if kind == "map" else {"a": "A", "b": "B", "c": "C"})
     assert written(result) == named(MERGED[strategy], kind)
-    assert begun(site, run) == expected + Counter(["after"])
+    assert starts(site, run) == expected + Counter(["after"])
     assert [(each.name, each.output, each.success) for each in result.step_history[0].step_history] == [
         (name, letter.upper(), True) for name, letter in zip(names(kind), LETTERS, strict=True)
     ]
@@ -118,7 +118,7 @@ def test_a_branch_that_fails_is_told_and_merges_nothing(site, matrix, kind, stra
     result = run.result(timeout=PATIENCE_S)
     assert_joined_once(site, run)
     fan = result.step_history[0]
-    assert set(begun(site, run).values()) == {1}
+    assert set(starts(site, run).values()) == {1}
     assert next(each.success for each in fan.step_history if each.name == names(kind)[2]) is False
     if on_failure == "propagate":
         assert (result.run_status, written(result)) == ("failed", NOTHING)
@@ -165,8 +165,8 @@ def test_runs_three_deep_at_once(site, capsys, count):
         result = succeeded(site, run)
         pair = {"left": n, "right": n}
         assert result.output == dict.fromkeys(("left", "right"), dict.fromkeys(("left", "right"), pair))
-        assert (result.final_pipeline_context.count, begun(site, run)) == (8, {"leaf": 8, "after": 1})
-    told(capsys, f"{count} runs, three deep", began, by := rings(site, runs))
+        assert (result.final_pipeline_context.count, starts(site, run)) == (8, {"leaf": 8, "after": 1})
+    print_time(capsys, f"{count} runs, three deep", began, by := rings(site, runs))
     assert by.total() == count * 7
     assert by["sweeper"] == 0
 
@@ -177,9 +177,9 @@ def test_many_branches(site, capsys, count):
     began = time.monotonic()
     run = enqueue(site, "wide", items=list(range(count)))
     result = run.result(timeout=PATIENCE_S)
-    told(capsys, f"{count} branches", began, by := rings(site, [run]))
+    print_time(capsys, f"{count} branches", began, by := rings(site, [run]))
     assert (result.output, result.final_pipeline_context.count) == (list(range(1, count + 1)), count)
-    assert set(begun(site, run).values()) == {1}
+    assert set(starts(site, run).values()) == {1}
     assert by == {"chord": 1}
     assert_joined_once(site, run)
 
@@ -188,11 +188,11 @@ def test_many_branches(site, capsys, count):
 def test_two_hundred_branches_that_close_together(site, capsys):
     """SYS-13: they wait at one gate; no ring is missed."""
     run = enqueue(site, "wide", items=list(range(200)), gated=["add"], gate="wide")
-    wait_until(lambda: begun(site, run).total() == 200, what=site.log)
+    wait_until(lambda: starts(site, run).total() == 200, what=site.log)
     began = time.monotonic()
     site.open_gate("wide")
     assert succeeded(site, run).final_pipeline_context.count == 200
-    told(capsys, "200 branches closing together", began, by := rings(site, [run]))
+    print_time(capsys, "200 branches closing together", began, by := rings(site, [run]))
     assert by == {"chord": 1}
     database = str(site.redis.get_connection_kwargs()["db"])
     assert sum(each["db"] == database for each in site.redis.client_list()) <= 25, (
@@ -210,7 +210,7 @@ def test_branches_that_end_at_the_same_instant(site, capsys, failing, ends):
     began = time.monotonic()
     site.open_gate(gate)
     assert {run.result(timeout=PATIENCE_S).run_status for run in runs} == {ends}
-    told(capsys, f"15 runs with branches that {ends}", began, by := rings(site, runs))
+    print_time(capsys, f"15 runs with branches that {ends}", began, by := rings(site, runs))
     for run in runs:
         assert_joined_once(site, run)
         assert written(run.result()) == (NOTHING if failing else MERGED["context_update"])
@@ -220,17 +220,17 @@ def test_branches_that_end_at_the_same_instant(site, capsys, failing, ends):
 def test_siblings_of_a_failed_branch_are_cancelled_promptly(site, capsys):
     """M-443: a sibling that would wait forever is told at its worker's next renewal; ten of them leave room for a busy machine."""
     run = enqueue(site, "fans.parallel_context_update_propagate", "in", gated=["a", "c"], failing=["c"], gate="prompt")
-    wait_until(lambda: begun(site, run).total() == 3, what=site.log)
+    wait_until(lambda: starts(site, run).total() == 3, what=site.log)
     began = time.monotonic()
     site.open_gate("prompt-c")
     assert run.result(timeout=PATIENCE_S).run_status == "failed"
     took = time.monotonic() - began
     assert took < 10 * STEADY["renew_s"]
     assert_joined_once(site, run)
-    told(capsys, "a failure told to its sibling", began, rings(site, [run]))
+    print_time(capsys, "a failure told to its sibling", began, rings(site, [run]))
 
 
-def told(capsys, what, began, by):
+def print_time(capsys, what, began, by):
     with capsys.disabled():
         print(f"\n{what}: {since(began)}, joins rung by {dict(by)}")
 

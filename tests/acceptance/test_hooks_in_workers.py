@@ -87,7 +87,7 @@ def test_an_abort_in_post_run_does_not_mask_a_limit(site):
     with pytest.raises(UsageLimitExceededError):
         run.result(timeout=PATIENCE_S).raise_for_status()
     assert result.step_history[0].output == 1
-    failed = site.told(run.id, "hook.failed")[0]["data"]
+    failed = site.events(run.id, "hook.failed")[0]["data"]
     assert (failed["hook"], failed["error"], failed["message"]) == ("stop_late", "PipelineAbortSignal", "too late")
 
 
@@ -95,7 +95,7 @@ def test_an_error_in_a_hook_is_told_and_breaks_nothing(site):
     served(site)
     run = enqueued(site, "stumbling")
     assert run.result(timeout=PATIENCE_S).run_status == "succeeded"
-    [failed] = [event["data"] for event in site.told(run.id, "hook.failed")]
+    [failed] = [event["data"] for event in site.events(run.id, "hook.failed")]
     assert (failed["hook"], failed["payload"], failed["error"]) == ("stumble", "pre_step", "OSError")
     assert "hunter2" not in failed["message"]
 

@@ -177,10 +177,10 @@ def test_a_step_that_blocks_the_event_loop_does_not_cost_the_lease(site):
 @one_process
 def test_two_worker_processes_give_what_one_gives(site):
     """M-011: the same results and histories, whoever carries the steps; workers may be added while runs are under way."""
-    alone = [told(site.enqueue(name)) for name in ("three", "stubborn", "lingering")]
+    alone = [ending(site.enqueue(name)) for name in ("three", "stubborn", "lingering")]
     site.workers(1)
     together = [site.enqueue(name) for name in ("three", "stubborn", "lingering") * 4]
-    assert [told(run) for run in together] == alone * 4
+    assert [ending(run) for run in together] == alone * 4
     assert len({each.pid for run in together for each in site.executions(run.id)}) == 2
 
 
@@ -200,7 +200,7 @@ def test_a_worker_told_to_stop_finishes_what_it_holds(site):
     assert site.executions(run.id, "gate") == [begun]
 
 
-def told(run):
+def ending(run):
     """What a run gave, without names of its own and times."""
     result = run.result(timeout=60)
     history = [step.model_dump(exclude={"latency_s"}) for step in result.step_history]

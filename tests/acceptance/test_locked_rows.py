@@ -74,13 +74,13 @@ def test_merges_that_wait_for_a_lock_leave_their_slots_and_connections_to_others
     with locked(site, *OF_RUNS, runs=[run.id for run in victims]):
         for run in victims:
             site.open_gate(run.id)
-        wait_until(lambda: all(site.told(run.id, "attempt.waits_for_lock") for run in victims), what=site.log)
+        wait_until(lambda: all(site.events(run.id, "attempt.waits_for_lock") for run in victims), what=site.log)
         assert_innocents_end(site)
         time.sleep(4.0)  # longer than a lease
     for run in victims:
         assert_merged_once(site, run, ["gate", "after"])
         assert len(site.executions(run.id)) == 2
-        [event] = site.told(run.id, "attempt.waits_for_lock")
+        [event] = site.events(run.id, "attempt.waits_for_lock")
         assert "a careless person, idle in transaction" in event["data"]["holders"][0]
     assert site.stuck() == []
 
@@ -93,7 +93,7 @@ def test_messages_whose_rows_are_locked_go_back_to_the_line(site):
         site.open_gate(run.id)
     with locked(site, *OF_RUNS, runs=[run.id for run in victims]):
         site.standing()
-        wait_until(lambda: all(site.told(run.id, "attempt.waits_for_lock") for run in victims), what=site.log)
+        wait_until(lambda: all(site.events(run.id, "attempt.waits_for_lock") for run in victims), what=site.log)
         assert_innocents_end(site)
     for run in victims:
         assert_merged_once(site, run, ["gate", "after"])

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from container_checks import begun, enqueue, since, succeeded
+from container_checks import enqueue, since, starts, succeeded
 
 from tests.support.fleet import one_process
 
@@ -28,7 +28,7 @@ def test_a_long_loop_holds_no_worker_between_its_iterations(site, capsys):
     loop = result.step_history[0]
     assert (result.output, result.final_pipeline_context.count) == (ROUNDS, ROUNDS)
     assert (loop.attempts, loop.metadata_["iterations"], loop.metadata_["exit_reason"]) == (ROUNDS, ROUNDS, "condition")
-    assert begun(site, run) == {f"add{n}": 1 for n in range(ROUNDS)} | {"after": 1}
+    assert starts(site, run) == {f"add{n}": 1 for n in range(ROUNDS)} | {"after": 1}
     succeeded(site, other)
     assert len({each.pid for each in (*site.executions(run.id), *site.executions(other.id))}) == 2
 
@@ -58,4 +58,4 @@ def test_containers_stand_in_each_other(site):
     run = enqueue(site, "mixed", 0)
     result = succeeded(site, run)
     assert (result.output, result.final_pipeline_context.turns) == (3, 3)
-    assert begun(site, run) == {"a": 3, "b": 3, "c": 3, "shaky": 9, "leaf": 10, "turn1": 1, "turn2": 1, "turn3": 1}
+    assert starts(site, run) == {"a": 3, "b": 3, "c": 3, "shaky": 9, "leaf": 10, "turn1": 1, "turn2": 1, "turn3": 1}

@@ -7,7 +7,7 @@ import time
 from itertools import cycle, islice
 
 import pytest
-from container_checks import DEADLOCKS, assert_joined_once, begun, enqueue, rings, since, succeeded
+from container_checks import DEADLOCKS, assert_joined_once, enqueue, rings, since, starts, succeeded
 from container_pipelines import LETTERS
 
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, JoinSignal
@@ -110,7 +110,7 @@ def test_a_killed_workers_containers_continue_within_fifteen_seconds(services, t
         assert (loop.output, loop.final_pipeline_context.count, loop.step_history[0].attempts) == (5, 5, 5)
         assert branch.final_pipeline_context.seen == ["b", "c"]
         assert (join.final_pipeline_context.seen, join.final_pipeline_context.count) == (LETTERS, 32)
-        assert [begun(site, run)["b"] for run in runs.values()] == [0, 2, 1]
+        assert [starts(site, run)["b"] for run in runs.values()] == [0, 2, 1]
 
 
 @pytest.mark.parametrize(("places", "names"), FAILING)
@@ -138,7 +138,7 @@ def test_a_wiped_redis_under_half_a_fan_out(site, survivor, capsys):
     """Law of design §5: FLUSHALL with branches closed, running and queued; closed ones are not repeated, and the join comes."""
     run = enqueue(site, "fans.map_context_update_propagate", "in", gated=["b"], gate="wiped")
     closed = "SELECT 1 FROM flujo_scopes WHERE run_id = %(run)s AND parent = 'fan' AND status = 'succeeded'"
-    wait_until(lambda: len(site.rows(closed, run=run.id)) == 2 and begun(site, run)["b"], what=site.log)
+    wait_until(lambda: len(site.rows(closed, run=run.id)) == 2 and starts(site, run)["b"], what=site.log)
     queued = [(name, start(site, name)) for name in SHAPES]
     site.redis.flushall()
     began = time.monotonic()
@@ -146,7 +146,7 @@ def test_a_wiped_redis_under_half_a_fan_out(site, survivor, capsys):
     assert succeeded(site, run).final_pipeline_context.seen == ["b", "c"]
     with capsys.disabled():
         print(f"\nFLUSHALL in a fan-out → done: {since(began)}, rung by {dict(rings(site, [run]))}")
-    assert begun(site, run) == {"a": 1, "b": 1, "c": 1, "after": 1}
+    assert starts(site, run) == {"a": 1, "b": 1, "c": 1, "after": 1}
     for name, other in queued:
         assert_as_ever(site, name, other)
     assert time.monotonic() - began < 15
@@ -157,7 +157,7 @@ def test_bells_that_ring_too_early_or_too_often_change_nothing(site, survivor):
     run = enqueue(site, "fans.parallel_callable_propagate", "in", gated=["b", "merge"], gate="bells")
     site.wait_for_execution(run.id, "b")
     ring_by_hand(site, run, times=2)
-    assert site.told(run.id, "join.rung") == []
+    assert site.events(run.id, "join.rung") == []
     site.open_gate("bells-b")
     wait_until((site.folder / "merge-at-bells").exists, what=site.log)
     ring_by_hand(site, run, times=2)
@@ -165,4 +165,4 @@ def test_bells_that_ring_too_early_or_too_often_change_nothing(site, survivor):
     assert succeeded(site, run).final_pipeline_context.count == 32
     ring_by_hand(site, run, times=2)
     assert_joined_once(site, run)
-    assert begun(site, run) == {"a": 1, "b": 1, "c": 1, "after": 1}
+    assert starts(site, run) == {"a": 1, "b": 1, "c": 1, "after": 1}

@@ -7,7 +7,7 @@ import pytest
 from tests.support.fleet import BRISK, Site, assert_merged_once, wait_until
 from tests.support.services import read_only
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.usefixtures("own_workers")]
 
 THREE, GATED = ["first", "second", "third"], ["before", "gate", "after"]
 
@@ -16,13 +16,6 @@ THREE, GATED = ["first", "second", "third"], ["before", "gate", "after"]
 def services(services_to_break):
     """Return services that no other test process uses: tests here wipe and restart them."""
     return services_to_break
-
-
-@pytest.fixture(autouse=True)
-def nobody_left(site):
-    """Each test has the workers it started, and no others."""
-    yield
-    site.dismiss()
 
 
 def test_runs_outlive_a_wiped_redis(site):

@@ -75,12 +75,11 @@ def test_a_step_that_kills_its_worker_every_time_fails_as_lost(services, tmp_pat
 
 
 @pytest.fixture(autouse=True)
-def nobody_left(request):
+def own_workers(request):
     """Each test has the workers it started, and no others."""
     yield
     if "site" in request.fixturenames:
-        site = request.getfixturevalue("site")
-        site.dismiss()
+        request.getfixturevalue("site").dismiss()
 
 
 def test_a_neighbour_sees_that_a_worker_is_gone_long_before_its_lease_is_over(services, tmp_path):

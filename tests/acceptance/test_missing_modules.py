@@ -12,7 +12,7 @@ from tests.support.fleet import BRISK, STEPS, Site, wait_until
 pytestmark = pytest.mark.acceptance
 
 BEGIN = (
-    'from flujo_client import ConditionalStep, Pipeline, Step\n\nfirst = Step("first", "acceptance_pipelines:same")\n'
+    'from flujo_client import ConditionalStep, Pipeline, Step\n\nfirst = Step("first", "acceptance_pipelines:echo")\n'
 )
 LENT = """
 from flujo_client import register_custom_deserializer, register_custom_serializer
@@ -126,7 +126,7 @@ def test_a_module_that_is_missing_within_a_step_is_a_bug_unless_another_build_ha
             result = run.result(timeout=20)
             assert result.run_status == ("succeeded" if lacking == "one" else "failed"), site.log()
             assert {each["number"] for each in site.attempts(run.id)} == {1}
-        events = [each for run in runs for each in site.told(run.id, "attempt.lacks_module")]
+        events = [each for run in runs for each in site.events(run.id, "attempt.lacks_module")]
         left = {(each["name"], each["data"]["build"]) for each in events}
         assert left <= {("attempt.lacks_module", "a"), ("attempt.lacks_module", "b")}
         assert lacking == "one" or left

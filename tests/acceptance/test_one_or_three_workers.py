@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from container_checks import assert_joined_once, begun, enqueue, told_of
+from container_checks import assert_joined_once, enqueue, starts, told_of
 
 from tests.support.fleet import one_process
 
@@ -60,7 +60,7 @@ def portrait(site, run):
         "versions": site.rows(
             "SELECT address, version, status, place FROM flujo_scopes WHERE run_id = %(run)s ORDER BY 1", run=run.id
         ),
-        "begun": begun(site, run),
+        "begun": starts(site, run),
     }
 
 

@@ -59,7 +59,7 @@ def test_a_run_continues_under_the_code_of_the_workers(run, versions):
         ("new", 1, "succeeded"),
         ("last", 1, "succeeded"),
     ]
-    [told] = site.told(run.id, "run.carried_on", "run.parked")
+    [told] = site.events(run.id, "run.carried_on", "run.parked")
     assert told["data"]["changes"] == ["step 'old' was renamed to 'new'"]
 
 
@@ -78,7 +78,7 @@ def test_a_run_waits_for_a_worker_with_its_code(run, versions):
         ("old", 1, "succeeded"),
         ("last", 1, "succeeded"),
     ]
-    assert [event["name"] for event in site.told(run.id, "run.parked", "run.unparked")] == [
+    assert [event["name"] for event in site.events(run.id, "run.parked", "run.unparked")] == [
         "run.parked",
         "run.unparked",
     ]
@@ -157,7 +157,7 @@ def judges(tmp_path):
     return folder
 
 
-def begun(site, code, app="judging_app"):
+def paused_run(site, code, app="judging_app"):
     """A run that waits for a person, after workers that have this code and are gone by now."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(code.partition(os.pathsep)[0])
@@ -172,13 +172,13 @@ def begun(site, code, app="judging_app"):
 def test_a_tool_whose_scale_changed_between_two_turns_is_told(services, tmp_path, judges):
     """The published case: a recorded 8 of 10 would be read as 8 of 100, and the fingerprint is the same."""
     with Site(services, tmp_path, worker=BRISK) as site:
-        run = begun(site, judges("old", judging(TEN)))
+        run = paused_run(site, judges("old", judging(TEN)))
         site.workers(code=judges("new", judging(HUNDRED)))
         for answer in ("more", "enough"):
             run.resume(answer)
             wait_until(lambda: run.status() != "running", what=site.log)
         assert run.result(timeout=60).run_status == "succeeded", site.log()
-        [warned] = site.told(run.id, "code.changed")
+        [warned] = site.events(run.id, "code.changed")
         assert (warned["level"], warned["data"]) == ("warning", {"changed": ["tool judging_app:rate"]})
         turns = [spans[0] for spans in turns_of(run.trace())]
         assert [turn.attributes.get("code_changed") for turn in turns] == [
@@ -199,7 +199,7 @@ def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(se
     """The run is parked with the reason. A worker with the old body carries it on, or one with another policy."""
     with Site(services, tmp_path, worker=BRISK) as site:
         old = judges("old", judging(TEN, policy="park"))
-        run = begun(site, old)
+        run = paused_run(site, old)
         wrong = site.workers(code=judges("new", judging(HUNDRED, policy="park")))
         run.resume("more")
         wait_until(lambda: run.status() == "parked", what=site.log)
@@ -207,7 +207,7 @@ def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(se
         wrong.kill()
         site.workers(code=old if policy == "park" else judges("warns", judging(HUNDRED, policy=policy)))
         wait_until(lambda: run.status() == "paused", what=site.log)
-        assert len(site.told(run.id, "code.changed")) == (policy == "warn")
+        assert len(site.events(run.id, "code.changed")) == (policy == "warn")
         run.cancel()
 
 
@@ -251,7 +251,7 @@ def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, ver
     has = folder("new", "cents: int = 0", "{'1': lambda old: {'cents': old['price'] * 100}}", version)
 
     with Site(services, tmp_path, worker=BRISK) as site:
-        run = begun(site, old, app="orders_app")
+        run = paused_run(site, old, app="orders_app")
         refused = tried(site, monkeypatch, lacks, code=1)
         assert f"{run.id}: refused: its context does not fit Order: field 'price' was removed" in refused
         if version == "1":
@@ -266,7 +266,7 @@ def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, ver
 
         site.workers(code=has)
         assert run.result(timeout=60).output == {"cents": 300}, site.log()
-        [told] = site.told(run.id, "context.migrated")
+        [told] = site.events(run.id, "context.migrated")
         assert told["data"] == {"migration": "1", "changes": ["field 'price' was removed"]}
 
 

@@ -39,9 +39,9 @@ def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path,
         for run in deadly:
             assert (run.result().error.code, run.result().error.message) == ("ATTEMPT_LOST", POISON)
             assert [(each["number"], each["reason"]) for each in site.attempts(run.id)] == [(1, "lost")]
-            crashed = [each["data"]["how"] for each in site.told(run.id, "attempt.crashed")]
+            crashed = [each["data"]["how"] for each in site.events(run.id, "attempt.crashed")]
             assert crashed == ["signal SIGABRT"] * 2
-            assert len(site.told(run.id, "attempt.isolated")) == 2
+            assert len(site.events(run.id, "attempt.isolated")) == 2
 
 
 @pytest.mark.large
@@ -58,9 +58,9 @@ def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_
         wait_until(lambda: fleet.replace_dead() * 0 or (ended() and not owed()), 120, what=site.log)
         for run in calm:
             assert (site.folder / f"hooks-{run.id}").read_text().splitlines()[-1] == "post_run succeeded"
-            assert site.told(run.id, "hook.lost") == []
+            assert site.events(run.id, "hook.lost") == []
         for run in deadly:
-            assert [event["data"]["times"] for event in site.told(run.id, "hook.lost")] == [WORKER["max_lost"] + 1]
+            assert [event["data"]["times"] for event in site.events(run.id, "hook.lost")] == [WORKER["max_lost"] + 1]
         assert_merged_once(site, beside, ["endure", "after"])
 
 
@@ -159,7 +159,7 @@ def test_a_death_is_written_at_once(site):
         assert quarantine.perform(run) == DeliveryResult("crashed")
     [attempt] = site.attempts(run.id)
     assert (attempt["status"], attempt["worker"]) == ("running", None)
-    [told] = site.told(run.id, "attempt.crashed")
+    [told] = site.events(run.id, "attempt.crashed")
     assert told["data"]["how"] == "signal SIGABRT"
 
 
@@ -234,7 +234,7 @@ def test_an_app_that_cannot_be_imported_leaves_the_attempt_untouched(site, monke
 
 
 @pytest.fixture(autouse=True)
-def nobody_left(request):
+def own_workers(request):
     """Each test has the workers it started, and no others."""
     yield
     if "site" in request.fixturenames:

@@ -35,7 +35,9 @@ def test_every_part_has_its_place_in_a_worker(site):
     run = enqueued(site, "every_part", "in")
     result = run.result(timeout=60)
     assert (result.run_status, notes(site.folder, run.id)) == ("succeeded", pipelines.ORDER)
-    told = [event["name"] for event in site.told(run.id, "output.coercion.success", "step.succeeded", "run.succeeded")]
+    told = [
+        event["name"] for event in site.events(run.id, "output.coercion.success", "step.succeeded", "run.succeeded")
+    ]
     assert told[0] == "output.coercion.success"
     assert told[-2:] == ["step.succeeded", "run.succeeded"]
 

@@ -36,7 +36,7 @@ def ended(site: Site, run: RunHandle) -> PipelineResult:
     return result
 
 
-def begun(site: Site, *runs: str) -> Counter[str]:
+def starts(site: Site, *runs: str) -> Counter[str]:
     return Counter(each.step for run in runs for each in site.executions(run))
 
 
@@ -51,7 +51,7 @@ def forget(site: Site) -> None:
 
 def cache_told(site: Site, run: RunHandle) -> list[str]:
     names = ["hit", "miss", "waiting", "stored", "not_stored"]
-    return [each["name"].rpartition(".")[2] for each in site.told(run.id, *(f"flujo.cache.{name}" for name in names))]
+    return [each["name"].rpartition(".")[2] for each in site.events(run.id, *(f"flujo.cache.{name}" for name in names))]
 
 
 def test_what_one_worker_kept_another_takes(site, fleet):
@@ -62,7 +62,7 @@ def test_what_one_worker_kept_another_takes(site, fleet):
     site.workers(2)
     second = enqueue(site, "writing", "bees", read=40, seen=["wasps"])
     result = ended(site, second)
-    assert (begun(site, first.id), begun(site, second.id)) == (Counter(["write", "after"]), Counter(["after"]))
+    assert (starts(site, first.id), starts(site, second.id)) == (Counter(["write", "after"]), Counter(["after"]))
     processes = [{each.pid for each in site.executions(run.id)} for run in (first, second)]
     assert processes[0].isdisjoint(processes[1])
     context = result.final_pipeline_context
@@ -80,7 +80,7 @@ def test_what_redis_lost_is_made_again(site):
             forget(site)
         runs.append(enqueue(site, "writing", "lost"))
         ended(site, runs[-1])
-    assert begun(site, *(run.id for run in runs)) == Counter({"write": 2, "after": 3})
+    assert starts(site, *(run.id for run in runs)) == Counter({"write": 2, "after": 3})
     assert cache_told(site, runs[1]) == ["miss", "stored"]
 
 
@@ -92,7 +92,7 @@ def test_equal_runs_at_the_same_time_call_the_agent_once(site):
     ended(site, other)
     (site.folder / "seen").touch()
     assert [ended(site, each).output for each in runs] == ["done x"] * 4
-    assert begun(site, *(each.id for each in runs)) == Counter({"slow": 1})
+    assert starts(site, *(each.id for each in runs)) == Counter({"slow": 1})
     assert len(kept(site)) == 2  # no lease is left behind
 
 
@@ -107,7 +107,7 @@ def test_a_failure_is_never_kept(site):
     wait_until(lambda: kept(site), what=site.log)  # written after the commit that ended the run
     runs.append(enqueue(site, "failing", "x"))
     assert ended(site, runs[1]).output == "done x"
-    assert [begun(site, run.id)["shaky"] for run in (failed, *runs)] == [1, 1, 0]
+    assert [starts(site, run.id)["shaky"] for run in (failed, *runs)] == [1, 1, 0]
 
 
 def test_hits_wherever_a_step_may_stand_but_in_a_loop(site):
@@ -120,7 +120,7 @@ def test_hits_wherever_a_step_may_stand_but_in_a_loop(site):
     assert result.output == expected.output
     runs = [each.id for run in (first, second) for each in (run, *run.children())]
     once = dict.fromkeys(["plain", "branch", "inner", "child"], 1) | {"item": 2, "round": 2}
-    assert begun(site, *runs) == Counter(once | {"uncached": 2, "turn": 4})
+    assert starts(site, *runs) == Counter(once | {"uncached": 2, "turn": 4})
     assert cache_told(site, second) == ["hit"] * 6
     assert [each.metadata_.get("cache_hit") for each in result.step_history] == [True] + [None] * 5 + [True]
 

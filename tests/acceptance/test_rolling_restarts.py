@@ -12,14 +12,11 @@ from tests.support.fleet import STEADY, Site, assert_merged_once, wait_until
 LEASE_S = STEADY["lease_s"]
 GRACE = {"agents": {"cancel_grace_s": 0.5}}
 # A lease so long that whatever waits for one to run out is not done within a test.
-pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY | {"shutdown_grace_s": 0.3}, **GRACE)]
-
-
-@pytest.fixture(autouse=True)
-def nobody_left(site):
-    """Each test has the workers it started, and no others."""
-    yield
-    site.dismiss()
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.site(worker=STEADY | {"shutdown_grace_s": 0.3}, **GRACE),
+    pytest.mark.usefixtures("own_workers"),
+]
 
 
 def enqueue(site, name):
@@ -57,11 +54,11 @@ def test_a_step_that_does_not_end_in_time_is_begun_by_another_worker(site, name,
     site.open_gate(run.id)
     assert_merged_once(site, run, ["gate", "after"])
     assert (again.attempt, again.pid == first.pid) == (1, False)
-    [told] = site.told(run.id, "attempt.handed_back")
+    [told] = site.events(run.id, "attempt.handed_back")
     waited = (site.attempts(run.id)[0]["started_at"] - told["at"]).total_seconds()
     print(f"handed back → begun again: {waited:.3f} s")
     assert waited < LEASE_S / 6
-    assert not site.told(run.id, "attempt.lost")
+    assert not site.events(run.id, "attempt.lost")
 
 
 def started(site, arguments):
@@ -82,7 +79,7 @@ def test_no_number_of_restarts_makes_a_step_a_suspect(site):
     site.open_gate(run.id)
     assert_merged_once(site, run, ["gate", "after"])
     assert {(each["number"], each["losses"]) for each in site.attempts(run.id)} == {(1, 0)}
-    assert not site.told(run.id, "attempt.isolated")
+    assert not site.events(run.id, "attempt.isolated")
 
 
 def test_what_code_makes_of_its_cancellation_counts_if_it_is_a_result(site):
@@ -120,8 +117,8 @@ def test_three_workers_restarted_one_by_one_under_load(services, tmp_path):
             site.open_gate(run.id)
         for run in long:
             assert_merged_once(site, run, ["gate", "after"])
-            assert len(site.executions(run.id, "gate")) == 1 + len(site.told(run.id, "attempt.handed_back"))
-        assert sum(len(site.told(run.id, "attempt.handed_back")) for run in long) >= len(long)
+            assert len(site.executions(run.id, "gate")) == 1 + len(site.events(run.id, "attempt.handed_back"))
+        assert sum(len(site.events(run.id, "attempt.handed_back")) for run in long) >= len(long)
         assert site.stuck() == []
         pause = longest_pause(site, since, until)
     print(f"{len(runs)} runs; longest time without a merge while three workers were restarted: {pause:.2f} s")

@@ -21,7 +21,7 @@ def test_the_place_of_a_killed_worker_is_free_again(site):
     fleet, first = site.workers(), enqueue(site)
     site.wait_for_execution(first.id, "gate")
     others = [enqueue(site) for _ in range(3)]
-    wait_until(lambda: all(site.told(run.id, "flujo.limit.waiting") for run in others), what=site.log)
+    wait_until(lambda: all(site.events(run.id, "flujo.limit.waiting") for run in others), what=site.log)
     assert [len(site.executions(run.id)) for run in others] == [0, 0, 0]
     [limit] = site.client.ask(guards.limits_in_use())
     assert (limit.name, limit.at_once, limit.in_use, limit.waiting) == ("gate", 1, 1, 3)
@@ -70,7 +70,7 @@ def test_steps_of_a_worker_that_wakes_do_not_go_on_beside_those_that_have_their_
     first = [site.client.enqueue("frozen_pipelines:limited", None) for _ in range(AT_ONCE)]
     wait_until(lambda: {run.id for run in first} <= beating(site), what=site.log)
     others = [site.client.enqueue("frozen_pipelines:limited", None) for _ in range(AT_ONCE)]
-    wait_until(lambda: all(site.told(run.id, "flujo.limit.waiting") for run in others), what=site.log)
+    wait_until(lambda: all(site.events(run.id, "flujo.limit.waiting") for run in others), what=site.log)
     frozen.signal(signal.SIGSTOP)
     time.sleep(0.1)  # it stops at once; a line that it was about to write is written by now
     stopped = time.monotonic()

@@ -108,8 +108,8 @@ def test_a_worker_that_retires_hands_back_what_ran_beside(site):
     assert process.wait(timeout=30) == RETIRED, site.log()
     assert site.rows("SELECT key FROM flujo_attempts WHERE losses > 0 OR number > 1") == []
     for run in innocent:
-        assert site.told(run.id, "attempt.lost") == []
-        assert len(site.told(run.id, "attempt.handed_back")) == 1
+        assert site.events(run.id, "attempt.lost") == []
+        assert len(site.events(run.id, "attempt.handed_back")) == 1
 
 
 @pytest.mark.large
@@ -188,4 +188,4 @@ def test_a_process_that_stood_still_does_not_blame_its_code(site):
     assert enqueue(site, "plain").result(timeout=30).output == ["plain"]
     [process] = fleet.processes
     assert process.poll() is None
-    assert site.told(run.id, "step.left_behind") == []
+    assert site.events(run.id, "step.left_behind") == []

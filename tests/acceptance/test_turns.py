@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import turn_pipelines
 from container_checks import assert_nothing_left, since
-from turn_table import CELLS, TURNS, ending, history, limit, tokens, told, trail
+from turn_table import CELLS, TURNS, as_line, ending, history, limit, tokens, trail
 
 from flujo_client import Aborted, Failure, Flujo, Paused, Success, UsageLimits
 from flujo_client.api.operations import peek_at
@@ -46,7 +46,7 @@ def holds(turn, place, result: PipelineResult, child: Any) -> None:
     """The cell came to what the table says."""
     row, spent = TURNS[turn], tokens(turn, place)
     assert result.run_status == row.status, result.error
-    assert told(result.step_history, child) == history(turn, place)
+    assert as_line(result.step_history, child) == history(turn, place)
     assert result.final_pipeline_context.trail == trail(turn, place)
     assert (result.total_tokens, result.total_cost_usd) == (spent, spent / 40)
     raised, code, said = ending(result)

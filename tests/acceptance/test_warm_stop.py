@@ -8,7 +8,11 @@ import pytest
 from flujo_client.gateway.requests import workers
 from tests.support.fleet import BRISK, Site, assert_merged_once, wait_until
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=BRISK | {"shutdown_grace_s": 60.0})]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.site(worker=BRISK | {"shutdown_grace_s": 60.0}),
+    pytest.mark.usefixtures("own_workers"),
+]
 
 
 @pytest.mark.parametrize("pool", ["attempts", "threads", "prefork"])
@@ -51,13 +55,6 @@ def renewed(site, pid):
         "SELECT extract(epoch FROM max(lease_until))::float8 AS until FROM flujo_workers WHERE pid = %(pid)s", pid=pid
     )
     return row["until"]
-
-
-@pytest.fixture(autouse=True)
-def nobody_left(site):
-    """Each test has the workers it started, and no others."""
-    yield
-    site.dismiss()
 
 
 @pytest.mark.parametrize("is_busy", [False, pytest.param(True, marks=pytest.mark.large)])

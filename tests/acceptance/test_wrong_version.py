@@ -22,4 +22,4 @@ def test_a_wrong_version_costs_a_repeat_and_not_the_run(site):
     site.workers(1)
     assert run.result(timeout=60).success
     assert len(site.executions(run.id, "first")) == 2
-    assert [event["data"]["verdict"] for event in site.told(run.id, "outcome.refused")] == ["stale"]
+    assert [event["data"]["verdict"] for event in site.events(run.id, "outcome.refused")] == ["stale"]

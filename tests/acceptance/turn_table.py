@@ -117,21 +117,21 @@ PLACES = {
 CELLS = [(turn, place) for turn in TURNS for place in PLACES]
 
 
-def told(steps: list[StepResult], child: Callable[[str], PipelineResult]) -> str:
+def as_line(steps: list[StepResult], child: Callable[[str], PipelineResult]) -> str:
     """A history as a line. What a child run did is told in its parent's, as if it stood there.
 
     Args:
         steps: the history.
         child: reads the result of a child run.
     """
-    return " ".join(_told(each, child) for each in steps)
+    return " ".join(_as_line(each, child) for each in steps)
 
 
-def _told(step: StepResult, child: Callable[[str], PipelineResult]) -> str:
-    inside = told(step.step_history, child)
+def _as_line(step: StepResult, child: Callable[[str], PipelineResult]) -> str:
+    inside = as_line(step.step_history, child)
     if "child_run" in step.metadata_:
         result = child(step.metadata_["child_run"])
-        inside = f"{step.name}{'' if result.success else '!'}[{told(result.step_history, child)}]"
+        inside = f"{step.name}{'' if result.success else '!'}[{as_line(result.step_history, child)}]"
     times = f"*{step.attempts}" if step.attempts != 1 else ""
     return step.name + ("" if step.success else "!") + times + (f"[{inside}]" if inside else "")
 

@@ -93,7 +93,7 @@ def running(processes: int, **sections: object) -> Iterator[Running]:
             yield started
 
 
-def told(what: str, steps: int, before: Mapping[str, float], after: Mapping[str, float]) -> None:
+def print_costs(what: str, steps: int, before: Mapping[str, float], after: Mapping[str, float]) -> None:
     parts = ", ".join(f"{name} {(after[name] - before[name]) / steps:.2f}" for name in ("workers", "Postgres", "Redis"))
     print(f"{what}: processor ms a step: {parts}", flush=True)
 
@@ -117,7 +117,7 @@ def snapshot(_: argparse.Namespace) -> None:
                 before = flujo.used()
                 for _ in range(5):
                     flujo.run("ten", 100)
-                told(f"{what}, ten, {5_000 * (part + 1)} steps", 5_000, before, flujo.used())
+                print_costs(f"{what}, ten, {5_000 * (part + 1)} steps", 5_000, before, flujo.used())
             flujo.enqueue("ten", 2_500)
             in_parts(flujo, 5_000, f"{what}, backlog, attempts")
             flujo.enqueue("loop", 3)
@@ -133,7 +133,7 @@ def in_parts(flujo: Running, every: int, what: str) -> None:
         count, is_live = flujo.ask(DONE), flujo.ask(LIVE)
         if count >= done + (every if is_live else 1):
             now = flujo.used()
-            told(f"{what} {done - base} to {count - base}", count - done, used, now)
+            print_costs(f"{what} {done - base} to {count - base}", count - done, used, now)
             used, done = now, count
 
 
@@ -143,7 +143,7 @@ def fans(_: argparse.Namespace) -> None:
         for name, branches in (("fan1000", 1_000), ("fan10k", 10_000)) * 2:
             before = flujo.used()
             flujo.run(name)
-            told(f"a branch of {branches}", branches, before, flujo.used())
+            print_costs(f"a branch of {branches}", branches, before, flujo.used())
 
 
 def memory(options: argparse.Namespace) -> None:
@@ -154,7 +154,7 @@ def memory(options: argparse.Namespace) -> None:
             for _ in range(2):
                 flujo.run("ten", 500)
             size, threads = flujo.held()
-            told(f"{done + 10_000} steps: {size:.1f} MB, {threads} threads", 10_000, before, flujo.used())
+            print_costs(f"{done + 10_000} steps: {size:.1f} MB, {threads} threads", 10_000, before, flujo.used())
 
 
 def ended(options: argparse.Namespace) -> None:
@@ -166,7 +166,7 @@ def ended(options: argparse.Namespace) -> None:
         def work() -> None:
             before = flujo.used()
             flujo.run("ten", 500)
-            told("runs of ten steps", 5_000, before, flujo.used())
+            print_costs("runs of ten steps", 5_000, before, flujo.used())
 
         before_and_after(flujo.url, options.ended, ROUNDS, work, flujo.without_workers)
 

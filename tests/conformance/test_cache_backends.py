@@ -98,7 +98,7 @@ def test_redis_has_keys_of_its_own(settings, redis_url):
     cache.close()
 
 
-def asked(port):
+def waited_s(port):
     """Ask a Redis that does not answer; say how many seconds that took."""
     away = Settings(database_url="postgresql://x", broker_url=f"redis://127.0.0.1:{port}/0")
     cache, before = RedisCache(away), time.monotonic()
@@ -108,13 +108,13 @@ def asked(port):
 
 
 def test_a_redis_that_is_away_is_not_waited_for():
-    assert asked(1) < PATIENCE_S
+    assert waited_s(1) < PATIENCE_S
 
 
 def test_a_redis_that_hangs_is_waited_for_once(monkeypatch):
     monkeypatch.setattr(result_cache, "PATIENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as hanging:
-        assert asked(hanging.getsockname()[1]) >= 0.5
+        assert waited_s(hanging.getsockname()[1]) >= 0.5
         hanging.setblocking(False)
         hanging.accept()[0].close()
         with pytest.raises(BlockingIOError):  # it is not asked again

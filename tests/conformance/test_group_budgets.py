@@ -384,7 +384,7 @@ def check(place, rows):
             expected.over and expected.over.message
         )
         row["over"] = claim.over
-    same(world, name)
+    assert_reserved_alike(world, name)
     parts = sorted(zip(rows, news, twins, strict=True), key=lambda part: part[0]["spent"] - part[0]["asked"])
     parts = [part for part in parts if part[0]["over"] is None]
     answers = commits(groups, *(merge_of(new, row["spent"], row["fence"]) for row, new, _ in parts))
@@ -393,10 +393,10 @@ def check(place, rows):
         merged = answer or world.store.commit(merge_of(new, row["spent"], row["fence"]))
         expected = world.store.commit(merge_of(twin, row["spent"], row["fence"]))
         assert (merged.verdict, merged.breach is None) == (expected.verdict, expected.breach is None)
-    same(world, name)
+    assert_reserved_alike(world, name)
 
 
-def same(world, name):
+def assert_reserved_alike(world, name):
     budgets = {scope: each for scope, each in world.budgets().items() if scope.endswith(f":{name}")}
     rows = world.setting.rows(
         "SELECT scope, key, tokens, before_tokens, held FROM flujo_reservations ORDER BY scope, key"

@@ -37,27 +37,27 @@ def world(postgres):
 
 
 @pytest.fixture
-def told(caplog):
+def outages_logged(caplog):
     """How often the store has said that Postgres is away."""
     with caplog.at_level(logging.WARNING, STORE_LOG):
         yield lambda: sum(record.name == STORE_LOG for record in caplog.records)
 
 
-def test_an_outcome_that_meets_a_read_only_server_is_held_and_merged_once(world, services, told):
+def test_an_outcome_that_meets_a_read_only_server_is_held_and_merged_once(world, services, outages_logged):
     """Law of design §5, M-013: a failover leaves the old primary read-only, and the call is not repeated for that."""
     new = world.record(enqueued())
     fence = world.claim(new)
     with ThreadPoolExecutor(1) as threads:
         with read_only(services):
             verdict = threads.submit(world.conclude, new, succeeded(), fence=fence)
-            wait_until(told, 20)
+            wait_until(outages_logged, 20)
             assert not verdict.done()
         assert verdict.result(20) == "merged"
     assert world.conclude(new, succeeded(), fence=fence) == "repeated"
     assert world.scope(new.first.ticket.run).version == 1
 
 
-def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services, told):
+def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services, outages_logged):
     """Law of design §5: claims, merges, spends, leases, sweeps and events alike."""
     claimed, concluded, cancelled = (world.record(enqueued()) for _ in range(3))
     fences = {each.first.key: world.claim(each) for each in (concluded, cancelled)}
@@ -77,7 +77,7 @@ def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services,
     with ThreadPoolExecutor(len(acts)) as threads:
         with read_only(services):
             done = [threads.submit(act) for act in acts]
-            wait_until(lambda: told() >= len(acts), 20)
+            wait_until(lambda: outages_logged() >= len(acts), 20)
             assert not any(each.done() for each in done)
         for each in done:
             each.result(20)
@@ -97,7 +97,7 @@ def test_a_group_that_meets_a_read_only_server_answers_nothing_and_looks_for_ano
         assert groups.together(claims[1](), claims[2]()) == [Claim(1)] * 2
 
 
-def test_after_a_failover_the_store_writes_to_the_new_primary(services, told):
+def test_after_a_failover_the_store_writes_to_the_new_primary(services, outages_logged):
     """With several hosts and target_session_attrs=read-write: no connection to the old primary is kept."""
     folder = passable_folder()
     second = Server(folder)
@@ -119,19 +119,19 @@ def test_after_a_failover_the_store_writes_to_the_new_primary(services, told):
             store.note(None, [Event("worker.log", {}, "info", time.time())])
         store.close()
         assert [workers_of(url) for url in urls] == [{"before"}, {"after"}]
-        assert told()
+        assert outages_logged()
     finally:
         second.stop()
         remove_folder(folder)
 
 
-def test_what_postgres_will_never_take_is_not_tried_again(world, told):
+def test_what_postgres_will_never_take_is_not_tried_again(world, outages_logged):
     """A bug of ours is raised at once: no one waits forever for what cannot be."""
     with pytest.raises(psycopg.Error):
         world.store._do(
             "note", {"run": None, "attempt": None, "names": ["x"], "levels": [None], "data": ["{"], "at": [0]}
         )
-    assert not told()
+    assert not outages_logged()
 
 
 def workers_of(url):

@@ -13,7 +13,7 @@ from flujo_worker.domain.values import EndRun, NextAttempt, SlotReleased
 from tests.support.builders import enqueued, envelopes, packed, pipeline_of
 
 
-def asked(world, **rest):
+def open_question(world, **rest):
     """A run with a question open; its envelope."""
     new = world.record(enqueued(pipeline_of("a", "ask"), context={"n": 0}))
     decision = asking(new.first, fence=world.claim(new), **rest)
@@ -24,7 +24,7 @@ def asked(world, **rest):
 
 def test_an_open_question_is_no_ones_work(world):
     """M-449: it is neither due nor claimed, however long it waits, whatever becomes of the broker."""
-    question = asked(world)
+    question = open_question(world)
     assert (world.status(question), world.run(run_of(question)).status) == ("paused", "paused")
     world.pass_time(30 * 86_400)
     world.register_worker("w1")
@@ -35,7 +35,7 @@ def test_an_open_question_is_no_ones_work(world):
 
 def test_an_answer_makes_it_work_that_is_due(world):
     """The row is the outbox: whoever sweeps publishes it."""
-    question = asked(world)
+    question = open_question(world)
     assert world.answer(key_of(question), packed("yes"), actor="ana", note="so")
     assert [each.envelope.kind for each in world.due()] == ["resume"]
     world.claim(question)
@@ -46,19 +46,19 @@ def test_an_answer_makes_it_work_that_is_due(world):
 
 def test_what_was_answered_at_a_step_can_be_read(world):
     """M-327: of that step alone; a question that is still open is no part of it."""
-    question = asked(world)
+    question = open_question(world)
     where = run_of(question), question.address, question.step
     assert world.store.replies(*where) == []
     world.answer(key_of(question), packed("yes"), actor="ana")
     [reply] = world.store.replies(*where)
     assert (reply.question, reply.answer.value.tree(), reply.answer.actor) == (ASKED, "yes", "ana")
     assert world.store.replies(run_of(question), question.address, "other") == []
-    assert world.store.replies(run_of(asked(world)), *where[1:]) == []
+    assert world.store.replies(run_of(open_question(world)), *where[1:]) == []
 
 
 def test_a_question_takes_one_answer(world):
     """M-452: single use."""
-    question = asked(world)
+    question = open_question(world)
     assert [world.answer(key_of(question), packed(each), actor=each) for each in ("ana", "bob")] == [True, False]
     [told] = world.questions(run_of(question))
     assert (told.state, told.answered_by) == ("answered", "ana")
@@ -68,7 +68,7 @@ def test_a_question_takes_one_answer(world):
 
 
 def test_a_question_whose_time_is_over_becomes_work_without_an_answer(world):
-    question = asked(world, expires_s=60.0)
+    question = open_question(world, expires_s=60.0)
     assert world.store.expire_questions(10) == 0
     world.pass_time(61)
     world.register_worker("w1")
@@ -80,7 +80,7 @@ def test_a_question_whose_time_is_over_becomes_work_without_an_answer(world):
 
 
 def test_what_is_cancelled_does_not_expire(world):
-    question = asked(world, expires_s=60.0)
+    question = open_question(world, expires_s=60.0)
     world.request_cancel(run_of(question))
     world.pass_time(61)
     assert world.store.expire_questions(10) == 0
@@ -88,14 +88,14 @@ def test_what_is_cancelled_does_not_expire(world):
 
 def test_only_as_many_questions_expire_as_are_asked_for(world):
     for _ in range(3):
-        asked(world, expires_s=60.0)
+        open_question(world, expires_s=60.0)
     world.pass_time(61)
     assert [world.store.expire_questions(2) for _ in range(3)] == [2, 1, 0]
 
 
 def test_a_cancel_closes_the_question(world):
     """From the request on nothing is answered; the acknowledgement leaves no open row."""
-    question = asked(world)
+    question = open_question(world)
     world.request_cancel(run_of(question))
     assert world.answer(key_of(question), packed("late")) is False
     assert world.store.stop(run_of(question), "cancelled", "enough")
@@ -239,7 +239,7 @@ class TestRaces:
     def test_of_two_people_at_once_one_is_heard(self, world, race, ask_in_threads):
         """M-452."""
         for _ in range(ROUNDS):
-            key = key_of(asked(world))
+            key = key_of(open_question(world))
             said = race(*(partial(ask_in_threads, key, packed(who), actor=who) for who in ("ana", "bob", "eve")))
             assert sorted(said) == [False, False, True]
             assert world.store.reply(key).answer.actor == ("ana", "bob", "eve")[said.index(True)]
@@ -247,7 +247,7 @@ class TestRaces:
     def test_an_answer_and_a_cancel(self, world, race, ask_in_threads):
         """Cancel wins: an answered row is cancelled too, and no open one is left."""
         for _ in range(ROUNDS):
-            question = asked(world)
+            question = open_question(world)
             run = run_of(question)
             _, stopped = race(
                 partial(ask_in_threads, key_of(question), packed("yes")),
@@ -258,7 +258,7 @@ class TestRaces:
     def test_an_answer_and_the_expiry(self, world, race, ask_in_threads):
         """Either it is answered, or it is over."""
         for _ in range(ROUNDS):
-            question = asked(world, expires_s=0.004)
+            question = open_question(world, expires_s=0.004)
             heard, _ = race(
                 partial(ask_in_threads, key_of(question), packed("yes")), lambda: world.store.expire_questions(9)
             )

@@ -22,7 +22,7 @@ def new(world):
 
 
 @pytest.fixture
-def begun(world, new):
+def first_envelopes(world, new):
     """The first attempts in the first iteration of a loop, three scopes one above the other, and in a scope next to it."""
     box = opening(LOOP, "", kind="loop", step=LOOP, name=LOOP, cursor=1)
     first, beside = opening(INNER, LOOP, step=LOOP, name=INNER, place=1), opening("beside", "")
@@ -33,9 +33,9 @@ def begun(world, new):
 
 
 @pytest.fixture
-def inner(begun):
+def inner(first_envelopes):
     """The one in the iteration."""
-    return begun[0]
+    return first_envelopes[0]
 
 
 def run_of(at):
@@ -174,7 +174,7 @@ def test_what_a_move_does_not_name_stays(world, inner):
 
 @pytest.mark.parametrize("where", [INNER, LOOP, ""])
 @pytest.mark.parametrize("wrong", ["version", "closed", "missing"])
-def test_if_one_scope_is_not_as_it_was_read_nothing_is_applied(world, inner, begun, where, wrong):
+def test_if_one_scope_is_not_as_it_was_read_nothing_is_applied(world, inner, first_envelopes, where, wrong):
     """The versions that were read are checked in the commit, of all scopes that move."""
     moves = climb(world, inner, cursor=1, status="succeeded", output=packed("end"))
     fence, keyed = world.claim(inner), {move.address: move for move in moves}
@@ -183,7 +183,7 @@ def test_if_one_scope_is_not_as_it_was_read_nothing_is_applied(world, inner, beg
     if wrong == "missing":
         keyed[where] = replace(keyed[where], address=f"{where}x")
     if wrong == "closed":
-        shut(world, begun[1], where)
+        shut(world, first_envelopes[1], where)
     before = world.picture(run_of(inner))
     extra = opening("x", "")
 

@@ -22,7 +22,7 @@ def engine(migrated_url):
 
 
 @pytest.fixture
-def begun(engine):
+def started_run(engine):
     """A run, its first step done, and a worker that has read nothing of it yet."""
     engine.empty()
     run = engine.enqueue("damage_pipelines:onlooker")
@@ -53,19 +53,19 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_run_that_no_one_can_carry_on_fails_and_says_what_is_wrong(engine, begun, name):
+def test_a_run_that_no_one_can_carry_on_fails_and_says_what_is_wrong(engine, started_run, name):
     statement, said = DAMAGES[name]
     engine.rows.execute(statement)
     if name != "plan":
         engine.bus.messages.clear()
     for _ in range(12):
-        if ended(engine, begun)["status"] == "failed":
+        if ended(engine, started_run)["status"] == "failed":
             break
         engine.recover()
 
-    row = ended(engine, begun)
+    row = ended(engine, started_run)
     assert (row["status"], row["code"]) == ("failed", "UNREADABLE")
-    [event] = [each for each in engine.rows.read_events(begun) if each.name == "run.unreadable"]
+    [event] = [each for each in engine.rows.read_events(started_run) if each.name == "run.unreadable"]
     assert event.data == {"reason": row["reason"]}
     assert any(part in row["reason"] for part in said.split("|"))
 

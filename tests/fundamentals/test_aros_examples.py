@@ -41,7 +41,7 @@ def run(engine, step, value, **options):
     return run, engine.result(run)
 
 
-def told(engine, run, name):
+def event_data(engine, run, name):
     return [event.data for event in engine.story(run) if event.name == name]
 
 
@@ -77,7 +77,7 @@ def test_an_order_is_read_by_every_key_of_the_parser(engine):
         "tags": ["gift"],
         "address": {"city": "Bern"},
     }
-    assert told(engine, id_, "output.coercion.success")[-1]["branch_choices"] == {"/id": 0}
+    assert event_data(engine, id_, "output.coercion.success")[-1]["branch_choices"] == {"/id": 0}
 
 
 def test_your_own_processors_get_what_only_the_schema_refuses(engine):
@@ -101,7 +101,7 @@ def test_what_is_watched_stays_as_it_was(engine):
     """M-204."""
     id_, result = run(engine, processing.watched, "{count: 3}")
     assert result.output == "{count: 3}"
-    assert told(engine, id_, "output.coercion.fail")[0]["next_level"]["ok"]
+    assert event_data(engine, id_, "output.coercion.fail")[0]["next_level"]["ok"]
 
 
 @pytest.mark.parametrize(

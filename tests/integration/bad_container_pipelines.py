@@ -23,7 +23,7 @@ class Notes(PipelineContext):
     items: Any = ()
 
 
-def same(data: Any) -> Any:
+def echo(data: Any) -> Any:
     """Give what came."""
     return data
 
@@ -65,10 +65,10 @@ def writes(text: str) -> Any:
 
 def of(*steps: Step) -> Pipeline:
     """One of these pipelines: what follows the container must never run."""
-    return Pipeline([*steps, Step("after", same)], context_model=Notes)
+    return Pipeline([*steps, Step("after", echo)], context_model=Notes)
 
 
-ok = Step("ok", same)
+ok = Step("ok", echo)
 no = Step("no", fails, config=ONCE)
 never = answers(False)
 
@@ -87,7 +87,7 @@ missing_items = of(Step.map_over("c", ok, iterable_input="scratchpad.missing"))
 text_items = of(Step.map_over("c", ok, iterable_input="title"))
 text_items_in_parallel = of(Step.map_over("c", ok, iterable_input="title", parallel=True))
 conflict = of(Step.parallel("c", {"a": Step("x", writes("one")), "b": Step("y", writes("two"))}))
-merge_raises = of(Step.parallel("c", {"a": ok, "b": Step("y", same)}, merge_strategy=raises))
+merge_raises = of(Step.parallel("c", {"a": ok, "b": Step("y", echo)}, merge_strategy=raises))
 merge_gives_nonsense = of(Step.parallel("c", {"a": ok}, merge_strategy=answers("nonsense")))
 reduce_raises = of(Step.parallel("c", {"a": ok}, reduce=raises))
 branch_fails = of(Step.parallel("c", {"a": no, "b": ok, "d": ok}))

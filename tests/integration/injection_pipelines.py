@@ -19,7 +19,7 @@ class MyContext(BaseModel):
     seen: list[str] = []
 
 
-def told() -> FunctionModel:
+def repeating_model() -> FunctionModel:
     """A model that answers with all it was told."""
     return FunctionModel(lambda messages, _: ModelResponse([TextPart(str(messages[-1].parts[-1].content))]))
 
@@ -64,7 +64,7 @@ class Later:
         return context.count, context.seen
 
 
-stateless = Pipeline([Step("stateless", make_agent_async(told, "be brief")), Step("plain", Unused())])
+stateless = Pipeline([Step("stateless", make_agent_async(repeating_model, "be brief")), Step("plain", Unused())])
 explicit = Step("explicit", Explicit()) >> Step("again", Explicit()) >> Step("later", Later())
 keywords = Pipeline([Step("keywords", Keywords(), config=StepConfig(temperature=0.5))])
 raising = Pipeline([Step("raising", Raising(), config=ONCE)])

@@ -59,7 +59,7 @@ class Thought(BaseModel):
     final_answer: str
 
 
-def told(request):
+def last_message(request):
     """What the user's last message says."""
     return request.body["messages"][-1]["content"]
 
@@ -70,7 +70,7 @@ def test_a_model_plans(server, engine, make):
     server.answers = [said(make, ASKED), said(make, DONE)]
     result = engine.run(make(), "bees")
     assert result.output == "BEES!"
-    first, second = map(json.loads, map(told, server.requests))
+    first, second = map(json.loads, map(last_message, server.requests))
     assert (first["goal"], first["agents"], first["command_log"]) == ("bees", ["upper"], [])
     assert second["command_log"] == [{"turn": 1, "command": ASKED, "result": "BEES"}]
 
@@ -91,7 +91,7 @@ def test_a_model_is_told_what_is_no_command(server, engine, make, wrong):
     server.answers = [said(make, wrong), said(make, DONE)]
     result = engine.run(make(), "bees")
     assert (result.output, len(server.requests)) == ("BEES!", 2)
-    assert "Your previous answer was not accepted" in told(server.requests[1])
+    assert "Your previous answer was not accepted" in last_message(server.requests[1])
 
 
 def test_prose_around_a_command_is_read(server, engine):

@@ -10,7 +10,7 @@ from random import Random
 
 import bad_container_pipelines as bad
 import pytest
-from bad_container_pipelines import Notes, ok, same
+from bad_container_pipelines import Notes, echo, ok
 from pydantic import BaseModel
 
 from flujo_client.errors import InfiniteFallbackError, PipelineError
@@ -75,7 +75,7 @@ REFUSED = {
     ),
     "a default that cannot be serialized": (ImportStep("c", pipeline=ok, default=threading.Lock()), "default"),
     "a fallback that is no step": (
-        Step("c", same, fallback_step=Pipeline([ok])),
+        Step("c", echo, fallback_step=Pipeline([ok])),
         "fallback_step must be a Step, got a Pipeline",
     ),
     "too many floors": (deep(25), "is inside more than 20 containers"),
@@ -100,8 +100,8 @@ def test_what_can_be_seen_is_refused_before_it_is_sent(site, name, monkeypatch):
 @pytest.mark.services
 def test_a_step_that_falls_back_on_itself_is_refused_before_it_is_sent(site, monkeypatch):
     """M-406, U-30: the steps of the circle are named; nothing is recorded."""
-    one = Step("one", same)
-    object.__setattr__(one, "fallback_step", Step("two", same, fallback_step=one))
+    one = Step("one", echo)
+    object.__setattr__(one, "fallback_step", Step("two", echo, fallback_step=one))
     monkeypatch.setattr(bad, "endless", Pipeline([one]), raising=False)
     with pytest.raises(InfiniteFallbackError, match="one → two → one"):
         site.client.enqueue("bad_container_pipelines:endless", "in")
@@ -177,7 +177,7 @@ RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 def test_branches_with_a_megabyte_each_share_it(engine, count):
     """C-15: the process never held more than a fraction of what as many copies would be."""
     text = Random(1).randbytes(LARGE // 2).hex()
-    branches = {f"b{n}": Step("x", same) for n in range(count)}
+    branches = {f"b{n}": Step("x", echo) for n in range(count)}
     made = Pipeline([Step.parallel("c", branches, reduce=len)], context_model=Notes)
     before = most_memory()
     result = engine.run(made, "in", context={"title": text})

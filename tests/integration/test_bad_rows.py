@@ -73,7 +73,7 @@ def plant(site):
 
 
 @pytest.fixture
-def told(site):
+def run_cli(site):
     """Call a command that succeeds; what it printed, of --json what that says."""
 
     def call(*arguments):
@@ -89,23 +89,23 @@ def damage(table, column):
 
 
 @pytest.mark.parametrize("place", DAMAGES, ids=".".join)
-def test_a_damaged_row_breaks_no_list(site, plant, told, place):
+def test_a_damaged_row_breaks_no_list(site, plant, run_cli, place):
     good = plant()
     bad = [plant(*FAILED, damage(*place), value=value) for value in DAMAGES[place]]
     ids = {good.id, *(run.id for run in bad)}
     assert ids <= {run.id for run in site.client.list_runs(limit=1000)}
-    assert ids <= {run["id"] for run in told("lens", "list", "--limit", "1000", "--json")}
-    assert good.id in told("lens", "list", "--limit", "1000")
+    assert ids <= {run["id"] for run in run_cli("lens", "list", "--limit", "1000", "--json")}
+    assert good.id in run_cli("lens", "list", "--limit", "1000")
     for command in (["lens", "stats"], ["lens", "evals"], ["status", "--json"], ["approvals", "list"]):
-        told(*command)
+        run_cli(*command)
     for run in bad:
         assert run.trace().attributes["id"] == run.id
-        told("lens", "show", run.id, "--show-error", "--logs")
-        told("runs", "export", run.id)
+        run_cli("lens", "show", run.id, "--show-error", "--logs")
+        run_cli("runs", "export", run.id)
 
 
 @pytest.mark.parametrize("value", BEYOND)
-def test_a_list_says_what_cannot_be_read(site, plant, told, value):
+def test_a_list_says_what_cannot_be_read(site, plant, run_cli, value):
     """The row is there with its id."""
     run = plant(*FAILED, damage("runs", "ended_at"), damage("runs", "error").replace("%(value)s", "'{}'"), value=value)
     end = "early" if "-i" in value or "BC" in value else "late"
@@ -113,7 +113,7 @@ def test_a_list_says_what_cannot_be_read(site, plant, told, value):
     record = run.record()
     assert (record.unreadable, record.error.code) == (said, UNREADABLE)
     assert record.ended_at == (EARLIEST if end == "early" else LATEST)
-    [shown] = [each for each in told("lens", "list", "--json") if each["id"] == run.id]
+    [shown] = [each for each in run_cli("lens", "list", "--json") if each["id"] == run.id]
     assert shown["unreadable"] == said
     listed = CliRunner().invoke(cli, ["lens", "list"], env=site.settings.as_environment())
     assert "unreadable" in listed.stdout
@@ -127,29 +127,29 @@ def test_an_output_that_cannot_be_read_is_no_result(plant):
 
 
 @pytest.mark.parametrize("question", ["{}", '{"message": 7}', '{"message": "x", "schema": 7}', *TREES])
-def test_a_damaged_question_hides_no_other(site, plant, told, question):
+def test_a_damaged_question_hides_no_other(site, plant, run_cli, question):
     good, bad = plant(ASKS), plant(ASKS, damage("attempts", "question"), value=question)
-    shown = {each["run"]: each["message"] for each in told("approvals", "list", "--json")}
+    shown = {each["run"]: each["message"] for each in run_cli("approvals", "list", "--json")}
     assert shown[good.id] == "really?"
     assert shown[bad.id].startswith("unreadable: question ")
     assert bad.status() == "paused"
 
 
 @pytest.mark.parametrize("at", BEYOND)
-def test_a_live_run_of_another_age_breaks_no_report(site, plant, told, at):
+def test_a_live_run_of_another_age_breaks_no_report(site, plant, run_cli, at):
     both = damage("runs", "created_at"), damage("attempts", "created_at"), damage("attempts", "available_at")
     plant(*both, value=at)
     parked = plant("UPDATE flujo_runs SET status = 'parked' WHERE id = %(run)s", *both, value=at)
     plant(ASKS, damage("attempts", "created_at"), value=at)
-    assert told("status", "--json")
-    assert told("status")
+    assert run_cli("status", "--json")
+    assert run_cli("status")
     judged = CliRunner().invoke(cli, ["dev", "health-check", "--json"], env=site.settings.as_environment())
     assert "verdict" in json.loads(judged.stdout), judged.output
     assert [each.reason for each in site.client.ask(requests.holds(parked.id))]
-    told("approvals", "list")
+    run_cli("approvals", "list")
 
 
-def test_damaged_reports_of_workers_break_no_list(site, told):
+def test_damaged_reports_of_workers_break_no_list(site, run_cli):
     with site.connection() as connection:
         for number, at in enumerate(BEYOND):
             connection.execute(
@@ -162,7 +162,7 @@ def test_damaged_reports_of_workers_break_no_list(site, told):
             )
     found = site.client.ask(requests.workers())
     assert {(each.id, each.queues) for each in found} == {("w0", ()), ("w1", None), ("w2", None), ("w3", None)}
-    told("status", "--json")
+    run_cli("status", "--json")
 
 
 def test_an_asynchronous_client_is_as_lenient(site, plant):

@@ -121,7 +121,7 @@ def test_runs_are_upgraded_and_a_worker_of_the_new_code_ends_them(site, deploy, 
     [new] = deploy("a", "c")
     dry = flujo("upgrade", "--pipeline", "moving", "--dry-run")
     assert "3 would be moved, 0 refused, 1 not needed" in dry.stderr
-    assert site.told(old, "run.carried_on") == []
+    assert site.events(old, "run.carried_on") == []
     assert "3 moved, 0 refused, 1 not needed" in flujo("upgrade", "--pipeline", "moving").stderr
     assert "0 moved, 0 refused, 4 not needed" in flujo("upgrade", "--pipeline", "upgrading:moving").stderr
     site.workers(code=f"{tmp_path}:{STEPS}")
@@ -229,8 +229,8 @@ def test_workers_of_two_versions_leave_runs_to_each_other(site, deploy, versions
     )
     for run, steps in runs.items():
         assert site.client.get_run(run).result(timeout=60).output == list(steps), site.log()
-    assert [run for run in runs if site.told(run, "run.parked", "run.carried_on")] == []
-    assert any(site.told(run, "run.waits_for_old_code") for run in runs), "no worker of another version met one"
+    assert [run for run in runs if site.events(run, "run.parked", "run.carried_on")] == []
+    assert any(site.events(run, "run.waits_for_old_code") for run in runs), "no worker of another version met one"
     [claims] = site.rows(
         "SELECT avg(fence)::float8 AS mean, max(fence) AS most FROM flujo_attempts WHERE run_id = ANY(%(runs)s)",
         runs=list(runs),

@@ -115,13 +115,13 @@ def call(threads, loop):
 def caller(threads, loop):
     run = AttemptRun()
 
-    async def asked(*args, **options):
+    async def recorded(*args, **options):
         with performing(run):
             return await call_agent(*args, **options)
 
     def call(agent, shaping=None, **options):
         with capture_logs() as told:
-            answer = loop.run(asked(agent, "one kiwi?", options, threads=threads, shaping=shaping))
+            answer = loop.run(recorded(agent, "one kiwi?", options, threads=threads, shaping=shaping))
         return answer, [{key: value for key, value in each.items() if key != "log_level"} for each in told]
 
     call.run = run

@@ -141,7 +141,7 @@ def behaves(pipeline: Pipeline, value: Any = "input", chaos: int = 0) -> Pipelin
         CALLS.clear()
         result, calls = engine.finish(), CALLS.copy()
         CALLS.clear()
-        same(result, reference_of(pipeline, value, engine.cut()))
+        assert_same_ending(result, reference_of(pipeline, value, engine.cut()))
         nothing_is_left(engine)
         again = replay(*engine.recorded(engine.run_id))
         assert again.difference is None, again
@@ -155,16 +155,16 @@ def reference_of(pipeline: Pipeline, value: Any, cut: set[str]) -> Ending:
     return interpret(pipeline, value, None if model is None else model(), cut.__contains__)
 
 
-def same(actual: PipelineResult, reference: Ending) -> None:
+def assert_same_ending(actual: PipelineResult, reference: Ending) -> None:
     """Compare everything but times, costs and the words of feedback."""
     error = actual.error and actual.error.type_name
     assert (actual.run_status, error) == (reference.status, reference.error)
-    same_history(actual.step_history, reference.history, "")
+    assert_same_history(actual.step_history, reference.history, "")
     assert plain(actual.unchecked().output) == plain(reference.output)
     assert plain(actual.final_pipeline_context) == plain(reference.context)
 
 
-def same_history(actual: list[StepResult], reference: list[Told], place: str) -> None:
+def assert_same_history(actual: list[StepResult], reference: list[Told], place: str) -> None:
     assert [each.name for each in actual] == [each.name for each in reference], place
     for result, told in zip(actual, reference, strict=True):
         same_node(result, told, f"{place}/{told.name}")
@@ -174,7 +174,7 @@ def same_node(result: StepResult, told: Told, place: str) -> None:
     if told.cut:
         assert (result.success, result.output) == (False, None), place
         return
-    same_history(result.step_history, told.history, place)
+    assert_same_history(result.step_history, told.history, place)
     metadata = {key: value for key, value in result.metadata_.items() if key not in UNTOLD}
     seen = (result.success, plain(result.output), result.attempts, metadata)
     assert seen == (told.success, plain(told.output) if told.success else None, told.attempts, told.metadata), place

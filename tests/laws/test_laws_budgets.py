@@ -22,7 +22,7 @@ unlawful = settings(lawful, max_examples=300, derandomize=True, phases=[Phase.ge
 """For mutants: that they are noticed is enough, by whatever example."""
 
 
-def begun(cents, tokens):
+def new_budget(cents, tokens):
     return Budget("run:a", None if cents is None else Decimal(cents) / 100, tokens)
 
 
@@ -56,7 +56,7 @@ def live(budget, happened):
 @lawful
 @given(limits, acts)
 def test_law_7_a_budget_is_held_to_its_limit_and_to_what_was_spent(limit, happened):
-    live(begun(*limit), happened)
+    live(new_budget(*limit), happened)
 
 
 class Generous(Budget):
@@ -95,7 +95,7 @@ def test_law_7_notices(mutant):
     @unlawful
     @given(limits, acts)
     def law(limit, happened):
-        sound = begun(*limit)
+        sound = new_budget(*limit)
         live(mutant(sound.scope, sound.limit_usd, sound.limit_tokens), happened)
 
     with pytest.raises(AssertionError):

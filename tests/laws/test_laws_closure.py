@@ -220,13 +220,13 @@ def ask_mapper(times: int) -> Callable[[pytest.MonkeyPatch], None]:
     """Ask the loop's output mapper that often."""
     ask = loop.call_user_code
 
-    def asked(node, role, *values, **rest):
+    def asking_again(node, role, *values, **rest):
         answer = rest.get("otherwise")
         for _ in range(times if role == "output" else 1):
             answer = yield from ask(node, role, *values, **rest)
         return answer
 
-    return lambda patch: patch.setattr(loop, "call_user_code", asked)
+    return lambda patch: patch.setattr(loop, "call_user_code", asking_again)
 
 
 def join_backwards(patch: pytest.MonkeyPatch) -> None:

@@ -31,15 +31,15 @@ def ending(result):
 def retried_it_ends_the_same(pipeline, value="input"):
     with Rough(pipeline, value, 0) as engine:
         first, expected = engine.run_id, ending(engine.finish())
-        for step in begun(engine, first):
+        for step in started_steps(engine, first):
             engine.run_id = again = engine.fork(first, step, again=True)
             assert ending(engine.finish()) == expected, step
             nothing_is_left(engine)
-            engine.run_id = engine.fork(again, begun(engine, again)[0])
+            engine.run_id = engine.fork(again, started_steps(engine, again)[0])
             assert ending(engine.finish()) == expected, f"{step}, then from the first one"
 
 
-def begun(engine, run):
+def started_steps(engine, run):
     retryable_run = engine.store.retryable_run(run)
     return retryable_run.names[: retryable_run.cursor + 1]
 

@@ -110,11 +110,11 @@ def test_mutant_whose_sweeper_sends_nothing(monkeypatch):
 @pytest.mark.parametrize("why", ["ready", "lost", "gone", "epoch"])
 def test_mutant_who_does_not_send_again(monkeypatch, why):
     def forgetful(why_due):
-        def asked(*args, **rest):
+        def overlooking(*args, **rest):
             found = why_due(*args, **rest)
             return None if found == why else found
 
-        return asked
+        return overlooking
 
     mutant(monkeypatch, MemoryStore, "_why_due", forgetful)
     is_found()

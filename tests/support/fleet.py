@@ -234,7 +234,7 @@ class Site:
         """The run's root scope."""
         return self.rows("SELECT * FROM flujo_scopes WHERE run_id = %(run)s AND address = ''", run=run)[0]
 
-    def told(self, run: str, *names: str) -> list[dict[str, Any]]:
+    def events(self, run: str, *names: str) -> list[dict[str, Any]]:
         """The run's events of these names."""
         events = "SELECT * FROM flujo_events WHERE run_id = %(run)s AND name = ANY(%(names)s) ORDER BY id"
         return self.rows(events, run=run, names=list(names))
@@ -317,8 +317,8 @@ def assert_merged_once(site: Site, run: RunHandle, steps: Sequence[str]) -> None
     assert (result.run_status, result.output) == ("succeeded", list(steps)), site.log()
     assert [step.name for step in result.step_history] == list(steps)
     assert site.root(run.id)["version"] == len(steps)
-    assert [event["data"]["step"] for event in site.told(run.id, "step.succeeded")] == list(steps)
-    assert len(site.told(run.id, "run.succeeded")) == 1
+    assert [event["data"]["step"] for event in site.events(run.id, "step.succeeded")] == list(steps)
+    assert len(site.events(run.id, "run.succeeded")) == 1
     if result.final_pipeline_context is not None:
         assert result.final_pipeline_context.visits == list(steps)
 

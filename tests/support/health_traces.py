@@ -30,7 +30,7 @@ class Traced(NamedTuple):
     attempts: Sequence[tuple[str, dict[str, Any] | None]] = ()
 
 
-def told(agent: str | None, model: str | None, **stages: int) -> dict[str, Any]:
+def attempt_metadata(agent: str | None, model: str | None, **stages: int) -> dict[str, Any]:
     """What `aros/tally.py` leaves of an attempt: of whom, and how often each stage acted."""
     whom = {"aros.agent_id": agent, "aros.model_id": model}
     metadata: dict[str, Any] = {key: value for key, value in whom.items() if value is not None}
@@ -41,20 +41,20 @@ def told(agent: str | None, model: str | None, **stages: int) -> dict[str, Any]:
 
 def clerk(*transforms: str, **stages: int) -> dict[str, Any]:
     """An attempt of the agent that reads orders, under structured output."""
-    metadata = told("clerk", "openai:gpt-4o", **stages) | {"aros.soe.count": 1, "aros.soe.mode": "auto"}
+    metadata = attempt_metadata("clerk", "openai:gpt-4o", **stages) | {"aros.soe.count": 1, "aros.soe.mode": "auto"}
     return metadata | ({"aros.coercion.transforms": list(transforms)} if transforms else {})
 
 
 def scribe(*transforms: str, **stages: int) -> dict[str, Any]:
     """An attempt of the agent that writes letters, whose provider knows no structured output."""
     skipped = {"aros.soe.skipped": 1, "aros.soe.skipped.unsupported_provider": 1}
-    metadata = told("scribe", "local:llama", **stages) | skipped
+    metadata = attempt_metadata("scribe", "local:llama", **stages) | skipped
     return metadata | ({"aros.coercion.transforms": list(transforms)} if transforms else {})
 
 
 def plan(result: str) -> dict[str, Any]:
     """An attempt whose plan was checked."""
-    return told("judge", "openai:gpt-4o") | {"aros.precheck.total": 1, f"aros.precheck.{result}": 1}
+    return attempt_metadata("judge", "openai:gpt-4o") | {"aros.precheck.total": 1, f"aros.precheck.{result}": 1}
 
 
 REFUSED = {"aros.coercion.failed": 1, "aros.coercion.failed.schema": 1}

@@ -37,7 +37,7 @@ def expected(file):
     return lines
 
 
-def told(finding, file):
+def row_of(finding, file):
     place = (None if finding.file == file.name else finding.file, str(finding.line or "-"), str(finding.column or "-"))
     warning = " (warning)" if finding.severity == "warning" else None
     return (*place, finding.rule, warning, finding.key)
@@ -46,7 +46,7 @@ def told(finding, file):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_everything_wrong_is_told_with_its_place(file):
     found, wanted = validate(file.name, allowed=("*",)).findings, expected(file)
-    assert [told(each, file) for each in found] == [each[:6] for each in wanted]
+    assert [row_of(each, file) for each in found] == [each[:6] for each in wanted]
     for finding, (*_, message, nearest) in zip(found, wanted, strict=True):
         assert finding.message.startswith(message)
         assert finding.nearest == nearest

@@ -13,19 +13,19 @@ def trace_of(*events):
     return TraceNode(name="p", kind="run", status="succeeded", children=[branch])
 
 
-def told(name, **data):
+def event(name, **data):
     return {"name": name, "data": data}
 
 
 def test_each_text_stands_with_its_attempt_in_the_order_of_the_story():
     shown = prompts_shape(
         trace_of(
-            told("agent.system.vars", template="a.j2", variables={"mood": "good"}),
-            told("agent.system", model_id="m", system_prompt_preview="Be brief."),
-            told("agent.prompt", prompt_preview="go"),
-            told("agent.schema", mode="native", schema_preview="{}"),
-            told("flujo.retry", reason="x"),
-            told("agent.response", response_preview="fine"),
+            event("agent.system.vars", template="a.j2", variables={"mood": "good"}),
+            event("agent.system", model_id="m", system_prompt_preview="Be brief."),
+            event("agent.prompt", prompt_preview="go"),
+            event("agent.schema", mode="native", schema_preview="{}"),
+            event("flujo.retry", reason="x"),
+            event("agent.response", response_preview="fine"),
         )
     )
     assert {each["path"] for each in shown} == {"left/ask:2"}
@@ -40,12 +40,12 @@ def test_each_text_stands_with_its_attempt_in_the_order_of_the_story():
 
 
 def test_an_agent_without_a_system_prompt_has_none():
-    assert prompts_shape(trace_of(told("agent.system", model_id="m", system_prompt_preview=None))) == []
+    assert prompts_shape(trace_of(event("agent.system", model_id="m", system_prompt_preview=None))) == []
 
 
 def test_what_was_cut_is_said():
     shown = prompts_shape(
-        trace_of(told("agent.prompt", prompt_preview="x" * 200), told("agent.response", response_preview="y"))
+        trace_of(event("agent.prompt", prompt_preview="x" * 200), event("agent.response", response_preview="y"))
     )
     assert [each["is_cut"] for each in shown] == [True, False]
     assert prompts_text(shown).startswith(f"{SECRETS}; texts were cut at 200 characters")

@@ -452,19 +452,19 @@ def test_keys_of_stats():
     assert list(stats_shape(STATS)["failing_steps"][0]) == ["pipeline", "step", "failed", "attempts", "runs"]
 
 
-def told(name, attempt=None, level="info", **data):
+def event_record(name, attempt=None, level="info", **data):
     return EventRecord(7, NOW, RUN, name, level, attempt and f"{RUN}:{attempt}", data, cursor="3-7")
 
 
 def test_a_story_is_told_in_lines():
     """When, at which step and what; a long value continues below itself, and the run's own lines name no step (SYS-20)."""
     story = [
-        told("run.enqueued", pipeline="shop:review"),
-        told("step.succeeded", "box#2/legal:x:1", step="x", attempts=1),
-        told("step.succeeded", ":x:1", step="box", kind="loop"),
-        told("looked_up", ":x:1", hits=None),
-        told("flujo.retry", ":check:1", "warning", step="check", reason=FEEDBACK, delay_seconds=1.02),
-        told("run.failed", ":check:1", "error", reason="x" * 60),
+        event_record("run.enqueued", pipeline="shop:review"),
+        event_record("step.succeeded", "box#2/legal:x:1", step="x", attempts=1),
+        event_record("step.succeeded", ":x:1", step="box", kind="loop"),
+        event_record("looked_up", ":x:1", hits=None),
+        event_record("flujo.retry", ":check:1", "warning", step="check", reason=FEEDBACK, delay_seconds=1.02),
+        event_record("run.failed", ":check:1", "error", reason="x" * 60),
     ]
     assert drawn(Group(*(event_line(each, 50) for each in story))) == lines(r"""
     12:00:00                      run.enqueued  pipeline=shop:review
@@ -481,7 +481,7 @@ def test_a_story_is_told_in_lines():
 
 def test_keys_of_an_event():
     """Programs rely on these keys (SYS-29)."""
-    assert list(event_shape(told("x"))) == ["id", "at", "run", "name", "level", "attempt", "data", "cursor"]
+    assert list(event_shape(event_record("x"))) == ["id", "at", "run", "name", "level", "attempt", "data", "cursor"]
 
 
 def question(schema=None, address="", **rest):

@@ -144,7 +144,7 @@ def test_fallbacks_stand_as_deep_as_containers():
         checks(Step("x", echo, fallback_step=body))
 
 
-def told(*nodes):
+def history_of(*nodes):
     recorder = Recorder().play(*nodes)
     return read_result(
         run(), recorder.attempts, recorder.scopes, resolve=Resolver(["*"]), fetch=dict.fromkeys
@@ -153,7 +153,7 @@ def told(*nodes):
 
 def test_a_box_that_failed_is_not_told_as_the_step_that_succeeded_in_it():
     box = C("x", "fallback", [[S("x")]], names=("primary",))
-    [alone] = told(box)
+    [alone] = history_of(box)
     recorder = Recorder().play(box)
     scopes = [_failed(each) if each.address == "x" else each for each in recorder.scopes]
     [failed] = read_result(run(), recorder.attempts, scopes, resolve=Resolver(["*"]), fetch=dict.fromkeys).step_history

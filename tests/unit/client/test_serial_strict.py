@@ -131,20 +131,20 @@ def there_and_back(value: Any) -> Any:
     return decode(loads(dumps(encode(value))), resolve=HERE)
 
 
-def same(left: Any, right: Any) -> bool:
+def identical(left: Any, right: Any) -> bool:
     """Equal with equal types all the way down; NaN equals NaN."""
     if type(left) is not type(right):
         return False
     if isinstance(left, float):
         return left == right or (math.isnan(left) and math.isnan(right))
     if isinstance(left, dict):
-        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
+        return list(left) == list(right) and all(identical(left[key], right[key]) for key in left)
     if isinstance(left, (list, tuple)):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(identical, left, right))
     if isinstance(left, BaseModel):
-        return same([left.model_fields_set, left.__dict__], [right.model_fields_set, right.__dict__])
+        return identical([left.model_fields_set, left.__dict__], [right.model_fields_set, right.__dict__])
     if isinstance(left, Frozen):
-        return same([left.name, left.items], [right.name, right.items])
+        return identical([left.name, left.items], [right.name, right.items])
     return bool(left == right)
 
 
@@ -195,7 +195,7 @@ values = st.recursive(
 def test_what_goes_out_comes_back_with_its_types(value):
     """M-427: the round trip is the identity; M-417: encoding again gives the same bytes."""
     back = there_and_back(value)
-    assert same(value, back)
+    assert identical(value, back)
     assert dumps(encode(back)) == dumps(encode(value))
 
 

@@ -27,7 +27,7 @@ LOOP = """
 """
 
 
-def told(text):
+def rules_found(text):
     found = validate_text(text, allowed=("*",)).findings
     return [(each.rule, each.key.rpartition(".")[2]) for each in found]
 
@@ -41,16 +41,16 @@ def told(text):
     ],
 )
 def test_what_is_in_the_search_is_not_held_against_the_context_around_it(text):
-    assert told(text) == []
+    assert rules_found(text) == []
 
 
 def test_a_fallback_of_the_search_runs_in_the_context_around_it():
     other = "{name: else, uses: 'broken_parts:echo', input: '{{ context.outer }}'}"
-    assert told(searching("sink_to: mine", fallback=other)) == [("V-CTX1", "input")]
+    assert rules_found(searching("sink_to: mine", fallback=other)) == [("V-CTX1", "input")]
 
 
 def test_what_a_search_writes_ends_no_loop_around_it():
-    assert ("V-L1", "exit_expression") in told(searching("sink_to: title", LOOP))
+    assert ("V-L1", "exit_expression") in rules_found(searching("sink_to: title", LOOP))
 
 
 STEPS = """
@@ -74,4 +74,4 @@ steps:
 )
 def test_steps_are_read_where_they_run(inside, outside, found):
     """Outputs of steps are kept in the context, and the search has another."""
-    assert told(STEPS.replace("NAME", inside).replace("OTHER", outside)) == found
+    assert rules_found(STEPS.replace("NAME", inside).replace("OTHER", outside)) == found

@@ -39,7 +39,7 @@ def flujo(*arguments):
     return CliRunner().invoke(cli, ["validate", *arguments])
 
 
-def told(*arguments):
+def findings_of(*arguments):
     return [(each["rule"], each["severity"]) for each in json.loads(flujo(*arguments, "--json").stdout)["findings"]]
 
 
@@ -58,7 +58,7 @@ def told(*arguments):
 )
 def test_a_profile_says_what_becomes_of_a_warning(options, findings, code):
     """An exact name goes before a pattern, --rules before --profile."""
-    assert told("warned.yaml", *options) == findings
+    assert findings_of("warned.yaml", *options) == findings
     assert flujo("warned.yaml", *options).exit_code == code
 
 

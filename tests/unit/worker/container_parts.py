@@ -37,7 +37,7 @@ class Notes(PipelineContext):
     items: Any = ()
 
 
-def same(data: Any) -> Any:
+def echo(data: Any) -> Any:
     """Give what came."""
     return data
 
@@ -104,7 +104,7 @@ class Spy:
         return self.answer(*given)
 
 
-def step(name: str, agent: Any = same, **rest: Any) -> Step:
+def step(name: str, agent: Any = echo, **rest: Any) -> Step:
     """A step that is tried once, unless it says otherwise."""
     return Step(name, agent, config=rest.pop("config", ONCE), **rest)
 

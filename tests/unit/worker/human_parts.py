@@ -22,13 +22,13 @@ def ask(name: str = "ask", message: Any = "go?", **rest: Any) -> HumanInTheLoopS
     return HumanInTheLoopStep(name, message, **rest)
 
 
-def asked(engine: LocalEngine, pipeline: Pipeline, value: Any = "in", context: Any = None) -> str:
+def paused_run(engine: LocalEngine, pipeline: Pipeline, value: Any = "in", context: Any = None) -> str:
     """Begin a run and continue until it asks."""
     run = engine.enqueue(pipeline, value, context=context)
     engine.drain()
     return run
 
 
-def told(engine: LocalEngine, run: str, name: str) -> list[dict[str, Any]]:
+def event_data(engine: LocalEngine, run: str, name: str) -> list[dict[str, Any]]:
     """The run's events with a name."""
     return [each.data for each in engine.story(run) if each.name == name]

@@ -67,12 +67,12 @@ def ran(engine, agent, *processors, block=BLOCK, retries=0, **step):
     return run, engine.result(run)
 
 
-def told(engine, run, *names):
+def events(engine, run, *names):
     found = [(event.name, event.data) for event in engine.story(run)]
     return [(name, data) for name, data in found if name.startswith(names or ("output.", "aros."))]
 
 
-def asked(*answers, output_type):
+def answering_agent(*answers, output_type):
     """A pydantic-ai agent whose model gives these answers: texts, or arguments of the output tool."""
     said = list(answers)
 
@@ -103,7 +103,9 @@ def test_the_same_inside_a_run_of_pydantic_ai(engine, kind):
     """The last word is the type's: the step's output is of it."""
     euros = Euros()
 
-    _, result = ran(engine, asked('{"price": "3,50 EUR"}', output_type=kind), euros, block={"structured_output": "off"})
+    _, result = ran(
+        engine, answering_agent('{"price": "3,50 EUR"}', output_type=kind), euros, block={"structured_output": "off"}
+    )
 
     assert result.success, result.error
     assert result.output == Priced(price=3.5)
@@ -123,7 +125,7 @@ def test_a_type_that_is_no_object_is_mended_without_the_key_it_was_asked_under(e
         got.append(data)
         return [float(str(each).replace(",", ".")) for each in data]
 
-    _, result = ran(engine, asked('{"response": ["3,5", 4]}', output_type=list[float]), numbers, block={})
+    _, result = ran(engine, answering_agent('{"response": ["3,5", 4]}', output_type=list[float]), numbers, block={})
 
     assert (result.output, got) == ([3.5, 4.0], [["3,5", 4]])
 
@@ -142,12 +144,12 @@ def test_what_only_the_type_refuses_is_mended_too(engine, who):
         return data
 
     text = '{"day": "23.11.2026"}'
-    agent = Says(text, output_type=Dated) if who == "own" else asked(text, output_type=Dated)
+    agent = Says(text, output_type=Dated) if who == "own" else answering_agent(text, output_type=Dated)
 
     run, result = ran(engine, agent, swiss, block={})
 
     assert result.output == Dated(day=dt.date(2026, 11, 23)), result.error
-    assert [data["stage"] for name, data in told(engine, run) if name == "output.coercion.success"] == ["custom"]
+    assert [data["stage"] for name, data in events(engine, run) if name == "output.coercion.success"] == ["custom"]
 
 
 def test_a_mended_output_is_told_as_a_correction_and_not_as_a_refusal(tmp_path):
@@ -157,10 +159,10 @@ def test_a_mended_output_is_told_as_a_correction_and_not_as_a_refusal(tmp_path):
     with LocalEngine(ConfigManager(path, environ={}).settings()) as engine:
         run, result = ran(engine, Says(EUROS), Euros())
 
-        stages = [data["stage"] for name, data in told(engine, run) if name == "output.coercion.success"]
+        stages = [data["stage"] for name, data in events(engine, run) if name == "output.coercion.success"]
         assert (result.success, stages) == (True, ["extract", "semantic", "custom"])
-        assert not told(engine, run, "output.coercion.fail")
-        assert ("aros.aop.coercion.success") in [name for name, _ in told(engine, run)]
+        assert not events(engine, run, "output.coercion.fail")
+        assert ("aros.aop.coercion.success") in [name for name, _ in events(engine, run)]
         (row,) = engine.store.read_corrections(run)
         assert (row.correction.stage, row.correction.transforms) == ("custom", ("region", "str->int", "Euros"))
 
@@ -171,7 +173,7 @@ def test_a_processor_that_leaves_it_as_it_was_leaves_the_refusal_as_it_was(engin
     run, result = ran(engine, Says('{"price": "cheap"}'), lambda data, context=None: data)
 
     assert result.error.message == bare.error.message
-    assert [name for name, _ in told(engine, run, "output.coercion.fail")] == ["output.coercion.fail"]
+    assert [name for name, _ in events(engine, run, "output.coercion.fail")] == ["output.coercion.fail"]
 
 
 @pytest.mark.parametrize("cap", ["max_characters", "max_steps"])
@@ -179,7 +181,7 @@ def test_a_cap_that_is_hit_is_recorded_on_the_event(engine, cap):
     """M-081."""
     run, _ = ran(engine, Says("[x] " * 20 + EUROS), block={"schema": SCHEMA, "coercion": {cap: 9}})
 
-    ((_, data),) = told(engine, run, "output.coercion.fail")
+    ((_, data),) = events(engine, run, "output.coercion.fail")
     assert data["rule"] == "limit"
     assert f"coercion.{cap}" in str(data)
 
@@ -272,7 +274,7 @@ def test_a_processor_that_breaks_the_schema_fails_the_attempt_by_name(engine):
     assert result.output == {"price": 2}
     assert agent.told[1].count("after the output processor spoils: at /price: expected number, found string") == 1
     assert engine.history(run)[0].fault.type_name == "AgentIOValidationError"
-    ((_, data),) = told(engine, run, "output.coercion.fail")
+    ((_, data),) = events(engine, run, "output.coercion.fail")
     assert (data["stage"], data["rule"], data["pointer"]) == ("custom", "schema", "/price")
 
 
@@ -339,7 +341,7 @@ def test_a_typed_output_is_judged_by_its_type(engine, who, kind, text, change, h
     if who == "own":
         agent = Says(text, output_type=kind)
     else:
-        agent = asked(f'{{"response": {text}}}' if text[0] == "[" else text, output_type=kind)
+        agent = answering_agent(f'{{"response": {text}}}' if text[0] == "[" else text, output_type=kind)
 
     def changed(given, context=None):
         return change(given)

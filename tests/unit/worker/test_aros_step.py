@@ -44,13 +44,13 @@ def ran(engine, agent, block, *, value="go", context=None, **step):
     return run, engine.result(run)
 
 
-def told(engine, run, *prefixes):
+def events(engine, run, *prefixes):
     prefixes = prefixes or ("aros.", "output.", "grammar.", "reasoning.")
     return [(event.name, event.data) for event in engine.story(run) if event.name.startswith(prefixes)]
 
 
 def names(engine, run):
-    return [name for name, _ in told(engine, run)]
+    return [name for name, _ in events(engine, run)]
 
 
 # --- what is read --------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_each_stage_that_acted_is_told_once_and_summed_up(engine):
 
     run, _ = ran(engine, Says(mess), block)
 
-    story = told(engine, run)
+    story = events(engine, run)
     stages = [data["stage"] for name, data in story if name == "output.coercion.success"]
     assert stages == ["extract", "syntactic", "semantic"]
     assert [name for name, _ in story if name.startswith("aros.aop")] == [
@@ -169,7 +169,7 @@ def test_an_attempt_names_what_was_expected_and_what_came(engine):
     """M-158."""
     run, _ = ran(engine, Says(FENCED), {"aop": "minimal", "schema": SCHEMA})
 
-    ((_, data),) = told(engine, run, "output.coercion.attempt")
+    ((_, data),) = events(engine, run, "output.coercion.attempt")
     assert (data["stage"], data["expected_type"], data["actual_type"]) == ("extract", "object", "text")
     assert (data["agent"], data["reason"]) == ("says", "text around it")
 
@@ -178,7 +178,7 @@ def test_a_conversion_is_told_with_its_place(engine):
     """M-159."""
     run, _ = ran(engine, Says('{"count": "3"}'), {"aop": "minimal", "schema": SCHEMA, "coercion": TYPES})
 
-    ((_, data),) = told(engine, run, "output.coercion.success")
+    ((_, data),) = events(engine, run, "output.coercion.success")
     assert data["transforms"] == ["str->int"]
     assert data["conversions"][0] | {"pointer": "/count", "from": "3", "to": 3} == data["conversions"][0]
 
@@ -194,7 +194,7 @@ def test_the_chosen_branch_is_told(engine):
 
     run, result = ran(engine, Says('"1"'), block)
 
-    ((_, data),) = told(engine, run, "output.coercion.success")
+    ((_, data),) = events(engine, run, "output.coercion.success")
     assert (result.output, data["branch_index"], data["branch_choices"]) == (1, 0, {"": 0})
 
 
@@ -204,7 +204,7 @@ def test_a_tolerant_repair_shows_a_bounded_patch(engine):
 
     run, _ = ran(engine, Says(mess), {"aop": "full", "schema": SCHEMA, "coercion": {"tolerant_level": 2}})
 
-    data = next(data for _, data in told(engine, run) if "patch_preview" in data)
+    data = next(data for _, data in events(engine, run) if "patch_preview" in data)
     preview = data["patch_preview"]
     assert 0.5 < data["similarity"] < 1
     assert set(preview) == {"before", "after"}
@@ -217,7 +217,7 @@ def test_previews_hide_what_looks_like_a_secret(engine):
 
     run, _ = ran(engine, Says(mess), {"aop": "full", "schema": SCHEMA, "coercion": {"tolerant_level": 2}})
 
-    assert "abcdefghijklmnop" not in json.dumps([data for _, data in told(engine, run)])
+    assert "abcdefghijklmnop" not in json.dumps([data for _, data in events(engine, run)])
 
 
 def test_an_output_that_is_right_shows_no_intervention(engine):
@@ -341,7 +341,7 @@ def test_the_users_processors_get_what_aros_made(engine):
     run, result = ran(engine, Says(FENCED), block, processors=AgentProcessors(output_processors=[keep]))
 
     assert (got, result.output) == ([{"count": 3}], {"count": 3, "seen": True})
-    assert told(engine, run)[-1][1] | {"stage": "custom", "transforms": ["keep"]} == told(engine, run)[-1][1]
+    assert events(engine, run)[-1][1] | {"stage": "custom", "transforms": ["keep"]} == events(engine, run)[-1][1]
 
 
 def test_prompt_processors_come_before_the_agent(engine):
@@ -421,7 +421,7 @@ def test_shadow_mode_tells_what_it_would_have_done(engine):
         engine, Says(FENCED, output_type=Verdict), {"aop": "minimal", "shadow": True, "structured_output": "off"}
     )
 
-    story = told(engine, run)
+    story = events(engine, run)
     assert "output.coercion.success" in [name for name, _ in story]
     assert all(data["shadow"] for _, data in story)
     metadata = engine.history(run)[0].metadata
@@ -435,7 +435,7 @@ def test_shadow_mode_says_what_the_next_level_would_read(engine):
 
     run, _ = ran(engine, Says("{count: 3}"), block)
 
-    ((_, data),) = told(engine, run, "output.coercion.fail")
+    ((_, data),) = events(engine, run, "output.coercion.fail")
     assert (data["next_level"]["tolerant_level"], data["next_level"]["ok"]) == (1, True)
 
 
@@ -581,7 +581,7 @@ def test_without_a_plan_the_precheck_is_skipped_and_the_prompt_is_as_it_was(engi
 
     assert agent.told[0][0] == "go"
     assert ("aros.reasoning.precheck.skipped", "no_plan") in [
-        (name, data.get("reason")) for name, data in told(engine, run)
+        (name, data.get("reason")) for name, data in events(engine, run)
     ]
 
 
@@ -605,5 +605,5 @@ def test_the_first_gate_knows_the_schema_of_the_agents_type(engine):
 
     assert result.success, result.error
     assert judge.told == []
-    ((_, data),) = told(engine, run, "aros.reasoning.")
+    ((_, data),) = events(engine, run, "aros.reasoning.")
     assert (data["reason"], data["keys"]) == ("missing_basics", ["count"])

@@ -40,7 +40,7 @@ def only_task(engine, run_id):
     return run
 
 
-def told(engine, run_id):
+def event_names(engine, run_id):
     return [event.name for event in engine.story(run_id)]
 
 
@@ -53,7 +53,12 @@ def test_the_pipeline_continues_with_what_the_step_was_given(engine):
     task = only_task(engine, result.run_id)
 
     assert (result.run_status, result.output, engine.result(task.id).output) == ("succeeded", 3, 20)
-    assert told(engine, result.run_id) == ["step.succeeded", "background.launched", "step.succeeded", "run.succeeded"]
+    assert event_names(engine, result.run_id) == [
+        "step.succeeded",
+        "background.launched",
+        "step.succeeded",
+        "run.succeeded",
+    ]
 
 
 def test_the_last_step_of_all_gives_its_input_too(engine):

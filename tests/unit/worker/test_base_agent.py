@@ -54,31 +54,31 @@ def run(engine, agent, value, context=None, model=Shop):
 
 
 @pytest.fixture
-def asked():
+def fixed_model():
     return Model()
 
 
-def test_one_system_and_one_user_message_are_sent(asked):
+def test_one_system_and_one_user_message_are_sent(fixed_model):
     """M-315, M-316: the context is in the user's message and nowhere else."""
-    agent = BaseAgent(asked.model, "Be brief.")
+    agent = BaseAgent(fixed_model.model, "Be brief.")
     result = asyncio.run(agent.run("Go", context={"city": "Łódź"}))
-    assert asked.sent == [[("system-prompt", "Be brief."), ("user-prompt", "Go" + block({"city": "Łódź"}))]]
+    assert fixed_model.sent == [[("system-prompt", "Be brief."), ("user-prompt", "Go" + block({"city": "Łódź"}))]]
     assert (result.success, result.output, result.error, result.model) == (True, "done", None, "kept")
     assert result.usage.requests == 1
 
 
 @pytest.mark.parametrize("context", [None, {}])
-def test_without_a_context_the_task_is_all(asked, context):
+def test_without_a_context_the_task_is_all(fixed_model, context):
     """M-314."""
-    asyncio.run(BaseAgent(asked.model).run("Go", context))
-    assert asked.sent == [[("user-prompt", "Go")]]
+    asyncio.run(BaseAgent(fixed_model.model).run("Go", context))
+    assert fixed_model.sent == [[("user-prompt", "Go")]]
 
 
-def test_a_large_input_is_asked_whole(asked):
+def test_a_large_input_is_asked_whole(fixed_model):
     """Issue 7: what a model is sent is what the pipeline collected, however large it is."""
     rows = list(range(30_000))
-    asyncio.run(make_agent_async(asked.model).run(rows))
-    assert json.loads(asked.sent[0][-1][1]) == rows
+    asyncio.run(make_agent_async(fixed_model.model).run(rows))
+    assert json.loads(fixed_model.sent[0][-1][1]) == rows
 
 
 def test_a_template_gets_a_large_input_whole():
@@ -87,18 +87,18 @@ def test_a_template_gets_a_large_input_whole():
     assert answer.output == "29999"
 
 
-def test_as_a_steps_agent_it_is_told_the_pipelines_context(engine, asked):
+def test_as_a_steps_agent_it_is_told_the_pipelines_context(engine, fixed_model):
     """FSD-11: its `run` takes a context, so it is given one, as plain data; and the run's own context stays as it is (M-328)."""
-    result = run(engine, BaseAgent(asked.model), {"find": "shops"}, {"city": "Łódź", "tags": ["x"]})
-    assert asked.sent[0][-1][1] == '{\n  "find": "shops"\n}' + block({"city": "Łódź", "tags": ["x"]})
+    result = run(engine, BaseAgent(fixed_model.model), {"find": "shops"}, {"city": "Łódź", "tags": ["x"]})
+    assert fixed_model.sent[0][-1][1] == '{\n  "find": "shops"\n}' + block({"city": "Łódź", "tags": ["x"]})
     assert result.output == "done"
     assert result.final_pipeline_context == Shop(city="Łódź", tags=["x"])
 
 
-def test_a_step_passes_its_model_settings_on(engine, asked):
+def test_a_step_passes_its_model_settings_on(engine, fixed_model):
     config = StepConfig(max_retries=0, temperature=0.25, top_p=0.5, max_tokens=7)
-    engine.run(Pipeline([Step("ask", BaseAgent(asked.model), config=config)]), "Go").raise_for_status()
-    assert asked.settings == [{"temperature": 0.25, "top_p": 0.5, "max_tokens": 7}]
+    engine.run(Pipeline([Step("ask", BaseAgent(fixed_model.model), config=config)]), "Go").raise_for_status()
+    assert fixed_model.settings == [{"temperature": 0.25, "top_p": 0.5, "max_tokens": 7}]
 
 
 def test_flujos_own_bookkeeping_is_not_told_to_a_model():
@@ -109,7 +109,7 @@ def test_flujos_own_bookkeeping_is_not_told_to_a_model():
     assert as_mapping(Shop(city="x")) == {"city": "x", "tags": []}
 
 
-def test_the_callers_context_is_left_alone(asked):
+def test_the_callers_context_is_left_alone(fixed_model):
     """M-304."""
 
     class Greedy(BaseAgent):
@@ -118,11 +118,11 @@ def test_the_callers_context_is_left_alone(asked):
             return task
 
     mine = {"tags": ["x"]}
-    asyncio.run(Greedy(asked.model).run("Go", mine))
+    asyncio.run(Greedy(fixed_model.model).run("Go", mine))
     assert mine == {"tags": ["x"]}
 
 
-def test_a_subclass_names_its_own_template_or_writes_its_own_prompt(asked, tmp_path, monkeypatch):
+def test_a_subclass_names_its_own_template_or_writes_its_own_prompt(fixed_model, tmp_path, monkeypatch):
     """M-317, M-314: `user_prompt_template` and `_build_user_prompt`."""
     (tmp_path / "shop_prompts").mkdir()
     (tmp_path / "shop_prompts" / "ask.j2").write_text("{{ task }} in {{ context.city }}", encoding="utf-8")
@@ -135,28 +135,28 @@ def test_a_subclass_names_its_own_template_or_writes_its_own_prompt(asked, tmp_p
         def _build_user_prompt(self, task, context):
             return super()._build_user_prompt(task.upper(), None)
 
-    asyncio.run(Named(asked.model).run("Go", {"city": "Rome"}))
-    asyncio.run(Written(asked.model).run("Go", {"city": "Rome"}))
-    assert [each[-1][1] for each in asked.sent] == ["Go in Rome", "GO"]
+    asyncio.run(Named(fixed_model.model).run("Go", {"city": "Rome"}))
+    asyncio.run(Written(fixed_model.model).run("Go", {"city": "Rome"}))
+    assert [each[-1][1] for each in fixed_model.sent] == ["Go in Rome", "GO"]
 
 
-def test_the_plan_generator_is_told_what_was_collected(engine, asked):
+def test_the_plan_generator_is_told_what_was_collected(engine, fixed_model):
     """M-317, M-322, through the engine."""
     item = {"agent_name": "a", "description": "b", "output": {"c": 1}}
-    run(engine, PlanGeneratorAgent(asked.model), "Plan", {"collected_information": [item]}, model=None)
-    prompt = asked.sent[0][-1][1]
+    run(engine, PlanGeneratorAgent(fixed_model.model), "Plan", {"collected_information": [item]}, model=None)
+    prompt = fixed_model.sent[0][-1][1]
     assert prompt.startswith("Plan\n\nTask name: Generate Crawl Plan\n\n# Collected Information\n\n## From a\n")
     assert "step_outputs" not in prompt
 
 
-def test_a_template_that_is_not_there_fails_the_step_at_once(engine, asked):
+def test_a_template_that_is_not_there_fails_the_step_at_once(engine, fixed_model):
     class Lost(BaseAgent):
         user_prompt_template = "lost.j2"
 
-    step = Step("ask", Lost(asked.model), config=StepConfig(max_retries=3))
+    step = Step("ask", Lost(fixed_model.model), config=StepConfig(max_retries=3))
     result = engine.run(Pipeline([step], context_model=Shop), "Go", context={"city": "x"})
     [failed] = result.step_history
-    assert (failed.attempts, asked.sent) == (1, [])
+    assert (failed.attempts, fixed_model.sent) == (1, [])
     assert f"{TemplateError.__name__}: template 'lost.j2': there is no lost.j2" in failed.feedback
 
 

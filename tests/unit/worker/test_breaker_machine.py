@@ -14,14 +14,14 @@ OK, BAD, SLOW, NONE = Counts(1), Counts(1, 1), Counts(1, slow=1), Counts()
 NOW = 1_000_000.0
 
 
-def told(breaker, counts, *, now=NOW, rules=RULES, turn=0, asked_s=None):
+def reported(breaker, counts, *, now=NOW, rules=RULES, turn=0, asked_s=None):
     return report(breaker, rules, now, BreakerReport(counts, turn, asked_s))
 
 
 def after(*calls, now=NOW, rules=RULES, every_s=0.0):
     breaker = Breaker()
     for number, counts in enumerate(calls):
-        breaker = told(breaker, counts, now=now + number * every_s, rules=rules)
+        breaker = reported(breaker, counts, now=now + number * every_s, rules=rules)
     return breaker
 
 
@@ -81,27 +81,27 @@ def test_the_provider_may_ask_for_a_longer_or_a_shorter_recovery(asked, until):
     """C-48: 503 with Retry-After. What an earlier failure asked for shortens nothing; a second is the least."""
     breaker = Breaker()
     for seconds in asked:
-        breaker = told(breaker, BAD, asked_s=seconds)
+        breaker = reported(breaker, BAD, asked_s=seconds)
     assert (breaker.state, breaker.until) == ("open", NOW + until)
 
 
 def test_a_provider_whose_time_was_too_short_is_not_believed_again():
     """Each probe that fails is an attempt of a run."""
-    opened = told(after(*[BAD] * 4), BAD, asked_s=1.0)
+    opened = reported(after(*[BAD] * 4), BAD, asked_s=1.0)
     probing, _ = request_permit(opened, RULES, NOW + 1)
     for _ in range(2):
-        probing = told(probing, BAD, now=NOW + 1, turn=1, asked_s=1.0)
+        probing = reported(probing, BAD, now=NOW + 1, turn=1, asked_s=1.0)
     assert (probing.state, probing.until) == ("open", NOW + 31)
 
 
 def test_what_comes_in_while_it_is_open_may_ask_for_longer():
-    breaker = told(after(*[BAD] * 5), BAD, asked_s=90.0)
+    breaker = reported(after(*[BAD] * 5), BAD, asked_s=90.0)
     assert (breaker.turn, breaker.until) == (1, NOW + 90)
-    assert told(breaker, BAD, asked_s=10.0).until == NOW + 90
+    assert reported(breaker, BAD, asked_s=10.0).until == NOW + 90
 
 
 def test_no_one_waits_longer_than_a_day_for_what_a_service_asks():
-    assert told(after(*[BAD] * 5), BAD, asked_s=1e12).until == NOW + 86_400
+    assert reported(after(*[BAD] * 5), BAD, asked_s=1e12).until == NOW + 86_400
 
 
 def test_half_open_it_lets_so_many_probes_through():
@@ -115,36 +115,36 @@ def test_it_closes_when_most_probes_passed(results):
     """C-48: the share decides, as soon as it is sure."""
     breaker = half_open(taken=3)
     for each in results[:-1]:
-        breaker = told(breaker, each, turn=1)
+        breaker = reported(breaker, each, turn=1)
         assert breaker.state == "half_open"
-    assert told(breaker, results[-1], turn=1) == Breaker(turn=2)
+    assert reported(breaker, results[-1], turn=1) == Breaker(turn=2)
 
 
 @pytest.mark.parametrize("results", [[BAD, BAD], [OK, BAD, BAD], [BAD, OK, BAD]])
 def test_it_opens_again_when_half_of_the_probes_failed(results):
     breaker = half_open(taken=3)
     for each in results[:-1]:
-        breaker = told(breaker, each, turn=1)
+        breaker = reported(breaker, each, turn=1)
         assert breaker.state == "half_open"
-    breaker = told(breaker, results[-1], turn=1)
+    breaker = reported(breaker, results[-1], turn=1)
     assert breaker == Breaker("open", turn=2, until=NOW + 30)
-    assert told(breaker, OK, turn=1) == breaker
+    assert reported(breaker, OK, turn=1) == breaker
 
 
 @pytest.mark.parametrize(("result", "state"), [(OK, "closed"), (BAD, "open")])
 def test_a_single_probe_decides(result, state):
     rules = replace(RULES, half_open_calls=1)
-    assert told(half_open(taken=1, rules=rules), result, rules=rules, turn=1).state == state
+    assert reported(half_open(taken=1, rules=rules), result, rules=rules, turn=1).state == state
 
 
 def test_a_probe_that_called_no_one_is_given_back():
-    breaker = told(half_open(taken=3), NONE, turn=1)
+    breaker = reported(half_open(taken=3), NONE, turn=1)
     assert request_permit(breaker, RULES, NOW)[1] == Permit(1)
 
 
 def test_probes_that_never_come_back_are_given_up():
     """Their worker died: the breaker would be half open forever."""
-    breaker = told(half_open(taken=3), OK, turn=1)
+    breaker = reported(half_open(taken=3), OK, turn=1)
     assert request_permit(breaker, RULES, NOW + 29)[1].turn is None
     breaker, permit = request_permit(breaker, RULES, NOW + 30)
     assert (permit, breaker.probes) == (Permit(1), 2)
@@ -153,14 +153,14 @@ def test_probes_that_never_come_back_are_given_up():
 @pytest.mark.parametrize("turn", [0, None])
 def test_what_began_before_it_opened_counts_for_no_probe(turn):
     breaker = half_open(taken=1)
-    assert told(breaker, OK, turn=turn) == breaker
-    assert told(breaker, BAD, turn=turn) == breaker
+    assert reported(breaker, OK, turn=turn) == breaker
+    assert reported(breaker, BAD, turn=turn) == breaker
 
 
 def test_calls_that_no_one_asked_for_count_while_it_is_closed():
     breaker = Breaker()
     for _ in range(5):
-        breaker = told(breaker, BAD, turn=None)
+        breaker = reported(breaker, BAD, turn=None)
     assert breaker.state == "open"
 
 
@@ -210,7 +210,7 @@ def test_whatever_happens_the_machine_keeps_its_promises(rules, acts):
             assert breaker.state != "open" or before.state == "open"
         elif held:
             turn = held.pop(0)
-            breaker = told(breaker, counts, now=now, rules=rules, turn=turn)
+            breaker = reported(breaker, counts, now=now, rules=rules, turn=turn)
             opened = before.state != "open" and breaker.state == "open"
             assert not opened or (turn == before.turn and (counts.failed or rules.slow_rate is not None))
             assert not opened or breaker.until >= now + rules.recovery_s  # no one asked for less
@@ -224,13 +224,13 @@ def test_once_the_service_is_well_it_closes(rules, ended_badly):
     """Liveness: however it came to be open, waiting as told and succeeding closes it."""
     breaker, now = Breaker(), NOW
     for _ in range(ended_badly):
-        breaker = told(breaker, BAD, now=now, rules=rules, turn=None)
+        breaker = reported(breaker, BAD, now=now, rules=rules, turn=None)
     for _ in range(100):
         breaker, permit = request_permit(breaker, rules, now)
         if permit.wait_s is not None:
             now += permit.wait_s
             continue
-        breaker = told(breaker, OK, now=now, rules=rules, turn=permit.turn)
+        breaker = reported(breaker, OK, now=now, rules=rules, turn=permit.turn)
         if breaker.state == "closed":
             return
     raise AssertionError(breaker)
@@ -243,7 +243,7 @@ def traffic(per_minute, seconds, failing, *, seed, rules=RULES):
         now += draw.expovariate(per_minute / 60)
         failed = draw.random() < failing(now - NOW)
         calls += failed
-        breaker = told(breaker, BAD if failed else OK, now=now, rules=rules, turn=None)
+        breaker = reported(breaker, BAD if failed else OK, now=now, rules=rules, turn=None)
         if breaker.state == "open":
             return now - NOW, calls
     return None
@@ -283,5 +283,5 @@ def test_failures_that_are_spread_evenly_never_open_it(places, every_s):
     for number, place in enumerate(places * 3):
         for call in range(10):
             now = NOW + (10 * number + call) * every_s
-            breaker = told(breaker, BAD if call == place else OK, now=now, turn=None)
+            breaker = reported(breaker, BAD if call == place else OK, now=now, turn=None)
             assert breaker.state == "closed"

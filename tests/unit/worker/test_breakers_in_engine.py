@@ -39,12 +39,12 @@ class Provider:
         return Step(name, make_agent_async(self.model), config=config, **rest)
 
 
-def told(engine, run_id, prefix="flujo.breaker."):
+def breaker_events(engine, run_id, prefix="flujo.breaker."):
     return [event for event in engine.story(run_id) if event.name.startswith(prefix)]
 
 
 def names(engine, run_id):
-    return [event.name.removeprefix("flujo.breaker.") for event in told(engine, run_id)]
+    return [event.name.removeprefix("flujo.breaker.") for event in breaker_events(engine, run_id)]
 
 
 def test_after_the_threshold_no_one_calls_until_the_recovery_is_over(engine):
@@ -85,7 +85,7 @@ def test_other_runs_wait_too_and_their_only_attempt_is_left_to_them(engine):
 def test_its_events_say_what_and_why(engine):
     result = engine.run(Pipeline([Provider(DOWN, DOWN, DOWN).step()]), "hello")
 
-    by_name = {event.name: event for event in told(engine, result.run_id)}
+    by_name = {event.name: event for event in breaker_events(engine, result.run_id)}
     model = "function:large"
     opened = {"model": model, "calls": 3, "failed": 3, "slow": 0, "recovery_s": 30.0}
     assert by_name["flujo.breaker.opened"].data == opened
@@ -158,7 +158,7 @@ def test_the_provider_may_ask_for_a_longer_or_a_shorter_wait(engine, asked):
     """C-48: 503 with Retry-After: no probe before that, and one soon after."""
     busy = ai.ModelHTTPError(503, "m", retry_after=asked)
     result = engine.run(Pipeline([Provider(DOWN, DOWN, busy).step(config=StepConfig(max_retries=2))]), "hello")
-    opened, began = told(engine, result.run_id)[0], engine.now
+    opened, began = breaker_events(engine, result.run_id)[0], engine.now
     engine.run(Pipeline([Provider().step()]), "hello")
 
     assert opened.data["recovery_s"] == asked
@@ -188,7 +188,7 @@ def test_an_agent_of_yours_that_names_its_model_has_one(engine):
             raise ConnectionRefusedError("the provider")
 
     result = engine.run(Pipeline([Step("ask", Mine(), config=StepConfig(max_retries=2))]), "hello")
-    assert told(engine, result.run_id)[0].data["model"] == "acme:large"
+    assert breaker_events(engine, result.run_id)[0].data["model"] == "acme:large"
 
 
 def test_a_model_that_cannot_be_made_fails_its_attempt_and_nothing_else(engine):
@@ -221,7 +221,7 @@ def test_a_prechecks_validator_is_told_of_too(engine):
     results = [engine.run(pipeline, "<thinking>a plan</thinking> go") for _ in range(3)]
 
     assert [result.output for result in results] == ["well"] * 3
-    assert told(engine, results[-1].run_id)[0].data["model"] == "function:judge"
+    assert breaker_events(engine, results[-1].run_id)[0].data["model"] == "function:judge"
 
 
 def test_calls_after_the_first_count(engine):

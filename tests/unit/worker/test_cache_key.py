@@ -44,14 +44,14 @@ def key(value, **told):
     return cache_key("price", {"path": "price", **told}, encode(value))
 
 
-def told(value):
+def with_types(value):
     """A value with its types, so that equal ones are the same in all that an agent could tell apart."""
     if isinstance(value, dict):
-        return "dict", frozenset((told(name), told(each)) for name, each in value.items())
+        return "dict", frozenset((with_types(name), with_types(each)) for name, each in value.items())
     if isinstance(value, (set, frozenset)):
-        return type(value).__name__, frozenset(map(told, value))
+        return type(value).__name__, frozenset(map(with_types, value))
     if isinstance(value, (list, tuple)):
-        return type(value).__name__, tuple(map(told, value))
+        return type(value).__name__, tuple(map(with_types, value))
     return type(value).__name__, value
 
 
@@ -67,7 +67,7 @@ def refilled(value):
 @given(VALUES, VALUES)
 def test_keys_are_equal_if_and_only_if_inputs_are(one, other):
     """U-19: bytes, floats, sets and tuples are distinguished from what looks like them."""
-    assert (key(one) == key(other)) == (told(one) == told(other))
+    assert (key(one) == key(other)) == (with_types(one) == with_types(other))
 
 
 @given(VALUES)

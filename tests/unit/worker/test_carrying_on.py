@@ -32,7 +32,7 @@ def named(engine, run, name):
     return [each for each in engine.story(run) if each.name == name]
 
 
-def begun(engine, pipeline):
+def started_run(engine, pipeline):
     """A run whose first step is merged."""
     run = engine.enqueue(pipeline, "x")
     engine.deliver(engine.bus.popleft())
@@ -41,7 +41,7 @@ def begun(engine, pipeline):
 
 def test_what_is_to_come_is_run_as_the_new_code_says(engine):
     old = steps("a", "b")
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.deploy(old, Pipeline([Step("a", work), Step("c", rework)], name="p"))
     engine.drain()
     assert engine.result(run).output == "x again"
@@ -51,7 +51,7 @@ def test_what_is_to_come_is_run_as_the_new_code_says(engine):
 
 def test_a_change_of_what_has_run_is_a_warning(engine):
     old = steps("a", "b")
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.deploy(old, Pipeline([Step("a", rework), Step("b", work)], name="p"))
     engine.drain()
     assert [each.level for each in named(engine, run, "run.carried_on")] == ["warning"]
@@ -64,7 +64,7 @@ def test_a_policy_parks_what_could_continue(policy, is_project):
     settings = Settings(runs=Runs(on_change=policy if is_project else "carry_on"))
     with LocalEngine(settings) as engine:
         old = steps("a", "b", on_change=own)
-        run = begun(engine, old)
+        run = started_run(engine, old)
         engine.deploy(old, steps("a", "b", "c", on_change=own))
         engine.drain()
         assert engine.store.read_run(run).status == "parked"
@@ -88,7 +88,7 @@ def keys_of(engine):
 def test_a_run_is_left_to_a_live_worker_that_has_its_code(engine, other, policy):
     """It is at the head of the queue again, and parked only once no such worker is alive."""
     old = steps("a", "b", on_change=policy)
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.deploy(old, steps("b", on_change=policy))  # what has been merged is gone, so the run cannot carry on
     other(old)
     waiting = engine.enqueue(steps("z"), "x")
@@ -126,7 +126,7 @@ def test_an_attempt_that_no_worker_takes_is_published_ever_later(engine, other):
 
 def test_the_policy_that_counts_is_the_run_s_own(engine):
     old = steps("a", "b", on_change="pin")
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.deploy(old, steps("a", "b", on_change="carry_on"))
     engine.drain()
     assert engine.store.read_run(run).status == "parked"
@@ -167,7 +167,7 @@ def test_a_run_waits_for_a_branch_that_runs_under_the_old_code(engine):
 def test_a_worker_with_older_code_parks_the_run(engine):
     old, new = steps("a", "b"), steps("a", "b", "c")
     engine.now += 10
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.now += 10
     reference = engine.store.read_run(run).reference
     engine._local.put(new, reference=reference)
@@ -195,7 +195,7 @@ def sweeper(engine):
 
 def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine):
     old = steps("a", "b")
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.deploy(old, steps("z", "a", "b"))
     engine.drain()
     assert engine.store.read_run(run).status == "parked"
@@ -211,7 +211,7 @@ def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine)
 def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monkeypatch):
     monkeypatch.setattr("flujo_worker.recovery.sweeper.BATCH", 1)
     old = steps("a", "b")
-    stays, goes = begun(engine, old), None
+    stays, goes = started_run(engine, old), None
     engine.now += 1
     engine.bus.clear()
     goes = engine.enqueue(old, "x")
@@ -231,7 +231,7 @@ def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monk
 
 def test_the_plan_of_a_worker_is_kept_for_those_who_compare(engine):
     old, new = steps("a", "b"), steps("z", "a", "b")
-    begun(engine, old)
+    started_run(engine, old)
     engine.deploy(old, new)
     engine.drain()
     assert engine.store.plan(compile_plan(new).fingerprint) is not None
@@ -244,7 +244,7 @@ def replayed(engine, run):
 
 def test_a_run_under_changed_code_is_replayed_by_its_last_plan(engine):
     old = steps("a", "b")
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.deploy(old, steps("a", "n", "b"))
     engine.drain()
     assert (replayed(engine, run).notices, replayed(engine, run).difference) == (3, None)
@@ -252,7 +252,7 @@ def test_a_run_under_changed_code_is_replayed_by_its_last_plan(engine):
 
 def test_a_run_whose_merged_step_was_renamed_is_not_replayed(engine):
     old = steps("a", "b")
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.deploy(old, steps("z", "b"))
     engine.drain()
     assert engine.store.read_run(run).status == "succeeded"
@@ -270,7 +270,7 @@ def test_retries_continue_counting(engine):
 
     agent = Fails()
     old = Pipeline([Step("a", agent, config=StepConfig(max_retries=1))], name="p")
-    run = begun(engine, old)
+    run = started_run(engine, old)
     engine.deploy(old, Pipeline([Step("a", agent, config=StepConfig(max_retries=2))], name="p"))
     engine.drain()
     assert agent.calls == 3

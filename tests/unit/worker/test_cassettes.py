@@ -29,7 +29,7 @@ def recording(path):
     return Cassette(path, Settings(cassettes={"mode": "record"}))
 
 
-def asked(cassette, prompt, model=None, **agent):
+def ask(cassette, prompt, model=None, **agent):
     """Ask once through a cassette."""
     return Agent(cassette.model(model or TestModel(custom_output_text="Hello.")), **agent).run_sync(prompt)
 
@@ -61,10 +61,10 @@ def test_an_agent_named_by_its_model_needs_no_key_to_be_replayed(flujo_engine, t
 
 def test_a_miss_shows_the_nearest_recording(tmp_path):
     cassette = recording(tmp_path / "c.json")
-    asked(cassette, "What does a hive cost?")
-    asked(cassette, "Where do bees live in winter?", system_prompt="Be brief.")
+    ask(cassette, "What does a hive cost?")
+    ask(cassette, "Where do bees live in winter?", system_prompt="Be brief.")
     with pytest.raises(NonRetryableError, match="the nearest is number 1") as missed:
-        asked(Cassette(tmp_path / "c.json"), "What does a bee cost?")
+        ask(Cassette(tmp_path / "c.json"), "What does a bee cost?")
     lines = str(missed.value).splitlines()
     assert any(line.startswith("-") and "What does a hive cost?" in line for line in lines)
     assert any(line.startswith("+") and "What does a bee cost?" in line for line in lines)
@@ -75,9 +75,9 @@ def test_the_same_request_gets_its_answers_in_their_order_and_then_the_last(tmp_
     with OpenAIServer(["one", "two"]) as server:
         model = OpenAIChatModel("gpt-4o-mini", provider=OpenAIProvider(base_url=server.url, api_key="x"))
         cassette = recording(tmp_path / "c.json")
-        assert [asked(cassette, "next", model).output for _ in range(2)] == ["one", "two"]
+        assert [ask(cassette, "next", model).output for _ in range(2)] == ["one", "two"]
     cassette = Cassette(tmp_path / "c.json")
-    assert [asked(cassette, "next", model).output for _ in range(3)] == ["one", "two", "two"]
+    assert [ask(cassette, "next", model).output for _ in range(3)] == ["one", "two", "two"]
 
 
 def test_calls_of_tools_are_recorded_by_number(tmp_path):
@@ -94,19 +94,19 @@ def len_of(word: str) -> int:
 
 def test_a_fallback_over_several_models_is_recorded_as_one(tmp_path):
     several = FallbackModel(TestModel(custom_output_text="Hello."), TestModel())
-    asked(recording(tmp_path / "c.json"), "hi", several)
-    assert asked(Cassette(tmp_path / "c.json"), "hi", several).output == "Hello."
+    ask(recording(tmp_path / "c.json"), "hi", several)
+    assert ask(Cassette(tmp_path / "c.json"), "hi", several).output == "Hello."
 
 
 def test_secrets_are_not_written(tmp_path):
-    asked(recording(tmp_path / "c.json"), "my key is sk-abcdefghijklmnop0123")
+    ask(recording(tmp_path / "c.json"), "my key is sk-abcdefghijklmnop0123")
     assert "sk-abcdef" not in (tmp_path / "c.json").read_text()
-    assert asked(Cassette(tmp_path / "c.json"), "my key is sk-abcdefghijklmnop0123").output == "Hello."
+    assert ask(Cassette(tmp_path / "c.json"), "my key is sk-abcdefghijklmnop0123").output == "Hello."
 
 
 def test_a_mode_may_ask_without_recording(tmp_path):
     cassette = Cassette(tmp_path / "c.json", Settings(cassettes={"mode": "none"}))
-    assert asked(cassette, "hi").output == "Hello."
+    assert ask(cassette, "hi").output == "Hello."
     assert not (tmp_path / "c.json").exists()
 
 

@@ -56,7 +56,7 @@ def only_child(engine, run_id):
     return run
 
 
-def begun(engine, pipeline, value="in", messages=1, **options):
+def started_runs(engine, pipeline, value="in", messages=1, **options):
     """A run whose child run has begun, with the child's first message still on the bus."""
     run_id = engine.enqueue(pipeline, value, **options)
     for _ in range(messages):
@@ -99,7 +99,7 @@ def test_the_result_names_it(engine):
 def test_it_has_what_its_parent_has_but_metadata_and_key(engine):
     options = {"deadline": engine.now + 60, "tenant": "acme", "queue": "mine", "priority": 4, "idempotency_key": "k"}
     options["trace_parent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    run_id, child_id = begun(engine, bare(child(step("x"))), metadata={"k": 1}, **options)
+    run_id, child_id = started_runs(engine, bare(child(step("x"))), metadata={"k": 1}, **options)
 
     theirs, its = (engine.store.envelopes([engine.history(run)[0].key])[0].ticket for run in (run_id, child_id))
     for name in ("reference", "fingerprint", "deadline", "tenant", "queue", "priority", "trace_parent"):
@@ -135,7 +135,7 @@ def test_ids_stay_ids_however_deep_they_nest():
 
 def test_no_worker_is_held_while_it_is_waited_for(engine):
     """Nothing of the parent is claimed or published meanwhile."""
-    run_id, _ = begun(engine, bare(child(step("x")), step("b")))
+    run_id, _ = started_runs(engine, bare(child(step("x")), step("b")))
 
     assert [row.status for row in engine.history(run_id)] == ["succeeded"]
     assert len(engine.bus) == 1
@@ -321,7 +321,7 @@ def test_a_state_may_be_one(engine):
 
 
 def test_a_cancel_of_the_parent_takes_the_child_with_it(engine):
-    run_id, child_id = begun(engine, bare(child(child(step("x"), name="inner"))), "in")
+    run_id, child_id = started_runs(engine, bare(child(child(step("x"), name="inner"))), "in")
     engine.deliver(engine.bus.popleft())
     engine.store.request_cancel(run_id)
     engine.bus.clear()
@@ -336,7 +336,7 @@ def test_a_cancel_of_the_parent_takes_the_child_with_it(engine):
 
 @pytest.mark.parametrize("on_failure", ["abort", "skip"])
 def test_a_cancel_of_the_child_is_a_failure_of_its_step(engine, on_failure):
-    run_id, child_id = begun(engine, bare(child(step("x"), on_failure=on_failure), step("b")), "in")
+    run_id, child_id = started_runs(engine, bare(child(step("x"), on_failure=on_failure), step("b")), "in")
     engine.store.request_cancel(child_id)
     engine.bus.clear()
     engine.drain()
@@ -349,7 +349,7 @@ def test_a_cancel_of_the_child_is_a_failure_of_its_step(engine, on_failure):
 
 
 def test_a_child_that_has_expired_is_a_failure_of_its_step(engine):
-    run_id, child_id = begun(engine, bare(child(step("x"))), "in")
+    run_id, child_id = started_runs(engine, bare(child(step("x"))), "in")
     engine.coordinator.stop(child_id, "expired", "deadline passed")
     engine.drain()
 
@@ -357,7 +357,7 @@ def test_a_child_that_has_expired_is_a_failure_of_its_step(engine):
 
 
 def test_both_expire_when_the_deadline_is_over(engine):
-    run_id, child_id = begun(engine, bare(child(step("x"))), "in", deadline=engine.now + 60)
+    run_id, child_id = started_runs(engine, bare(child(step("x"))), "in", deadline=engine.now + 60)
     engine.now += 61
     engine.drain()
 

@@ -122,10 +122,10 @@ def test_steps_with_the_same_code_store_it_once(engine, monkeypatch):
     """A wide fan-out of one function would write to the store for every branch otherwise."""
     stored, store = [], engine.store.store_code_of_steps
     monkeypatch.setattr(engine.store, "store_code_of_steps", lambda *given: (stored.append(given), store(*given)))
-    engine.run(Pipeline([Step.parallel("fan", {f"b{number}": Step("same", same) for number in range(20)})]), 1)
+    engine.run(Pipeline([Step.parallel("fan", {f"b{number}": Step("same", echo) for number in range(20)})]), 1)
     [(_, steps)] = stored
     assert (len(steps), len({each.digest for each in steps.values()})) == (20, 1)
 
 
-def same(data):
+def echo(data):
     return data

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from container_parts import ONCE, SPENT, TWICE, Flaky, at, bare, of, same, scopes, step
+from container_parts import ONCE, SPENT, TWICE, Flaky, at, bare, echo, of, scopes, step
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.limits import UsageLimits
@@ -24,7 +24,7 @@ EVENTS = "flujo.cache."
 class Counted:
     """An agent that counts its calls."""
 
-    def __init__(self, agent: Any = same) -> None:
+    def __init__(self, agent: Any = echo) -> None:
         self.agent, self.calls = agent, 0
 
     def run(self, data: Any, *, context: Any = None) -> Any:
@@ -47,7 +47,7 @@ def cached(agent: Any, *, ttl_s: float = 3600, cache_backend: Any = None, **rest
     return Step.cached(step("work", agent, **rest), cache_backend, ttl_s=ttl_s)
 
 
-def told(engine: LocalEngine, run_id: str) -> list[tuple[str, Any]]:
+def cache_events(engine: LocalEngine, run_id: str) -> list[tuple[str, Any]]:
     """The cache's events: each line's last word, and its reason."""
     lines = [each for each in engine.story(run_id) if each.name.startswith(EVENTS)]
     return [(each.name.removeprefix(EVENTS), each.data.get("reason")) for each in lines]
@@ -72,7 +72,7 @@ def test_a_hit_is_the_result_without_an_attempt(engine):
     assert (result.success, result.output, result.attempts, result.step_history) == (True, "made of wax", 0, [])
     assert (result.metadata_, second.total_cost_usd, second.total_tokens) == ({"cache_hit": True}, 0, 0)
     assert [each.step for each in engine.history(second.run_id) if each.kind == "step"] == ["after"]
-    assert told(engine, second.run_id) == [("hit", None)]
+    assert cache_events(engine, second.run_id) == [("hit", None)]
 
 
 def test_a_miss_is_told_as_the_step_itself(engine):
@@ -80,13 +80,13 @@ def test_a_miss_is_told_as_the_step_itself(engine):
     result = engine.run(bare(cached(Flaky(1), config=TWICE)), "x")
     (only,) = result.step_history
     assert (only.name, only.attempts, only.output, only.metadata_) == ("work", 2, "x", {})
-    assert told(engine, result.run_id) == [("miss", "absent"), ("stored", None)]
+    assert cache_events(engine, result.run_id) == [("miss", "absent"), ("stored", None)]
     assert scopes(engine, result) == {"": "succeeded", "work": "succeeded", "work/body": "succeeded"}
 
 
 def test_a_trace_marks_the_hit(engine):
     """Requirements §2.5: `flujo.cache.hit` on the step's span."""
-    pipeline, traces = bare(cached(same)), []
+    pipeline, traces = bare(cached(echo)), []
     for run_id in (engine.run(pipeline, "x").run_id, engine.run(pipeline, "x").run_id):
         rows = engine.history(run_id), engine.store.read_scopes(run_id), engine.story(run_id)
         traces.append(build_trace(engine.store.read_run(run_id), *rows).children[0])
@@ -171,7 +171,7 @@ def test_the_cache_is_passed_by_where_steps_are_repeated(engine, around):
     engine.run(pipeline, "x")
     calls = agent.calls
     result = engine.run(pipeline, "x")
-    assert (agent.calls, kept(engine), told(engine, result.run_id)) == (2 * calls, {}, [])
+    assert (agent.calls, kept(engine), cache_events(engine, result.run_id)) == (2 * calls, {}, [])
 
 
 def test_a_cached_loop_is_kept_as_a_whole(engine):
@@ -190,7 +190,7 @@ def test_a_failure_is_never_kept(engine):
     results = [engine.run(pipeline, "x") for _ in range(3)]
     assert [each.run_status for each in results] == ["failed", "succeeded", "succeeded"]
     assert agent.calls == 2
-    assert told(engine, results[0].run_id) == [("miss", "absent")]
+    assert cache_events(engine, results[0].run_id) == [("miss", "absent")]
 
 
 def test_a_refused_output_is_never_kept(engine):
@@ -234,7 +234,7 @@ CHANGES = {
     "version": lambda p: replace(p, version="2"),
     "retries": lambda p: bare(Step.cached(replace(p.steps[0].wrapped_step, config=TWICE))),
     "validators": lambda p: bare(Step.cached(replace(p.steps[0].wrapped_step, validators=[bool]))),
-    "agent": lambda p: bare(Step.cached(replace(p.steps[0].wrapped_step, agent=same))),
+    "agent": lambda p: bare(Step.cached(replace(p.steps[0].wrapped_step, agent=echo))),
     "name": lambda p: bare(replace(p.steps[0], name="other")),
     "place": lambda p: bare(bare(p.steps[0]).as_step("n")),
 }
@@ -248,7 +248,7 @@ def test_another_step_has_results_of_its_own(engine, what):
     engine.run(pipeline, "x")
     result = engine.run(CHANGES[what](pipeline), "x")
     hits = what in ("nothing", "how long")
-    assert [each for each, _ in told(engine, result.run_id)] == (["hit"] if hits else ["miss", "stored"])
+    assert [each for each, _ in cache_events(engine, result.run_id)] == (["hit"] if hits else ["miss", "stored"])
 
 
 def test_a_result_is_kept_for_its_time(engine):
@@ -269,7 +269,7 @@ def test_a_change_that_does_not_fit_is_a_miss(engine):
     engine.run(pipeline, "x", context={"items": []})
     result = engine.run(pipeline, "x", context={"items": None})
     assert (result.success, result.final_pipeline_context.items, agent.calls) == (True, ["x"], 2)
-    assert told(engine, result.run_id)[0] == ("miss", "unfit")
+    assert cache_events(engine, result.run_id)[0] == ("miss", "unfit")
 
 
 # caches that fail, and values that are not ours
@@ -302,8 +302,8 @@ class ReadOnly(InMemoryCache):
 )
 def test_a_cache_that_is_away_is_a_miss(engine, cache, lines):
     """Told once, and never the run's failure."""
-    result = engine.run(bare(cached(same, cache_backend=cache)), "x")
-    assert (result.success, told(engine, result.run_id)) == (True, lines)
+    result = engine.run(bare(cached(echo, cache_backend=cache)), "x")
+    assert (result.success, cache_events(engine, result.run_id)) == (True, lines)
 
 
 class Later:
@@ -339,7 +339,10 @@ def test_what_is_too_large_is_not_kept():
         agent = Counted(lambda data: {"noise": [hash((data, each)) for each in range(99)]})
         pipeline = bare(cached(agent))
         results = [engine.run(pipeline, "x") for _ in range(2)]
-        assert (agent.calls, told(engine, results[1].run_id)) == (2, [("miss", "absent"), ("not_stored", "too_large")])
+        assert (agent.calls, cache_events(engine, results[1].run_id)) == (
+            2,
+            [("miss", "absent"), ("not_stored", "too_large")],
+        )
 
 
 def test_large_results_are_compressed(engine):
@@ -373,12 +376,12 @@ def test_a_foreign_value_is_a_miss_and_deleted(engine, what):
     engine.cache.delete = deleted.append  # type: ignore[method-assign]
     result = engine.run(pipeline, "x")
     assert (result.output, agent.calls, deleted) == ("x", 2, [key])
-    assert told(engine, result.run_id) == [("miss", "broken"), ("stored", None)]
+    assert cache_events(engine, result.run_id) == [("miss", "broken"), ("stored", None)]
 
 
 def planted(engine: LocalEngine) -> list[str]:
     """Run twice with other inputs, put what is kept of one under the other's key, and run again; give the outputs."""
-    pipeline = bare(cached(same))
+    pipeline = bare(cached(echo))
     for data in ("right", "wrong"):
         engine.run(pipeline, data)
     right, wrong = kept(engine)
@@ -395,7 +398,7 @@ def test_what_was_kept_under_one_key_is_nothing_under_another(settings):
 def test_with_signing_keys_no_one_else_can_plant_results(engine):
     """M-014: an unsigned value is foreign, and so is one signed with another key, or as a message."""
     under_one_name(engine)
-    pipeline = bare(cached(same))
+    pipeline = bare(cached(echo))
     engine.run(pipeline, "x")
     with LocalEngine(SIGNED) as signed:
         under_one_name(signed)
@@ -426,8 +429,8 @@ def test_a_fallback_outside_is_not_kept_and_one_inside_is(engine):
 def test_a_hit_writes_to_the_sinks_of_the_step_that_gave_the_output(engine, fails, written):
     """The step, its fallback, or the fallback's fallback sets its own field, and no other step's."""
     third = step("third", lambda data: 7, sink_to="count")
-    second = step("second", Flaky(99) if fails > 1 else same, sink_to="title").fallback(third)
-    work = step("work", Flaky(99) if fails else same, sink_to="items").fallback(second)
+    second = step("second", Flaky(99) if fails > 1 else echo, sink_to="title").fallback(third)
+    work = step("work", Flaky(99) if fails else echo, sink_to="items").fallback(second)
     pipeline = of(Step.cached(work))
     for count in (1, 2):
         result = engine.run(pipeline, "x", context={"count": count})

@@ -15,13 +15,13 @@ from container_parts import (
     assert_attributed,
     at,
     bare,
+    echo,
     fails,
     more,
     note,
     of,
     paid,
     raises,
-    same,
     scopes,
     seen,
     step,
@@ -82,7 +82,7 @@ def wrote(data):
     return f"other {data}"
 
 
-def told(engine, result, name):
+def event_data(engine, result, name):
     return [each.data for each in engine.story(result.run_id) if each.name == name]
 
 
@@ -100,7 +100,7 @@ def test_a_step_that_succeeds_is_told_as_if_it_had_no_fallback(engine):
     result = engine.run(bare(replace(plain, agent=Flaky(1)).fallback(step("y", raises))), "in")
 
     assert timeless(at(result, "x")) == timeless(alone)
-    assert (at(result, "x").attempts, told(engine, result, "flujo.fallback.triggered")) == (2, [])
+    assert (at(result, "x").attempts, event_data(engine, result, "flujo.fallback.triggered")) == (2, [])
 
 
 def test_the_fallback_gives_the_step_its_output(engine):
@@ -190,7 +190,7 @@ def test_the_feedback_of_a_success_says_why_where_that_is_wanted(engine):
     """M-406 `preserve_fallback_diagnostics`."""
     config = StepConfig(max_retries=0, preserve_fallback_diagnostics=True)
     kept = engine.run(bare(step("x", fails, config=config).fallback(step("y"))), "in")
-    unused = engine.run(bare(step("x", same, config=config).fallback(step("y"))), "in")
+    unused = engine.run(bare(step("x", echo, config=config).fallback(step("y"))), "in")
 
     assert at(kept, "x").feedback == f"Original error: {NO}"
     assert at(unused, "x").feedback is None
@@ -214,7 +214,7 @@ def test_what_the_fallback_told_is_told_of_the_step(engine):
 
 def test_the_story_tells_it_once(engine):
     result = engine.run(bare(step("x", fails).fallback(step("y"))), "in")
-    assert told(engine, result, "flujo.fallback.triggered") == [{"step": "x", "original_error": NO}]
+    assert event_data(engine, result, "flujo.fallback.triggered") == [{"step": "x", "original_error": NO}]
 
 
 def test_secrets_are_in_no_original_error(engine):
@@ -222,7 +222,7 @@ def test_secrets_are_in_no_original_error(engine):
         raise ValueError("the key is sk-abcdefghijklmnopqrstuvwxyz123456")
 
     result = engine.run(bare(step("x", leaks).fallback(step("y"))), "in")
-    assert "sk-abcdefghij" not in str(at(result, "x")) + str(told(engine, result, "flujo.fallback.triggered"))
+    assert "sk-abcdefghij" not in str(at(result, "x")) + str(event_data(engine, result, "flujo.fallback.triggered"))
 
 
 # what it sees
@@ -262,7 +262,7 @@ def test_an_abort_calls_no_fallback(engine):
     result = engine.run(bare(step("x", aborts).fallback(step("y"))), "in")
 
     assert (result.error.code, at(result, "x").attempts) == ("PIPELINE_ABORT", 1)
-    assert told(engine, result, "flujo.fallback.triggered") == []
+    assert event_data(engine, result, "flujo.fallback.triggered") == []
     with pytest.raises(PipelineAbortSignal):
         result.raise_for_status()
 
@@ -448,7 +448,7 @@ def test_a_fallback_is_given_by_option_or_method():
     """Requirements §2.3: the method gives a copy."""
     other = step("y")
     plain = step("x")
-    written = step_of(name="x", fallback_step=other, max_retries=0)(same)
+    written = step_of(name="x", fallback_step=other, max_retries=0)(echo)
 
     assert plain.fallback(other).fallback_step is written.fallback_step is other
     assert (plain.fallback_step, plain.fallback(other).config) == (None, ONCE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from container_parts import Flaky, Notes, at, fails, of, same, step
-from human_parts import ask, asked
+from container_parts import Flaky, Notes, at, echo, fails, of, step
+from human_parts import ask, paused_run
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart
@@ -62,7 +62,7 @@ def lines(told):
 def test_a_persons_answer_is_the_users_turn_and_all_turns_are_told(engine):
     """§2.6, §2.11: in order, over the iterations; before the first turn nothing is told."""
     agent = Heard()
-    run = asked(engine, of(chat(step("say", agent), ask(message="and you?"))))
+    run = paused_run(engine, of(chat(step("say", agent), ask(message="and you?"))))
     engine.answer(run, "one")
     result = engine.answer(run, {"two": 2})
     first = [("assistant", "a1"), ("assistant", "and you?"), ("user", "one")]
@@ -138,7 +138,7 @@ def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine, sai
         return "fine"
 
     body = step("look", lambda _: said), step("say", make_agent_async(scripted_model(answer)))
-    run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source="all_agents", history_template=template)))
+    run = paused_run(engine, of(chat(*body, max_loops=1, ai_turn_source="all_agents", history_template=template)))
     assert "hunter2" in prompts[0]
     assert "hunter2" not in str([each.data for each in engine.story(run)])
 
@@ -166,7 +166,7 @@ def test_of_several_agents_the_last_one_of_each_iteration_stays(engine):
 def test_the_last_one_is_the_one_that_was_asked_last(engine):
     """A path without an agent leaves the turn of the one before it."""
     choose = Step.branch_on("which", lambda output, _: output == "a1", {True: step("more", Heard("b")), False: ask()})
-    run = asked(engine, of(chat(step("first", Heard("a")), choose)))
+    run = paused_run(engine, of(chat(step("first", Heard("a")), choose)))
     result = engine.answer(run, "yes")
     assert turns(result) == [("assistant", "b1"), ("assistant", "a2"), ("assistant", "go?"), ("user", "yes")]
 
@@ -180,7 +180,7 @@ def test_named_steps_speak_for_one_side_or_the_other(engine):
     """Also deep inside; a turn of a step says of which."""
     side = Step.parallel("side", {"x": step("guest", Heard("u")), "y": step("other", Heard("o"))})
     loop = chat(
-        step("host", Heard("h")), side, step("sum", same),
+        step("host", Heard("h")), side, step("sum", echo),
         ai_turn_source="named_steps", named_steps=["host"], user_turn_sources=["guest"],
     )  # fmt: skip
     history = engine.run(of(loop), "x").final_pipeline_context.conversation_history
@@ -195,7 +195,7 @@ def test_named_steps_speak_for_one_side_or_the_other(engine):
 @pytest.mark.parametrize(("sources", "heard"), [([], False), (["hitl"], True), (["ask"], True)])
 def test_people_are_heard_where_they_are_among_the_sources(engine, sources, heard):
     """By `hitl`, or by the step's name; the interaction itself is always written down (§2.11)."""
-    run = asked(engine, of(chat(step("say", Heard()), ask(), max_loops=1, user_turn_sources=sources)))
+    run = paused_run(engine, of(chat(step("say", Heard()), ask(), max_loops=1, user_turn_sources=sources)))
     result = engine.answer(run, "yes")
     assert turns(result) == [("assistant", "a1"), *([("assistant", "go?"), ("user", "yes")] if heard else [])]
     assert [each.answer for each in result.final_pipeline_context.hitl_history] == ["yes"]
@@ -204,7 +204,7 @@ def test_people_are_heard_where_they_are_among_the_sources(engine, sources, hear
 @pytest.mark.parametrize("source", ["last", "all_agents"])
 def test_a_question_that_hands_on_what_an_agent_said_stands_there_once(engine, source):
     body = [step("say", Heard()), ask(message=lambda data, _: data), step("after", Heard("b"))]
-    run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source=source)))
+    run = paused_run(engine, of(chat(*body, max_loops=1, ai_turn_source=source)))
     result = engine.answer(run, "yes")
     assert turns(result) == [("assistant", "a1"), ("user", "yes"), ("assistant", "b1")]
 
@@ -218,8 +218,8 @@ def test_an_attempt_that_failed_says_nothing(engine):
 
 def test_an_iteration_that_failed_leaves_no_turn(engine):
     """C-13: what the iterations before it said stays."""
-    breaks = Step.branch_on("which", lambda output, _: output, {"a1": step("fine", same), "a2": step("bad", fails)})
-    result = engine.run(of(chat(step("say", Heard()), breaks).fallback(step("else", same))), "x")
+    breaks = Step.branch_on("which", lambda output, _: output, {"a1": step("fine", echo), "a2": step("bad", fails)})
+    result = engine.run(of(chat(step("say", Heard()), breaks).fallback(step("else", echo))), "x")
     assert not at(result, "chat", "chat").success
     assert turns(result) == []
     alone = engine.run(of(chat(step("say", Heard()), breaks)), "x")
@@ -250,7 +250,7 @@ def command(briefing):
 )
 def test_what_an_agentic_loop_writes_down_is_said_once(engine, source, spoke):
     """Its planner, its agents and its final answer are heard; its own record of them is not a turn."""
-    plans = AgenticLoopStep("plans", planner=step("planner", command), registry={"worker": step("worker", same)})
+    plans = AgenticLoopStep("plans", planner=step("planner", command), registry={"worker": step("worker", echo)})
     result = engine.run(of(chat(plans, max_loops=1, ai_turn_source=source)), "x")
     assert [turn.step for turn in result.final_pipeline_context.conversation_history] == spoke
 
@@ -341,7 +341,7 @@ class Open(BaseModel, extra="allow"):
 @pytest.mark.parametrize("model", [Own, Empty, Fixed, Open])
 def test_a_context_model_of_ones_own_keeps_turns_in_its_field(engine, model):
     agent = Heard()
-    run = asked(engine, of(chat(step("say", agent), ask(), max_loops=2), model=model))
+    run = paused_run(engine, of(chat(step("say", agent), ask(), max_loops=2), model=model))
     engine.answer(run, "yes")
     said = [("assistant", "a1"), ("assistant", "go?"), ("user", "yes")]
     assert turns(engine.answer(run, "no"))[:3] == said

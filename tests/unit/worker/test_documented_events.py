@@ -145,7 +145,7 @@ def other(data):
     return "other"
 
 
-def same(data):
+def echo(data):
     return data
 
 
@@ -167,14 +167,14 @@ def spend(data):
 
 def control_flow(engine):
     steps = [
-        LoopStep("loop", loop_body_pipeline=Pipeline([Step("x", same)]), exit_condition_callable=lambda *_: True),
-        Step.parallel("fan", {"a": Step("a", same), "b": Step("b", same)}),
-        DynamicParallelRouterStep("route", router_agent=lambda _: ["a"], branches={"a": Step("a", same)}),
-        ImportStep("import", pipeline=Pipeline([Step("c", same)]), own_run=True),
-        Step("later", same, config=BEHIND),
-        Step("redirected", same, plugins=[SendsOn()]),
-        Step("judged", same, validators=[bool]),
-        Step("shaky", break_down, config=StepConfig(max_retries=1), fallback_step=Step("rescue", same)),
+        LoopStep("loop", loop_body_pipeline=Pipeline([Step("x", echo)]), exit_condition_callable=lambda *_: True),
+        Step.parallel("fan", {"a": Step("a", echo), "b": Step("b", echo)}),
+        DynamicParallelRouterStep("route", router_agent=lambda _: ["a"], branches={"a": Step("a", echo)}),
+        ImportStep("import", pipeline=Pipeline([Step("c", echo)]), own_run=True),
+        Step("later", echo, config=BEHIND),
+        Step("redirected", echo, plugins=[SendsOn()]),
+        Step("judged", echo, validators=[bool]),
+        Step("shaky", break_down, config=StepConfig(max_retries=1), fallback_step=Step("rescue", echo)),
     ]
     run = engine.enqueue(Pipeline(steps), "go")
     engine.drain()
@@ -182,7 +182,7 @@ def control_flow(engine):
 
 
 def caches(engine):
-    cached = Pipeline([Step.cached(Step("x", same))])
+    cached = Pipeline([Step.cached(Step("x", echo))])
     return [
         engine.run(cached, "go").run_id,
         engine.run(cached, "go").run_id,
@@ -191,7 +191,7 @@ def caches(engine):
 
 
 def people(engine):
-    asking = Pipeline([HumanInTheLoopStep("ask", "Well?", expires_s=5.0), Step("x", same)])
+    asking = Pipeline([HumanInTheLoopStep("ask", "Well?", expires_s=5.0), Step("x", echo)])
     first, second = engine.enqueue(asking, "go"), engine.enqueue(asking, "go")
     engine.drain()
     engine.answer(first, "yes")
@@ -215,16 +215,16 @@ def models(engine):
 
 
 def endings(engine):
-    run = engine.enqueue(Pipeline([Step("x", same)]), "go")
+    run = engine.enqueue(Pipeline([Step("x", echo)]), "go")
     engine.store.request_cancel(run, "never mind")
     engine.drain()
-    late = engine.enqueue(Pipeline([Step("x", same)]), "go", deadline=engine.now - 1)
+    late = engine.enqueue(Pipeline([Step("x", echo)]), "go", deadline=engine.now - 1)
     engine.drain()
     return [run, late]
 
 
 @pytest.fixture(scope="module")
-def told():
+def event_names():
     """The names that these scenarios tell."""
     names = set()
     for scenario in (control_flow, caches, people, aros, budgets, models, endings):
@@ -258,10 +258,10 @@ def told_by_tests(tmp_path_factory):
     return set(file.read_text(encoding="utf-8").split())
 
 
-def test_every_documented_event_is_told(told):
+def test_every_documented_event_is_told(event_names):
     """U-21, M-052: each has one place where it is told."""
     by_tests = [name for names in TOLD_BY.values() for name in names]
-    assert documented() - told == {*by_tests, *ELSEWHERE}
+    assert documented() - event_names == {*by_tests, *ELSEWHERE}
     assert len(by_tests) == len(set(by_tests))
 
 
@@ -272,9 +272,9 @@ def test_what_other_tests_are_to_tell_they_tell(told_by_tests):
 
 
 @pytest.mark.large
-def test_no_event_is_told_that_the_page_does_not_have(told, told_by_tests):
+def test_no_event_is_told_that_the_page_does_not_have(event_names, told_by_tests):
     """The other way round."""
-    assert (told | told_by_tests) - documented() == set()
+    assert (event_names | told_by_tests) - documented() == set()
 
 
 @pytest.mark.parametrize(("name", "file"), ELSEWHERE.items())

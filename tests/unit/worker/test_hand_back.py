@@ -64,7 +64,7 @@ def post():
 
 
 @pytest.fixture
-def begun(engine):
+def started_step(engine):
     """Begin a step in a thread, and return its run and its plugin once that waits."""
     with ThreadPoolExecutor() as threads:
         waiting = []
@@ -87,9 +87,9 @@ def stop(engine, post, grace_s=5.0):
 
 
 @pytest.mark.parametrize("when_cancelled", [end, fail])
-def test_an_attempt_is_handed_back_when_its_code_has_ended_however_it_ended(engine, post, begun, when_cancelled):
+def test_an_attempt_is_handed_back_when_its_code_has_ended_however_it_ended(engine, post, started_step, when_cancelled):
     """What it had spent is recorded; it is neither lost nor failed, and keeps its number."""
-    run, _ = begun(when_cancelled)
+    run, _ = started_step(when_cancelled)
     began = time.monotonic()
 
     stop(engine, post, grace_s=60.0)
@@ -102,8 +102,8 @@ def test_an_attempt_is_handed_back_when_its_code_has_ended_however_it_ended(engi
     assert ("attempt.handed_back" in told, "attempt.lost" in told, "step.failed" in told) == (True, False, False)
 
 
-def test_what_does_not_end_is_handed_back_after_the_grace_time(engine, post, begun):
-    run, _ = begun(ignore)
+def test_what_does_not_end_is_handed_back_after_the_grace_time(engine, post, started_step):
+    run, _ = started_step(ignore)
 
     stop(engine, post, grace_s=0.1)
 
@@ -111,8 +111,8 @@ def test_what_does_not_end_is_handed_back_after_the_grace_time(engine, post, beg
     assert len(post.sent) == 1
 
 
-def test_what_ends_is_not_kept_waiting_by_what_does_not(engine, post, begun):
-    ending, deaf = begun(end)[0], begun(ignore)[1]
+def test_what_ends_is_not_kept_waiting_by_what_does_not(engine, post, started_step):
+    ending, deaf = started_step(end)[0], started_step(ignore)[1]
     with ThreadPoolExecutor() as threads:
         stopped = threads.submit(stop, engine, post, 60.0)
         until = time.monotonic() + 60
@@ -126,9 +126,9 @@ def test_what_ends_is_not_kept_waiting_by_what_does_not(engine, post, begun):
     assert len(post.sent) == 1
 
 
-def test_a_broker_that_is_away_leaves_the_rest_to_the_sweeper(engine, post, begun):
+def test_a_broker_that_is_away_leaves_the_rest_to_the_sweeper(engine, post, started_step):
     """The row is due by itself; nothing is raised, for the process has more to do."""
-    run, _ = begun(end)
+    run, _ = started_step(end)
     post.is_away = True
 
     stop(engine, post)

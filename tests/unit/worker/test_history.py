@@ -57,14 +57,14 @@ def test_iterations_are_one_place_and_branches_are_not():
 
 
 @pytest.fixture
-def asked():
+def history_and_books():
     books, times = Books(), [0.0]
     history = SpentHistory(books, Historical(runs=5, refresh_s=60), Now(), clock=lambda: times[0])
     return books, times, lambda: history.expected(enqueued(pipeline_of("a")).first)
 
 
-def test_it_is_read_beside_the_attempts_and_again_when_it_is_old(asked):
-    books, times, expected = asked
+def test_it_is_read_beside_the_attempts_and_again_when_it_is_old(history_and_books):
+    books, times, expected = history_and_books
     assert [expected() for _ in range(3)] == [Learned(cost_usd=0.5, tokens=11, output_tokens=5, requests=1)] * 3
     times[0] = 59.0
     assert (expected().tokens, books.reads) == (11, 1)
@@ -72,8 +72,8 @@ def test_it_is_read_beside_the_attempts_and_again_when_it_is_old(asked):
     assert (expected().tokens, books.reads) == (12, 2)
 
 
-def test_a_store_that_is_away_leaves_what_was_known(asked, caplog):
-    books, times, expected = asked
+def test_a_store_that_is_away_leaves_what_was_known(history_and_books, caplog):
+    books, times, expected = history_and_books
     before, books.is_away, times[0] = expected(), True, 61.0
     with caplog.at_level(logging.WARNING):
         assert expected() == before
@@ -102,9 +102,9 @@ def reserved(engine, pipeline):
     ],
     ids=["historical", "the step's own word goes before", "heuristic"],
 )
-def test_an_attempt_reserves_what_those_before_it_have_cost(settings, config, asked):
+def test_an_attempt_reserves_what_those_before_it_have_cost(settings, config, history_and_books):
     pipeline = twice(config)
     with LocalEngine(Settings.model_validate(settings)) as engine:
         engine.attempts.claims._history._threads = Now()
         engine.run(pipeline, "in")
-        assert reserved(engine, pipeline) == asked
+        assert reserved(engine, pipeline) == history_and_books

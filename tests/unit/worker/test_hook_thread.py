@@ -124,10 +124,10 @@ def test_an_error_does_not_end_the_thread(engine, gate, wake, thread, monkeypatc
     monkeypatch.setattr(engine.store, "take_call", stumble)
     thread.start()
 
-    def told():
+    def nothing_owed():
         wake.set()
         return not owed(engine)
 
-    wait_until(told, what="the hooks")
+    wait_until(nothing_owed, what="the hooks")
     thread.stop()
     assert gate.runs == [run]

@@ -7,7 +7,7 @@ import sys
 import threading
 
 import pytest
-from container_parts import QUICK, SPENT, TWICE, Flaky, Notes, bare, fails, more, paid, same, step
+from container_parts import QUICK, SPENT, TWICE, Flaky, Notes, bare, echo, fails, more, paid, step
 
 from flujo_client import (
     HookPayload,
@@ -122,7 +122,7 @@ def test_what_an_attempt_spent_is_told(engine):
 
 def test_a_fallback_is_a_step_of_its_own(engine):
     told = Told()
-    spare = step("spare", same)
+    spare = step("spare", echo)
     engine.run(hooked(step("a", fails, fallback_step=spare), hooks=[told]), 1)
     assert told.names == ["pre_run", "pre_step", "on_step_failure", "pre_step", "post_step", "post_run"]
     assert told.steps("pre_step") == ["a", "spare"]
@@ -315,7 +315,7 @@ def test_a_step_in_the_background_has_the_step_hooks_it_is_written_under(engine)
 def test_an_error_in_a_hook_is_told_and_breaks_nothing(engine, at):
     """§2.9; redacted, like all that is told."""
     told = Told(at, OSError("no route to postgresql://app:hunter2@db/app"))
-    pipeline = hooked(step("a", fails if at == "on_step_failure" else same), ask(), hooks=[told])
+    pipeline = hooked(step("a", fails if at == "on_step_failure" else echo), ask(), hooks=[told])
     result = engine.run(pipeline, 1)
     if result.run_status == "paused":
         result = engine.answer(result.run_id, "yes")
@@ -452,7 +452,7 @@ def test_an_abort_in_post_run_does_not_mask_a_limit(engine):
 def test_strict_hooks_end_the_run_with_any_error(strict, at, error):
     """§2.9."""
     told = Told(at, error)
-    agent = fails if at == "on_step_failure" else same
+    agent = fails if at == "on_step_failure" else echo
     result = strict.run(hooked(step("a", agent, fallback_step=step("spare")), ask(), hooks=[told]), 1)
     assert (result.run_status, result.error.type_name, result.error.code) == (
         "failed",

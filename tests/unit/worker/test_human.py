@@ -1,8 +1,8 @@
 """Human in the loop in one process (SYS-17): asking, answering, refusing, expiring."""
 
 import pytest
-from container_parts import same
-from human_parts import Verdict, ask, asked, told
+from container_parts import echo
+from human_parts import Verdict, ask, event_data, paused_run
 
 from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step
 from flujo_client.config.manager import Settings
@@ -12,12 +12,12 @@ from tests.support.builders import pipeline_of
 
 
 def sequence(*steps):
-    return Pipeline([Step("before", same), *steps, Step("after", same)], context_model=PipelineContext)
+    return Pipeline([Step("before", echo), *steps, Step("after", echo)], context_model=PipelineContext)
 
 
 def test_a_run_pauses_and_continues_with_the_answer(engine):
     """M-449, M-451: the answer is the step's output, and the next step's input."""
-    run = asked(engine, sequence(ask()))
+    run = paused_run(engine, sequence(ask()))
     assert (engine.result(run).run_status, engine.bus) == ("paused", type(engine.bus)())
     result = engine.answer(run, "yes")
     assert (result.run_status, result.output) == ("succeeded", "yes")
@@ -26,7 +26,7 @@ def test_a_run_pauses_and_continues_with_the_answer(engine):
 
 def test_the_status_in_the_context_is_paused_with_the_question(engine):
     """M-449: it is written in the commit that asks, and no longer there after the answer."""
-    run = asked(engine, sequence(ask()))
+    run = paused_run(engine, sequence(ask()))
     context = engine.result(run).final_pipeline_context
     assert (context.status.value, context.pause_message) == ("paused", "go?")
     assert context.scratchpad == {"status": "paused"}
@@ -44,20 +44,22 @@ def test_a_status_of_the_users_own_stays_in_the_scratchpad(engine):
 
 def test_without_a_message_the_step_is_named(engine):
     """M-450."""
-    run = asked(engine, sequence(ask(message=None)))
+    run = paused_run(engine, sequence(ask(message=None)))
     assert engine.approvals(run)[0].message == "Step 'ask' requires human input."
 
 
 def test_a_message_is_made_of_input_and_context_when_the_run_comes_there(engine):
     """M-450: rendered at pause time and stored."""
-    run = asked(engine, sequence(ask(message=lambda data, context: f"{data} of {context.initial_prompt}?")), "apple")
+    run = paused_run(
+        engine, sequence(ask(message=lambda data, context: f"{data} of {context.initial_prompt}?")), "apple"
+    )
     assert engine.approvals(run)[0].message == "apple of apple?"
 
 
 @pytest.mark.parametrize("said", ["", "  \n", None, 3])
 def test_an_empty_message_is_an_error_before_pausing(engine, said):
     """U-26."""
-    run = asked(engine, sequence(ask(message=lambda *_: said)))
+    run = paused_run(engine, sequence(ask(message=lambda *_: said)))
     result = engine.result(run)
     assert (result.run_status, result.error.code) == ("failed", "EMPTY_MESSAGE")
     assert engine.approvals(run) == []
@@ -65,7 +67,7 @@ def test_an_empty_message_is_an_error_before_pausing(engine, said):
 
 def test_a_message_that_no_one_could_read_is_an_error_before_pausing(engine):
     """What a row would hold of it could not be read back as a question."""
-    run = asked(engine, sequence(ask(message=lambda *_: "x" * 100_001)))
+    run = paused_run(engine, sequence(ask(message=lambda *_: "x" * 100_001)))
     result = engine.result(run)
     assert (result.run_status, result.error.code) == ("failed", "MESSAGE_TOO_LONG")
     assert "has 100,001 characters; at most 100,000" in result.error.message
@@ -74,7 +76,7 @@ def test_a_message_that_no_one_could_read_is_an_error_before_pausing(engine):
 
 def test_a_typed_answer_arrives_as_its_type_and_is_sunk(engine):
     """U-36: kept whole; requirements §2.11, `sink_to` and history."""
-    run = asked(engine, sequence(ask(input_schema=Verdict, sink_to="scratchpad.verdict")))
+    run = paused_run(engine, sequence(ask(input_schema=Verdict, sink_to="scratchpad.verdict")))
     result = engine.answer(run, {"approved": True, "why": "x" * 5000}, actor="ana", note="read it")
     context = result.final_pipeline_context
     assert result.output == context.scratchpad["verdict"] == Verdict(approved=True, why="x" * 5000)
@@ -84,7 +86,7 @@ def test_a_typed_answer_arrives_as_its_type_and_is_sunk(engine):
 
 
 def test_an_answer_that_does_not_fit_is_refused_before_it_is_sent(engine):
-    run = asked(engine, sequence(ask(input_schema=Verdict)))
+    run = paused_run(engine, sequence(ask(input_schema=Verdict)))
     with pytest.raises(ResumeError, match="approved") as refused:
         engine.answer(run, {"approved": "s3cret"})
     assert refused.value.error_code == "ANSWER_REFUSED"
@@ -93,7 +95,7 @@ def test_an_answer_that_does_not_fit_is_refused_before_it_is_sent(engine):
 
 
 def test_a_json_schema_is_a_schema_too(engine):
-    run = asked(engine, sequence(ask(input_schema={"enum": ["yes", "no"]})))
+    run = paused_run(engine, sequence(ask(input_schema={"enum": ["yes", "no"]})))
     with pytest.raises(ResumeError, match="enum"):
         engine.answer(run, "maybe")
     assert engine.answer(run, "no").output == "no"
@@ -110,7 +112,7 @@ class Even(Verdict):
 
 def test_an_answer_that_only_the_worker_can_refuse_is_asked_for_again(engine):
     """A run that has waited for a month is not lost for a slip of the hand."""
-    run = asked(engine, sequence(ask(input_schema=Even)))
+    run = paused_run(engine, sequence(ask(input_schema=Even)))
     assert engine.answer(run, {"approved": True}).run_status == "paused"
     [again] = engine.approvals(run)
     assert "say why" in (again.refused or "")
@@ -122,7 +124,7 @@ def test_an_answer_of_a_class_that_is_not_to_be_had_is_asked_for_again():
     """Workers import under allowed prefixes only (M-014); someone can answer in plain data."""
     settings = Settings(allowed_imports=["flujo_client"], mode="development")
     with LocalEngine(settings) as engine:
-        run = asked(engine, Pipeline([ask()]))
+        run = paused_run(engine, Pipeline([ask()]))
         assert engine.answer(run, Verdict(approved=True)).run_status == "paused"
         assert "human_parts" in (engine.approvals(run)[0].refused or "")
         assert engine.answer(run, {"approved": True}).output == {"approved": True}
@@ -139,12 +141,12 @@ def refusal(engine, run, value="yes", **named):
 
 def test_the_second_answer_is_told_who_was_first_and_when(engine):
     """M-452: idempotent and exclusive."""
-    run = asked(engine, sequence(ask()))
+    run = paused_run(engine, sequence(ask()))
     engine.answer(run, "yes", actor="ana")
     refused = refusal(engine, run, "no")
     assert refused.error_code == "ALREADY_ANSWERED"
     assert "by ana at 2023-11-14" in str(refused)
-    assert told(engine, run, "run.answered") == [{"step": "ask", "actor": "ana", "note": None}]
+    assert event_data(engine, run, "run.answered") == [{"step": "ask", "actor": "ana", "note": None}]
 
 
 def test_a_run_that_asks_nothing_cannot_be_answered(engine):
@@ -155,13 +157,13 @@ def test_a_run_that_asks_nothing_cannot_be_answered(engine):
 
 
 def test_a_question_of_another_name_is_unknown(engine):
-    run = asked(engine, sequence(ask()))
+    run = paused_run(engine, sequence(ask()))
     refused = refusal(engine, run, step="nobody")
     assert (refused.error_code, "'ask'" in str(refused)) == ("UNKNOWN_QUESTION", True)
 
 
 def test_a_cancelled_run_cannot_be_answered_and_keeps_no_question(engine):
-    run = asked(engine, sequence(ask()))
+    run = paused_run(engine, sequence(ask()))
     engine.store.request_cancel(run)
     assert refusal(engine, run).error_code == "RUN_ENDED"
     engine.drain()
@@ -182,14 +184,14 @@ def test_a_deadline_closes_the_question(engine):
 
 
 def test_a_question_stays_open_permanently_without_an_expiry(engine):
-    run = asked(engine, sequence(ask()))
+    run = paused_run(engine, sequence(ask()))
     engine.pass_time(30 * 86_400)
     assert engine.answer(run, "yes").run_status == "succeeded"
 
 
 def test_a_question_that_expires_fails_its_step(engine):
     """A fault of its own category, which is not tried again."""
-    run = asked(engine, sequence(ask(expires_s=60)))
+    run = paused_run(engine, sequence(ask(expires_s=60)))
     engine.pass_time(59)
     assert engine.result(run).run_status == "paused"
     engine.pass_time(1)
@@ -199,7 +201,7 @@ def test_a_question_that_expires_fails_its_step(engine):
 
 
 def test_a_question_that_expires_may_have_a_default(engine):
-    run = asked(
+    run = paused_run(
         engine, sequence(ask(expires_s=60, on_expiry="default", default={"approved": False}, input_schema=Verdict))
     )
     engine.pass_time(60)
@@ -209,7 +211,7 @@ def test_a_question_that_expires_may_have_a_default(engine):
 
 
 def test_a_question_that_expires_may_be_escalated_once(engine):
-    run = asked(engine, sequence(ask(expires_s=60, on_expiry="escalate", escalate_to="boss")))
+    run = paused_run(engine, sequence(ask(expires_s=60, on_expiry="escalate", escalate_to="boss")))
     engine.pass_time(60)
     [again] = engine.approvals(run)
     assert (again.actor, engine.result(run).run_status) == ("boss", "paused")
@@ -219,7 +221,7 @@ def test_a_question_that_expires_may_be_escalated_once(engine):
 
 def test_an_answer_after_the_expiry_is_refused_as_expired(engine):
     """Whether or not a sweep has seen it by then."""
-    run = asked(engine, sequence(ask(expires_s=60)))
+    run = paused_run(engine, sequence(ask(expires_s=60)))
     engine.now += 61
     assert refusal(engine, run).error_code == "QUESTION_EXPIRED"
     engine.pass_time(0)

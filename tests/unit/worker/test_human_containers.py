@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from container_parts import Notes, more, same, seen
-from human_parts import ask, asked, told
+from container_parts import Notes, echo, more, seen
+from human_parts import ask, event_data, paused_run
 
 from flujo_client import (
     ConditionalStep,
@@ -29,7 +29,7 @@ def of(*steps):
 
 
 def body(*names):
-    return Pipeline([Step("first", same), *[ask(name) for name in names or ("ask",)], Step("last", seen)])
+    return Pipeline([Step("first", echo), *[ask(name) for name in names or ("ask",)], Step("last", seen)])
 
 
 SHAPES = {
@@ -47,7 +47,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_continues_at_the_next_step_inside(engine, shape):
     """M-451: what stood before the question does not run again."""
-    run = asked(engine, of(SHAPES[shape]), context={"items": ["i"]})
+    run = paused_run(engine, of(SHAPES[shape]), context={"items": ["i"]})
     assert engine.result(run).run_status == "paused"
     result = engine.answer(run, "yes")
     assert (result.run_status, result.final_pipeline_context.seen) == ("succeeded", ["yes"])
@@ -60,30 +60,30 @@ def test_a_loop_asks_once_in_each_iteration(engine):
     loop = LoopStep(
         "rounds", loop_body_pipeline=body(), exit_condition_callable=lambda out, _: out == "stop", max_loops=9
     )
-    run = asked(engine, of(loop))
+    run = paused_run(engine, of(loop))
     for said in ("go", "go", "stop"):
         result = engine.answer(run, said)
     assert (result.run_status, result.final_pipeline_context.seen) == ("succeeded", ["go", "go", "stop"])
-    assert [each["iteration"] for each in told(engine, run, "loop.iteration")] == [1, 2, 3]
+    assert [each["iteration"] for each in event_data(engine, run, "loop.iteration")] == [1, 2, 3]
 
 
 def test_a_question_in_a_conditional_in_a_loop_is_asked(engine):
     """U-02: at any nesting."""
     inner = ConditionalStep("if", condition_callable=lambda *_: "x", branches={"x": Pipeline([ask()])})
     loop = LoopStep("rounds", loop_body_pipeline=Pipeline([inner]), exit_condition_callable=lambda out, _: out == 2)
-    run = asked(engine, of(loop))
+    run = paused_run(engine, of(loop))
     engine.answer(run, 1)
     assert engine.answer(run, 2).output == 2
 
 
 def arms(**options):
-    return ParallelStep("fan", branches={"a": body(), "b": Step("b", same), "c": body()}, **options)
+    return ParallelStep("fan", branches={"a": body(), "b": Step("b", echo), "c": body()}, **options)
 
 
 @pytest.mark.parametrize("first", ["a", "c"])
 def test_siblings_finish_while_branches_wait(engine, first):
     """U-03: several branches are paused at once, and are answered in any order."""
-    run = asked(engine, of(arms()))
+    run = paused_run(engine, of(arms()))
     assert sorted(each.address for each in engine.approvals(run)) == ["fan/a", "fan/c"]
     assert [step.success for step in engine.result(run).step_history] == []
     second = {"a": "c", "c": "a"}[first]
@@ -94,7 +94,7 @@ def test_siblings_finish_while_branches_wait(engine, first):
 
 
 def test_several_open_questions_have_to_be_named(engine):
-    run = asked(engine, of(arms()))
+    run = paused_run(engine, of(arms()))
     with pytest.raises(ResumeError, match=r"2 open questions.*'fan/a/ask', 'fan/c/ask'") as refused:
         engine.answer(run, "yes")
     assert refused.value.error_code == "SEVERAL_QUESTIONS"
@@ -102,7 +102,7 @@ def test_several_open_questions_have_to_be_named(engine):
 
 def test_a_branch_that_pauses_gives_its_lane_to_the_next(engine):
     """Design §4: two wait for a person, and what has only one lane ends all the same."""
-    run = asked(engine, of(arms(max_concurrency=1)))
+    run = paused_run(engine, of(arms(max_concurrency=1)))
     assert {each.address for each in engine.approvals(run)} == {"fan/a", "fan/c"}
     assert [each.status for each in engine.store.read_scopes(run) if each.address == "fan/b"] == ["succeeded"]
     engine.answer(run, 1, address="fan/a")
@@ -111,10 +111,10 @@ def test_a_branch_that_pauses_gives_its_lane_to_the_next(engine):
 
 def test_the_last_branch_without_a_lane_rings_itself(engine):
     """Law of design §4: no chord counts it, so no one else would ring at once."""
-    run = asked(engine, of(arms(max_concurrency=1)))
+    run = paused_run(engine, of(arms(max_concurrency=1)))
     engine.answer(run, 3, address="fan/c")
     engine.answer(run, 1)
-    assert told(engine, run, "join.rung") == [{"by": "worker"}]
+    assert event_data(engine, run, "join.rung") == [{"by": "worker"}]
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -122,17 +122,17 @@ def test_a_question_deep_in_a_branch_leaves_the_lane_too(engine, depth):
     deep = Pipeline([ask()])
     for _ in range(depth):
         deep = Pipeline([LoopStep("l", loop_body_pipeline=deep, exit_condition_callable=lambda *_: True)])
-    fan = ParallelStep("fan", branches={"a": deep, "b": Step("b", same)}, max_concurrency=1)
-    run = asked(engine, of(fan))
+    fan = ParallelStep("fan", branches={"a": deep, "b": Step("b", echo)}, max_concurrency=1)
+    run = paused_run(engine, of(fan))
     assert [each.status for each in engine.store.read_scopes(run) if each.address == "fan/b"] == ["succeeded"]
     assert engine.answer(run, 7).output == {"a": 7, "b": "in"}
 
 
 def test_a_branch_without_a_sibling_to_follow_keeps_its_lane(engine):
-    fan = ParallelStep("fan", branches={"a": Step("a", same), "b": body()}, max_concurrency=1)
-    run = asked(engine, of(fan))
+    fan = ParallelStep("fan", branches={"a": Step("a", echo), "b": body()}, max_concurrency=1)
+    run = paused_run(engine, of(fan))
     engine.answer(run, "yes")
-    assert told(engine, run, "join.rung") == [{"by": "chord"}]
+    assert event_data(engine, run, "join.rung") == [{"by": "chord"}]
 
 
 def test_a_sibling_that_fails_closes_the_question(engine):
@@ -142,7 +142,7 @@ def test_a_sibling_that_fails_closes_the_question(engine):
         branches={"a": body(), "b": Pipeline([ask("gate"), Step("b", lambda x: 1 / x)])},
         on_branch_failure="propagate",
     )
-    run = asked(engine, of(fan))
+    run = paused_run(engine, of(fan))
     result = engine.answer(run, "zero", step="gate")
     engine.recover()
     engine.drain()
@@ -155,7 +155,7 @@ def test_a_child_runs_question_is_its_parents_too(engine):
     """SYS-16, M-449: both are paused, and either can be answered."""
     child = ImportStep("child", pipeline=body(), inherit_context=True, own_run=True)
     for answered in ("parent", "child"):
-        run = asked(engine, of(child, Step("end", more)))
+        run = paused_run(engine, of(child, Step("end", more)))
         [begun] = engine.children(run)
         assert (begun.status, engine.result(run).run_status) == ("paused", "paused")
         assert [each.run_id for each in engine.approvals(run)] == [begun.id]
@@ -164,7 +164,7 @@ def test_a_child_runs_question_is_its_parents_too(engine):
 
 
 def test_one_question_after_the_other(engine):
-    run = asked(engine, of(ParallelStep("fan", branches={"a": body("x", "y")})))
+    run = paused_run(engine, of(ParallelStep("fan", branches={"a": body("x", "y")})))
     engine.answer(run, 1)
     assert [each.step for each in engine.approvals(run)] == ["y"]
     assert engine.answer(run, 2).output == {"a": 2}

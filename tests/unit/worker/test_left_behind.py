@@ -55,7 +55,7 @@ def stubborn():
     stubborn.release.set()
 
 
-def same(data, **_):
+def echo(data, **_):
     return data
 
 
@@ -76,7 +76,7 @@ def test_an_agent_that_ignores_its_cancellation_fails_with_its_timeout(engine, s
     [told] = [event for event in engine.story(result.run_id) if event.name == "step.left_behind"]
     assert (told.level, told.data["function"]) == ("warning", "Stubborn.run")
     assert "test_left_behind.py" in told.data["place"]
-    assert engine.run(Pipeline([Step("next", same)]), "in").success
+    assert engine.run(Pipeline([Step("next", echo)]), "in").success
 
 
 @pytest.mark.parametrize(
@@ -95,21 +95,21 @@ def test_what_stands_around_an_agent_has_its_timeout_too(engine, stubborn, where
     )
     extra = {"processors": AgentProcessors(prompt_processors=[code])} if where == "processors" else {where: [code]}
     long_enough = ONCE.model_copy(update={"timeout_s": 0.5})  # for the agent itself, on a busy machine
-    result = engine.run(Pipeline([Step("s", same, config=long_enough, **extra)]), "in")
+    result = engine.run(Pipeline([Step("s", echo, config=long_enough, **extra)]), "in")
 
     [attempt] = engine.history(result.run_id)
     assert (attempt.fault.category, attempt.fault.type_name) == (category, "TimeoutError")
 
 
 def test_a_resource_that_ignores_its_cancellation_fails_the_step(engine, stubborn):
-    result = engine.run(Pipeline([Step("s", same, config=ONCE)], resources=stubborn), "in")
+    result = engine.run(Pipeline([Step("s", echo, config=ONCE)], resources=stubborn), "in")
 
     [attempt] = engine.history(result.run_id)
     assert (attempt.fault.category, attempt.fault.type_name) == ("system", "TimeoutError")
 
 
 def test_a_condition_that_ignores_its_cancellation_fails_its_step(engine, stubborn):
-    loop = LoopStep("loop", loop_body_pipeline=Pipeline([Step("x", same)]), exit_condition_callable=stubborn)
+    loop = LoopStep("loop", loop_body_pipeline=Pipeline([Step("x", echo)]), exit_condition_callable=stubborn)
     result = engine.run(Pipeline([loop]), "in")
 
     assert not result.success

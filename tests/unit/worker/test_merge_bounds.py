@@ -19,7 +19,7 @@ def timings(act, times):
     return [taken * 1e3 for taken in repeat(act, number=1, repeat=times, timer=process_time)]
 
 
-def told(what, act):
+def timed(what, act):
     taken = median(timings(act, 5))
     print(f"\n{what}: {taken:.1f} ms")
     return taken
@@ -44,7 +44,7 @@ def test_a_thousand_patches_into_a_megabyte():
     patches = [(f"b{lane}", changed(base, ["f0", f"f{lane}"], {"n": 1, f"r{lane}": ["r"]})) for lane in range(1000)]
     merged = merge(base, patches, strategy="context_update")
     assert (merged["x"]["f0"]["n"], merged["x"]["f9"]["r9"], len(merged["x"]["f0"])) == (1000, ["r"], 1002)
-    assert told("1 000 patches into 1 MB", lambda: merge(base, patches, strategy="context_update")) < 250
+    assert timed("1 000 patches into 1 MB", lambda: merge(base, patches, strategy="context_update")) < 250
 
 
 @pytest.mark.parametrize("apart", [50, 0], ids=["fields of their own", "the same fields"])
@@ -55,13 +55,13 @@ def test_ten_branches_of_fifty_fields_each(apart):
         (str(lane), changed(base, [f"f{lane * apart + n}" for n in range(50)], {"n": 3, f"r{lane}": "r"}))
         for lane in range(10)
     ]
-    assert told("10 x 50 fields into 1 MB", lambda: merge(base, patches, strategy="context_update")) < 100
+    assert timed("10 x 50 fields into 1 MB", lambda: merge(base, patches, strategy="context_update")) < 100
 
 
 def test_finding_what_changed_in_a_megabyte():
     base, other = megabyte(), megabyte()
     other["x"]["f7"]["n"] = 1
-    assert told("diff of 1 MB", lambda: diff(base, other)) < 100
+    assert timed("diff of 1 MB", lambda: diff(base, other)) < 100
 
 
 GROWTHS = {

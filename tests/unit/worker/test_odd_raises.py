@@ -26,14 +26,14 @@ def raising(odd, *, is_sync):
     return sync if is_sync else not_sync
 
 
-def same(data):
+def echo(data):
     return data
 
 
 def failure(engine, pipeline):
     result = engine.run(pipeline, "in")
     assert not result.success
-    assert engine.run(Pipeline([Step("next", same)]), "in").success
+    assert engine.run(Pipeline([Step("next", echo)]), "in").success
     return engine.history(result.run_id)[-1].fault, result
 
 
@@ -50,7 +50,7 @@ def test_in_a_step(engine, odd, is_sync, where, category):
         "plugins": {"plugins": [judge]},
         "processors": {"processors": AgentProcessors(prompt_processors=[raises])},
     }[where]
-    step = Step("s", raises if where == "agent" else same, config=ONCE, **extra)
+    step = Step("s", raises if where == "agent" else echo, config=ONCE, **extra)
     fault, _ = failure(engine, Pipeline([step]))
     assert fault.category == category
     assert odd.__name__ in fault.feedback
@@ -58,7 +58,7 @@ def test_in_a_step(engine, odd, is_sync, where, category):
 
 def test_in_a_condition(engine, odd, is_sync):
     loop = LoopStep(
-        "loop", loop_body_pipeline=Pipeline([Step("x", same)]), exit_condition_callable=raising(odd, is_sync=is_sync)
+        "loop", loop_body_pipeline=Pipeline([Step("x", echo)]), exit_condition_callable=raising(odd, is_sync=is_sync)
     )
     _, result = failure(engine, Pipeline([loop]))
     said = result.step_history[-1].feedback
@@ -66,13 +66,13 @@ def test_in_a_condition(engine, odd, is_sync):
 
 
 def test_in_a_hook(engine, odd, is_sync):
-    result = engine.run(Pipeline([Step("s", same)], hooks=[raising(odd, is_sync=is_sync)]), "in")
+    result = engine.run(Pipeline([Step("s", echo)], hooks=[raising(odd, is_sync=is_sync)]), "in")
     assert result.success
     [*_, told] = [event.data for event in engine.story(result.run_id) if event.name == "hook.failed"]
     assert odd.__name__ in f"{told['error']} {told['message']}" or odd is asyncio.CancelledError
 
 
 def test_in_a_resource(engine, odd, is_sync):
-    fault, _ = failure(engine, Pipeline([Step("s", same, config=ONCE)], resources=raising(odd, is_sync=is_sync)))
+    fault, _ = failure(engine, Pipeline([Step("s", echo, config=ONCE)], resources=raising(odd, is_sync=is_sync)))
     assert fault.category == "system"
     assert odd.__name__ in fault.feedback

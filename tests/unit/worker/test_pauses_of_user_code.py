@@ -27,7 +27,7 @@ from flujo_worker.replay.replay import replay
 ONCE = StepConfig(max_retries=0)
 
 
-def same(data):
+def echo(data):
     return data
 
 
@@ -232,8 +232,8 @@ def test_where_no_one_may_be_asked_it_fails_with_the_question(engine, work):
 @pytest.mark.parametrize(
     "step",
     [
-        lambda asks: Step("x", same, processors=AgentProcessors(prompt_processors=[asks])),
-        lambda asks: Step("x", same, processors=AgentProcessors(output_processors=[asks])),
+        lambda asks: Step("x", echo, processors=AgentProcessors(prompt_processors=[asks])),
+        lambda asks: Step("x", echo, processors=AgentProcessors(output_processors=[asks])),
         lambda asks: Step.from_mapper(asks, name="x"),
     ],
     ids=["a prompt processor", "an output processor", "a mapper as a step"],
@@ -251,7 +251,7 @@ def test_what_asks_inside_of_a_step_waits_at_that_step(engine, step):
 
 def test_an_invariant_that_asks_waits_at_the_step_that_it_judges(engine):
     asks = Asks()
-    run = engine.enqueue(Pipeline([Step("x", same)], static_invariants=[asks], context_model=Line), "in")
+    run = engine.enqueue(Pipeline([Step("x", echo)], static_invariants=[asks], context_model=Line), "in")
     engine.drain()
     assert (engine.result(run).run_status, [each.step for each in engine.approvals(run)]) == ("paused", ["x"])
     assert engine.answer(run, "left").run_status == "succeeded"

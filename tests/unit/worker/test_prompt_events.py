@@ -39,14 +39,14 @@ def of(story, name):
     return [data for each, _, data in story if each == name]
 
 
-def asked(story):
+def agent_events(story):
     return [(name, level) for name, level, _ in story if name.startswith("agent.")]
 
 
 def test_what_a_model_is_asked_and_answers_is_told_in_its_order():
     story = ran(make_agent_async(says("fine"), "Be brief."), {"topic": "bees"})
     names = ["agent.input", "agent.system", "agent.prompt", "agent.response"]
-    assert asked(story) == [*((name, "debug") for name in names), ("agent.usage", "info")]
+    assert agent_events(story) == [*((name, "debug") for name in names), ("agent.usage", "info")]
     assert of(story, "agent.system") == [{"model_id": "test", "attempt": 1, "system_prompt_preview": "Be brief."}]
     assert of(story, "agent.prompt") == [{"prompt_preview": '{\n  "topic": "bees"\n}'}]
     assert of(story, "agent.response") == [{"response_preview": "fine"}]
@@ -62,7 +62,7 @@ def test_an_agent_of_the_library_is_told_of_too():
 
 def test_a_plain_function_has_no_such_events():
     """A run without models tells what it always told."""
-    assert asked(ran(str.upper)) == []
+    assert agent_events(ran(str.upper)) == []
 
 
 def test_a_prompt_has_the_guidance_that_the_input_has_not():
@@ -114,7 +114,7 @@ def test_full_prompts_are_told_under_the_debug_switch_only():
 
 def test_prompts_can_be_kept_out_of_the_story():
     story = ran(make_agent_async(says("fine")), log=Log(prompts="off"))
-    assert asked(story) == [("agent.usage", "info")]
+    assert agent_events(story) == [("agent.usage", "info")]
 
 
 def test_what_a_failed_call_has_cost_is_told():
@@ -126,7 +126,7 @@ def test_what_a_failed_call_has_cost_is_told():
     agent = Agent(says("fine"), retries=0)
     agent.output_validator(refuse)
     story = ran(agent)
-    assert [name for name, _ in asked(story)][-2:] == ["agent.prompt", "agent.usage"]
+    assert [name for name, _ in agent_events(story)][-2:] == ["agent.prompt", "agent.usage"]
 
 
 def test_an_agent_can_tell_which_attempt_it_is_in(engine):
@@ -250,7 +250,7 @@ def test_each_request_of_a_call_with_tools_has_its_tokens(make):
     ]
     [call] = of(story, "agent.usage")
     assert (call["requests"], call["input_tokens"], call["output_tokens"]) == (2, 120, 11)
-    order = [name for name, _ in asked(story)]
+    order = [name for name, _ in agent_events(story)]
     assert order.index("agent.request") < order.index("agent.tool")
     assert of(ran(make(says("fine"))), "agent.request") == []
 

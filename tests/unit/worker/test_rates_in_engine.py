@@ -36,7 +36,7 @@ def engine_of(pattern="function:large", slow_start_s=0, **limit):
     return LocalEngine(Settings.model_validate(settings))
 
 
-def told(engine, run, name="flujo.rate.waiting"):
+def event_data(engine, run, name="flujo.rate.waiting"):
     return [event.data for event in engine.story(run) if event.name == name]
 
 
@@ -53,7 +53,7 @@ def test_no_minute_has_more_requests_than_allowed_and_a_wait_is_no_attempt():
         assert most_in_a_minute(provider.calls) <= 10
         assert max(provider.calls) - min(provider.calls) <= 30 / 10 * 60 / 0.9
         assert {row.number for run in runs for row in engine.history(run)} == {1}
-        [waited] = told(engine, runs[-1])
+        [waited] = event_data(engine, runs[-1])
         assert (waited["step"], waited["model"]) == ("talk", "function:large")
         assert waited["delay_seconds"] > 60
 
@@ -69,7 +69,7 @@ def test_a_call_counts_what_it_has_used(used, least_s):
         assert least_s * 0.9 <= took <= least_s * 1.4
 
 
-def asked(seconds):
+def rate_refusal(seconds):
     return ai.ModelHTTPError(429, "large", retry_after=seconds)
 
 
@@ -77,7 +77,7 @@ def asked(seconds):
 def test_the_wait_that_a_provider_asks_for_delays_its_own_call_only(limit):
     """C-48: others are called meanwhile, with a limit and without one."""
     with engine_of("function:large" if limit else "function:other", **limit) as engine:
-        provider = Provider(engine, asked(20.0))
+        provider = Provider(engine, rate_refusal(20.0))
         runs = [engine.enqueue(provider.pipeline(), "hello") for _ in range(4)]
         engine.drain()
         assert {engine.result(run).output for run in runs} == {"well"}
@@ -89,16 +89,16 @@ def test_the_wait_that_a_provider_asks_for_delays_its_own_call_only(limit):
 def test_when_most_calls_are_refused_everybody_waits_as_long_as_the_provider_asks():
     """C-48: the share shows a limit. Who waits has made no call, and the breaker stays closed."""
     with engine_of("function:other") as engine:
-        provider = Provider(engine, *[asked(20.0)] * 6)
+        provider = Provider(engine, *[rate_refusal(20.0)] * 6)
         runs = [engine.enqueue(provider.pipeline(), "hello") for _ in range(10)]
         engine.drain()
         assert {engine.result(run).output for run in runs} == {"well"}
         assert [len(engine.history(run)) for run in runs] == [2] * 6 + [1] * 4
         assert min(provider.calls[6:]) - provider.calls[0] >= 20
-        assert [len(told(engine, run, "flujo.rate.slowed")) for run in runs] == [0] * 5 + [1] + [0] * 4
-        [waited] = told(engine, runs[-1])
+        assert [len(event_data(engine, run, "flujo.rate.slowed")) for run in runs] == [0] * 5 + [1] + [0] * 4
+        [waited] = event_data(engine, runs[-1])
         assert (waited["model"], waited["delay_seconds"] >= 20) == ("function:large", True)
-        assert [told(engine, run, "flujo.breaker.opened") for run in runs] == [[]] * 10
+        assert [event_data(engine, run, "flujo.breaker.opened") for run in runs] == [[]] * 10
 
 
 def test_other_models_are_not_asked_about(monkeypatch):

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from human_parts import ask, asked
+from human_parts import ask, paused_run
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
@@ -42,7 +42,7 @@ def test_an_answer_is_read_once(engine, monkeypatch, step, output, limits):
 
 def test_an_answer_that_came_until_the_claim_is_heard(engine, monkeypatch):
     """A message that came twice may be read before someone answers, and claimed behind that."""
-    run = asked(engine, Pipeline([ask(on_expiry="default", default="nobody", expires_s=60)]))
+    run = paused_run(engine, Pipeline([ask(on_expiry="default", default="nobody", expires_s=60)]))
     reply, early = engine.store.reply, [True]
     monkeypatch.setattr(
         engine.store, "reply", lambda key: replace(reply(key), answer=None) if early and early.pop() else reply(key)

@@ -200,11 +200,11 @@ def test_everyone_in_the_attempt_may_take_them(engine):
     seen = []
 
     def part(name, answer):
-        def asked(data, *, resources):
+        def recorded(data, *, resources):
             seen.append((name, resources))
             return answer(data)
 
-        return asked
+        return recorded
 
     plugin = type("Plugin", (), {"validate": staticmethod(part("plugin", lambda _: PluginOutcome(success=True)))})()
     precheck = {

@@ -25,7 +25,7 @@ def add(data):
 PIPELINE = Pipeline([Step("a", add)], name="plus")
 
 
-def begun(engine, *runs):
+def start_times(engine, *runs):
     """When each run began, in seconds from the first."""
     times = [engine.store.read_run(run).started_at for run in runs]
     return [(at - min(times)).total_seconds() for at in times]
@@ -210,7 +210,7 @@ def test_the_last_of_many_inputs_counts(engine):
 def test_a_throttle_spreads_the_beginnings(engine):
     runs = [engine.enqueue(PIPELINE, "x", throttle=Throttle(2, 60.0)) for _ in range(5)]
     engine.drain()
-    assert begun(engine, *runs) == [0, 0, 60, 60, 120]
+    assert start_times(engine, *runs) == [0, 0, 60, 60, 120]
 
 
 def test_a_singleton_is_returned_queued_or_replaced(engine):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from container_parts import ONCE, bare, of, same, step
+from container_parts import ONCE, bare, echo, of, step
 
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.pipeline import Pipeline
@@ -56,7 +56,7 @@ def at_once(engine: LocalEngine, pipeline: Pipeline, runs: int = RUNS) -> list[A
     return [engine.result(each) for each in ids]
 
 
-def told(engine: LocalEngine, run_id: str) -> list[str]:
+def flight_events(engine: LocalEngine, run_id: str) -> list[str]:
     return [each.name.removeprefix(EVENTS) for each in engine.story(run_id) if each.name.startswith(EVENTS)]
 
 
@@ -69,9 +69,9 @@ def test_one_of_equal_calls_goes_to_the_model(engine):
     model = Model()
     results = at_once(engine, cached(model))
     assert (model.calls, {each.output for each in results}) == (1, {"answer 1 to x"})
-    assert told(engine, results[0].run_id) == ["miss", "stored"]
+    assert flight_events(engine, results[0].run_id) == ["miss", "stored"]
     for each in results[1:]:
-        assert told(engine, each.run_id)[-2:] == ["waiting", "hit"]
+        assert flight_events(engine, each.run_id)[-2:] == ["waiting", "hit"]
         assert (each.step_history[0].attempts, each.step_history[0].metadata_) == (0, {"cache_hit": True})
     assert flights(engine) == []
 
@@ -82,7 +82,7 @@ def test_other_calls_do_not_wait(engine):
     pipeline = cached(model)
     ids = [engine.enqueue(pipeline, data) for data in ("x", "y", "z")]
     engine.drain()
-    assert (model.calls, [told(engine, each) for each in ids]) == (3, [["miss", "stored"]] * 3)
+    assert (model.calls, [flight_events(engine, each) for each in ids]) == (3, [["miss", "stored"]] * 3)
 
 
 def test_equal_items_of_one_fan_out_are_one_call(engine):
@@ -169,7 +169,7 @@ def test_a_repeated_decision_finds_its_own_lease(engine):
     engine.store.commit = commit  # type: ignore[method-assign]
     engine.bus.append(message)
     engine.drain()
-    assert told(engine, run_id) == ["miss", "stored"]
+    assert flight_events(engine, run_id) == ["miss", "stored"]
 
 
 @pytest.mark.parametrize("options", [{"single_flight_s": 0}, {"cache_backend": "bare"}])
@@ -191,6 +191,6 @@ def test_an_asynchronous_backend_leases_too(engine):
 
 def test_a_repeated_step_waits_for_nothing(engine):
     """Requirements §2.11: inside iterations there is no cache, so there is no lease."""
-    loop = Step.loop_until("l", Step.cached(step("work", same)), lambda *_: False, max_loops=2)
+    loop = Step.loop_until("l", Step.cached(step("work", echo)), lambda *_: False, max_loops=2)
     engine.run(bare(loop), "x")
     assert flights(engine) == []

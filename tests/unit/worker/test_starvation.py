@@ -41,7 +41,7 @@ class Slow:
         return data
 
 
-def told(engine, run, name="attempt.starved"):
+def named_events(engine, run, name="attempt.starved"):
     return [event for event in engine.story(run) if event.name == name]
 
 
@@ -51,9 +51,9 @@ def test_a_starved_attempt_begins_again_and_uses_up_no_retry(starved):
     assert (result.output, slow.calls) == ("in", 3)
     [attempt] = starved.history(result.run_id)
     assert attempt.number == 1
-    found = [(event.name, event.data["times"]) for event in told(starved, result.run_id)]
+    found = [(event.name, event.data["times"]) for event in named_events(starved, result.run_id)]
     assert found == [("attempt.starved", 1), ("attempt.starved", 2)]
-    assert all(event.data["late_s"] > 0.05 for event in told(starved, result.run_id))
+    assert all(event.data["late_s"] > 0.05 for event in named_events(starved, result.run_id))
 
 
 def test_one_that_is_starved_for_ever_fails_and_says_why(starved):
@@ -102,7 +102,7 @@ def test_code_that_blocks_the_loop_itself_is_not_starved(starved):
 
     result = starved.run(Pipeline([Step("s", blocks, config=ONCE)]), "in")
     assert "TimeoutError" in result.step_history[0].feedback
-    assert told(starved, result.run_id) == []
+    assert named_events(starved, result.run_id) == []
 
 
 def test_other_failures_are_not_excused(starved):
@@ -111,14 +111,14 @@ def test_other_failures_are_not_excused(starved):
 
     result = starved.run(Pipeline([Step("s", fails, config=ONCE)]), "in")
     assert "ConnectionError" in result.step_history[0].feedback
-    assert told(starved, result.run_id) == []
+    assert named_events(starved, result.run_id) == []
 
 
 def test_a_timeout_of_a_loop_in_time_is_a_failure(engine):
     engine.attempts._late_s = lambda: 0.1 * time.monotonic()
     result = engine.run(Pipeline([Step("s", Slow(99), config=ONCE)]), "in")
     assert "TimeoutError" in result.step_history[0].feedback
-    assert told(engine, result.run_id) == []
+    assert named_events(engine, result.run_id) == []
 
 
 def test_a_loop_measures_how_late_it_is():

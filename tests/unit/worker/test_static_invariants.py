@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from container_parts import ONCE, Notes, note, of, same, step
+from container_parts import ONCE, Notes, echo, note, of, step
 
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.compile import compile_plan
@@ -46,7 +46,7 @@ def test_what_holds_changes_nothing(engine):
 )
 def test_a_violation_ends_the_step_and_nothing_of_it_is_kept(engine, agent, broken):
     """Requirements §2.3: the step is not tried again, the invariant is named, and the context is as it was."""
-    result = engine.run(guarded(step("a", note(count=1)), step("b", agent), step("c", same)), "x")
+    result = engine.run(guarded(step("a", note(count=1)), step("b", agent), step("c", echo)), "x")
     failed = result.step_history[-1]
     assert (result.run_status, failed.name, failed.attempts) == ("failed", "b", 1)
     assert broken in failed.feedback
@@ -66,14 +66,14 @@ def test_the_context_is_judged_with_the_output_in_it(engine):
 
 
 def test_a_steps_own_invariants_are_for_that_step(engine):
-    steps = step("a", same, static_invariants=["output == 'x'"]), step("b", lambda _: "y", config=ONCE)
+    steps = step("a", echo, static_invariants=["output == 'x'"]), step("b", lambda _: "y", config=ONCE)
     assert engine.run(of(*steps), "x", context={}).output == "y"
     assert engine.run(of(*steps), "z", context={}).success is False
 
 
 def test_an_invariant_that_cannot_be_judged_is_broken(engine):
     """A name that does not exist is an error, not a success."""
-    result = engine.run(of(step("a", same, static_invariants=["context.no_such_field > 1"])), "x", context={})
+    result = engine.run(of(step("a", echo, static_invariants=["context.no_such_field > 1"])), "x", context={})
     assert "cannot be judged" in result.step_history[-1].feedback
 
 
@@ -105,15 +105,15 @@ def test_a_nested_context_has_rules_of_its_own(engine):
 
 
 def test_composing_keeps_the_invariants_of_both():
-    first, second = guarded(step("a", same)), Pipeline([step("b", same)], static_invariants=["output"])
+    first, second = guarded(step("a", echo)), Pipeline([step("b", echo)], static_invariants=["output"])
     assert (first >> second).static_invariants == (*BOUNDS, "output")
-    assert (first >> step("c", same)).static_invariants == BOUNDS
+    assert (first >> step("c", echo)).static_invariants == BOUNDS
 
 
 def test_they_are_part_of_the_fingerprint():
     """A run that began under other rules is under other code."""
-    plain, ruled = of(step("a", same)), guarded(step("a", same))
-    own = of(step("a", same, static_invariants=[POSITIVE]))
+    plain, ruled = of(step("a", echo)), guarded(step("a", echo))
+    own = of(step("a", echo, static_invariants=[POSITIVE]))
     assert len({compile_plan(each).fingerprint for each in (plain, ruled, own)}) == 3
     assert "invariants" not in compile_plan(plain).to_tree()
 
@@ -130,8 +130,8 @@ def test_they_are_part_of_the_fingerprint():
 def test_what_cannot_be_judged_is_refused_before_a_run(engine, invariant, finding):
     """Of a step and of a pipeline, with the place."""
     for pipeline in (
-        of(step("a", same, static_invariants=[invariant])),
-        Pipeline([step("a", same)], static_invariants=[invariant]),
+        of(step("a", echo, static_invariants=[invariant])),
+        Pipeline([step("a", echo)], static_invariants=[invariant]),
     ):
         with pytest.raises(PipelineError) as refused:
             engine.enqueue(pipeline, "x", context={})
@@ -145,7 +145,7 @@ static_invariants:
   - {__name__}:short
 steps:
   - name: a
-    uses: container_parts:same
+    uses: container_parts:echo
     static_invariants: ["output != 'no'"]
 """
 

@@ -42,7 +42,7 @@ def story_of(pipeline, data="in"):
         return engine.story(engine.run(pipeline, data).run_id)
 
 
-def told(function, *names):
+def step_events(function, *names):
     """Run one step of a function; its events of these names, as level and data."""
     story = story_of(Pipeline([Step("s", function, config=ONCE)]))
     return [(event.level, event.data) for event in story if event.name in names]
@@ -62,7 +62,7 @@ def prints_in_a_thread(data):
 
 @pytest.mark.parametrize("function", [prints, prints_in_a_thread])
 def test_what_a_step_prints_is_an_event(function):
-    assert told(function, "step.printed") == [("info", {"text": "one 2\nthree"})]
+    assert step_events(function, "step.printed") == [("info", {"text": "one 2\nthree"})]
 
 
 def test_a_line_without_an_end_is_kept():
@@ -70,7 +70,7 @@ def test_a_line_without_an_end_is_kept():
         print("begun", end="")
         return data
 
-    assert told(unfinished, "step.printed") == [("info", {"text": "begun"})]
+    assert step_events(unfinished, "step.printed") == [("info", {"text": "begun"})]
 
 
 def test_what_a_failed_attempt_prints_is_kept():
@@ -78,7 +78,7 @@ def test_what_a_failed_attempt_prints_is_kept():
         print("before")
         raise ValueError("no")
 
-    assert told(fails, "step.printed") == [("info", {"text": "before"})]
+    assert step_events(fails, "step.printed") == [("info", {"text": "before"})]
 
 
 def test_what_conditions_print_is_kept():
@@ -104,7 +104,7 @@ def test_logging_keeps_its_level():
             log.exception("bad")
         return data
 
-    warning, info, error = told(logs, "step.logged")
+    warning, info, error = step_events(logs, "step.logged")
     assert warning == ("warning", {"logger": "shop.prices", "message": "slow in"})
     assert info == ("info", {"logger": "shop.prices", "message": "fine"})
     assert error[0] == "error"
@@ -122,7 +122,7 @@ def test_debug_is_kept_where_someone_has_set_it():
         logging.getLogger("httpx").info("HTTP Request")
         return data
 
-    assert [data["message"] for _, data in told(logs, "step.logged")] == ["asked for"]
+    assert [data["message"] for _, data in step_events(logs, "step.logged")] == ["asked for"]
 
 
 def test_secrets_are_hidden():
@@ -131,7 +131,7 @@ def test_secrets_are_hidden():
         logging.getLogger("shop").warning("api_key=%s", "hunter2-hunter2")
         return data
 
-    assert "hunter2" not in str(told(leaks, "step.printed", "step.logged"))
+    assert "hunter2" not in str(step_events(leaks, "step.printed", "step.logged"))
 
 
 def test_what_is_printed_is_bounded():
@@ -142,7 +142,7 @@ def test_what_is_printed_is_bounded():
             print(line)
         return data
 
-    told_events = told(floods, "step.printed", "output.dropped")
+    told_events = step_events(floods, "step.printed", "output.dropped")
     kept = sum(len(data["text"]) + 1 for _, data in told_events if "text" in data)
     [dropped] = [data["bytes"] for _, data in told_events if "bytes" in data]
     assert kept <= MAX_STEP_OUTPUT_BYTES
@@ -155,7 +155,7 @@ def test_one_line_that_never_ends_is_bounded():
             sys.stdout.write("x" * 10_000)
         return data
 
-    told_events = told(floods, "step.printed", "output.dropped")
+    told_events = step_events(floods, "step.printed", "output.dropped")
     assert sum(len(data.get("text", "")) for _, data in told_events) <= MAX_STEP_OUTPUT_BYTES
     assert any("bytes" in data for _, data in told_events)
 
@@ -202,7 +202,7 @@ def test_lines_of_structlog_are_told_once():
         return data
 
     with structlog.testing.capture_logs():
-        assert told(logs, "step.printed") == [("info", {"text": "after"})]
+        assert step_events(logs, "step.printed") == [("info", {"text": "after"})]
 
 
 def test_who_blocks_the_loop_is_told_what_to_do():

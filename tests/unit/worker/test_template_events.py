@@ -50,10 +50,10 @@ class Elsewhere:
 
 
 @pytest.fixture
-def told():
+def template_events():
     """Runs a pipeline under these settings, and gives the template events of its events."""
 
-    def told(pipeline, *, said=(), **template):
+    def template_events(pipeline, *, said=(), **template):
         if isinstance(pipeline, str):
             pipeline = Pipeline.from_yaml_text(pipeline)
         with LocalEngine(Settings.model_validate({"template": template})) as engine:
@@ -61,7 +61,7 @@ def told():
             engine.drain()
             return [each for each in engine.story(run) if each.name.startswith("template.")]
 
-    return told
+    return template_events
 
 
 def said(events, name="template.missing"):
@@ -76,16 +76,16 @@ def said(events, name="template.missing"):
         (CHANGE, [(None, None, "context.nothing")]),
     ],
 )
-def test_a_missing_name_is_told_wherever_a_template_stands(told, pipeline, missing):
+def test_a_missing_name_is_told_wherever_a_template_stands(template_events, pipeline, missing):
     """§2.7: `warn`, of loops, questions and changes of the context as of a step's `input`."""
-    events = told(pipeline)
+    events = template_events(pipeline)
     assert said(events) == missing
     assert {each.level for each in events} == {"warning"}
 
 
 @pytest.mark.parametrize("pipeline", [LOOP, QUESTION, CHANGE])
-def test_no_one_is_told_when_missing_names_are_ignored(told, pipeline):
-    assert told(pipeline, undefined_variables="ignore") == []
+def test_no_one_is_told_when_missing_names_are_ignored(template_events, pipeline):
+    assert template_events(pipeline, undefined_variables="ignore") == []
 
 
 @pytest.mark.parametrize("pipeline", [LOOP, QUESTION, CHANGE])
@@ -96,33 +96,33 @@ def test_a_missing_name_fails_the_run_where_settings_are_strict(pipeline):
     assert "TemplateResolutionError" in str(result.error)
 
 
-def test_resolved_templates_are_told_by_name(told):
+def test_resolved_templates_are_told_by_name(template_events):
     """§2.7: `log_resolution`."""
-    resolved = [each.data for each in told(STEP, log_resolution=True) if each.name == "template.resolved"]
+    resolved = [each.data for each in template_events(STEP, log_resolution=True) if each.name == "template.resolved"]
     assert resolved == [{"names": ["context.given", "context.nothing", "previous_step"]}]
 
 
 @pytest.mark.parametrize(("template", "times"), [("{{#each history}}{{ this.content }}{{/each}}", 1), (None, 0)])
-def test_a_history_is_told_once_an_attempt_and_only_where_its_template_is_a_users(told, template, times):
+def test_a_history_is_told_once_an_attempt_and_only_where_its_template_is_a_users(template_events, template, times):
     """§2.7: `log_resolution`; also where another agent is asked after the first."""
     say = Step("say", lower, plugins=[Elsewhere()])
     loop = Step.loop_until("chat", Pipeline([say]), lambda *_: True, 1, conversation=True, history_template=template)
     pipeline = Pipeline([loop], context_model=PipelineContext)
-    events = told(pipeline, said=[{"role": "user", "content": SECRET}], log_resolution=True)
+    events = template_events(pipeline, said=[{"role": "user", "content": SECRET}], log_resolution=True)
     assert [each.data for each in events] == [{"names": ["history"]}] * times
 
 
 @pytest.mark.parametrize("pipeline", [STEP, LOOP, QUESTION, CHANGE])
-def test_no_value_is_told(told, pipeline):
-    events = told(pipeline, log_resolution=True)
+def test_no_value_is_told(template_events, pipeline):
+    events = template_events(pipeline, log_resolution=True)
     assert "template.resolved" in {each.name for each in events}
     assert SECRET not in repr([each.data for each in events])
 
 
-def test_a_resolved_prompt_is_told_with_its_variables_names(told):
+def test_a_resolved_prompt_is_told_with_its_variables_names(template_events):
     """§2.7: `log_resolution`."""
     pipeline = Pipeline([Step("a", lambda data: render_text("{{ data }} {{ other }}", data=data, other=SECRET))])
-    [event] = told(pipeline, log_resolution=True)
+    [event] = template_events(pipeline, log_resolution=True)
     assert (event.name, event.data) == (
         "template.resolved",
         {"template": "given as text", "names": ["data", "other"]},
@@ -130,5 +130,5 @@ def test_a_resolved_prompt_is_told_with_its_variables_names(told):
 
 
 @pytest.mark.parametrize("pipeline", [STEP, LOOP, QUESTION, CHANGE])
-def test_what_was_resolved_is_not_told_unless_it_is_asked_for(told, pipeline):
-    assert "template.resolved" not in {each.name for each in told(pipeline)}
+def test_what_was_resolved_is_not_told_unless_it_is_asked_for(template_events, pipeline):
+    assert "template.resolved" not in {each.name for each in template_events(pipeline)}

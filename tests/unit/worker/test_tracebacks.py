@@ -22,7 +22,7 @@ from flujo_worker.testing import LocalEngine
 ONCE = StepConfig(max_retries=0)
 
 
-def same(data, **_):
+def echo(data, **_):
     return data
 
 
@@ -74,28 +74,28 @@ PLACES = {
     "sync agent": (lambda: [Step("s", raises_in_a_thread, config=ONCE)], "raises_in_a_thread"),
     "tool": (lambda: [Step("s", tool_caller(), config=ONCE)], "raises_as_a_tool"),
     "prompt processor": (
-        lambda: [Step("s", same, config=ONCE, processors=AgentProcessors(prompt_processors=[raises]))],
+        lambda: [Step("s", echo, config=ONCE, processors=AgentProcessors(prompt_processors=[raises]))],
         "raises",
     ),
     "output processor": (
-        lambda: [Step("s", same, config=ONCE, processors=AgentProcessors(output_processors=[raises]))],
+        lambda: [Step("s", echo, config=ONCE, processors=AgentProcessors(output_processors=[raises]))],
         "raises",
     ),
-    "plugin": (lambda: [Step("s", same, config=ONCE, plugins=[Checks()])], "validate"),
-    "validator": (lambda: [Step("s", same, config=ONCE, validators=[Checks()])], "validate"),
+    "plugin": (lambda: [Step("s", echo, config=ONCE, plugins=[Checks()])], "validate"),
+    "validator": (lambda: [Step("s", echo, config=ONCE, validators=[Checks()])], "validate"),
     "condition": (
-        lambda: [ConditionalStep("c", condition_callable=decides, branches={"a": Step("s", same)})],
+        lambda: [ConditionalStep("c", condition_callable=decides, branches={"a": Step("s", echo)})],
         "decides",
     ),
     "exit condition": (
-        lambda: [LoopStep("l", loop_body_pipeline=Step("s", same), exit_condition_callable=decides, max_loops=2)],
+        lambda: [LoopStep("l", loop_body_pipeline=Step("s", echo), exit_condition_callable=decides, max_loops=2)],
         "decides",
     ),
     "mapper": (
         lambda: [
             LoopStep(
                 "l",
-                loop_body_pipeline=Step("s", same),
+                loop_body_pipeline=Step("s", echo),
                 exit_condition_callable=lambda output, context: True,
                 max_loops=2,
                 initial_input_to_loop_body_mapper=decides,
@@ -162,7 +162,7 @@ def test_rows_without_a_traceback_are_read():
     assert "raised" not in old
 
 
-def told(function, *given):
+def traceback_from(function, *given):
     """The traceback of what a function raises."""
     try:
         function(*given)
@@ -184,7 +184,7 @@ def test_causes_and_contexts_are_told_as_python_does():
         except ValueError:
             raise KeyError("with a context")  # noqa: B904
 
-    text = told(with_context)
+    text = traceback_from(with_context)
     kinds = ["ZeroDivisionError: division by zero", "ValueError: with a cause", "KeyError: 'with a context'"]
     assert [line for line in text.splitlines() if line in kinds] == kinds
     assert "direct cause of the following exception" in text
@@ -202,7 +202,7 @@ def test_members_of_groups_are_told():
                 errors.append(error)
         raise ExceptionGroup("many", errors * 10)
 
-    text = told(raises_many)
+    text = traceback_from(raises_many)
     assert "ValueError: member" in text
     assert "KeyError: 'member'" in text
     assert "and 15 more" in text
@@ -216,7 +216,7 @@ def test_an_error_that_cannot_be_written_is_told():
     def unwritable():
         raise Unwritable
 
-    text = told(unwritable)
+    text = traceback_from(unwritable)
     assert frames_of(text)[-1] == "unwritable"
     assert "<exception str() failed>" in text
 
@@ -225,7 +225,7 @@ def test_frames_that_repeat_are_folded():
     def deeper(number):
         return deeper(number + 1)
 
-    text = told(deeper, 0)
+    text = traceback_from(deeper, 0)
     assert re.search(r"Previous line repeated \d{2,} more times", text)
     assert len(text) < 2_000
     assert "RecursionError" in text
@@ -238,17 +238,17 @@ def test_of_many_frames_the_first_and_the_last_are_kept():
     def there(number):
         return here(number)
 
-    text = told(here, 0)
+    text = traceback_from(here, 0)
     assert MAX_TRACEBACK_FRAMES <= len(frames_of(text)) <= MAX_TRACEBACK_FRAMES + 1
     assert re.search(r"… \d+ more frames", text)
-    assert frames_of(text)[0] == "told"
+    assert frames_of(text)[0] == "traceback_from"
 
 
 def test_a_traceback_is_bounded():
     def long():
         raise ValueError("x" * 100_000)
 
-    text = told(long)
+    text = traceback_from(long)
     assert len(text.encode()) <= MAX_TRACEBACK_BYTES
     assert frames_of(text)[-1] == "long"
 
@@ -261,7 +261,7 @@ def test_a_chain_is_bounded():
             error.__cause__ = behind
         raise error
 
-    text = told(chained)
+    text = traceback_from(chained)
     assert "more errors behind it" in text
     assert text.endswith("ValueError: 999\n")
 
@@ -273,20 +273,20 @@ def test_a_chain_that_turns_in_a_circle_ends():
         first.__cause__, second.__cause__ = second, first
         raise first
 
-    assert told(circle).count("ValueError: first") == 1
+    assert traceback_from(circle).count("ValueError: first") == 1
 
 
 def test_secrets_in_source_and_messages_are_hidden():
     def leaks():
         raise ValueError({"password": "hunter2-hunter2"})  # the line itself has it too
 
-    text = told(leaks)
+    text = traceback_from(leaks)
     assert "hunter2" not in text
     assert frames_of(text)[-1] == "leaks"
 
 
 def test_code_that_cannot_be_read_is_told_with_its_place():
-    text = told(compile, "def f(:\n    pass", "/srv/shop.py", "exec")
+    text = traceback_from(compile, "def f(:\n    pass", "/srv/shop.py", "exec")
     assert 'File "/srv/shop.py", line 1' in text
     assert text.endswith("SyntaxError: invalid syntax\n")
 
@@ -297,7 +297,7 @@ def test_notes_are_told():
         error.add_note("while the third row was read")
         raise error
 
-    assert "while the third row was read" in told(noted)
+    assert "while the third row was read" in traceback_from(noted)
 
 
 def test_pydantics_errors_are_told():
@@ -307,7 +307,7 @@ def test_pydantics_errors_are_told():
     def order():
         return Order(pieces="many")
 
-    text = told(order)
+    text = traceback_from(order)
     assert "order" in frames_of(text)
     assert "1 validation error for Order" in text
 
@@ -328,8 +328,12 @@ def test_what_a_model_class_calls_is_no_code_of_the_users():
     def asks():
         return scope["request"]()
 
-    assert frames_of(told(asks)) == ["told", "asks", "divide"]  # the innermost is where it was raised
-    assert frames_of(told(scope["request"])) == ["told", "divide"]
+    assert frames_of(traceback_from(asks)) == [
+        "traceback_from",
+        "asks",
+        "divide",
+    ]  # the innermost is where it was raised
+    assert frames_of(traceback_from(scope["request"])) == ["traceback_from", "divide"]
 
 
 def test_the_machinery_between_is_left_out():
@@ -337,7 +341,7 @@ def test_the_machinery_between_is_left_out():
         async with asyncio.timeout(0.001):
             await asyncio.sleep(5)
 
-    text = told(asyncio.run, sleeps())
+    text = traceback_from(asyncio.run, sleeps())
     assert "base_events" not in text
     assert "runners" not in text
     assert "TimeoutError" in text
@@ -350,7 +354,7 @@ def test_the_last_frames_are_what_one_looks_at_first():
         except ZeroDivisionError as error:
             raise ValueError("outer") from error
 
-    text = shortened(told(outer), 1)
+    text = shortened(traceback_from(outer), 1)
     assert frames_of(text) == ["outer"]
     assert "… 1 more frame" in text
     assert text.endswith("ValueError: outer")
@@ -363,7 +367,7 @@ def test_markers_that_would_be_folded_are_left_out():
             divide(1) for _ in ["a long list of things that is written in one line", "and goes on beyond any terminal"]
         ]
 
-    assert max(len(line) for line in told(wide).splitlines() if not line.strip(" ^~")) < 80
+    assert max(len(line) for line in traceback_from(wide).splitlines() if not line.strip(" ^~")) < 80
 
 
 def hook_that_raises(payload):
@@ -374,7 +378,7 @@ def hook_that_raises(payload):
 def test_a_hooks_error_has_its_frames(strict):
     """In its event, and where hooks are strict in the run's error."""
     with LocalEngine(Settings.model_validate({"hooks": {"strict": strict}})) as engine:
-        result = engine.run(Pipeline([Step("s", same)], hooks=[hook_that_raises]), 1)
+        result = engine.run(Pipeline([Step("s", echo)], hooks=[hook_that_raises]), 1)
         failed = [event.data for event in engine.story(result.run_id) if event.name == "hook.failed"]
     assert {tuple(frames_of(each["traceback"])) for each in failed} == {("hook_that_raises", "divide")}
     assert result.success is not strict

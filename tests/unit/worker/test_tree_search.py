@@ -29,7 +29,7 @@ def search(proposer=letters, evaluator=0.0, **options):
     return TreeSearchStep("search", proposer=proposer, evaluator=judge, **options)
 
 
-def asked(engine, result, name):
+def first_attempts(engine, result, name):
     """The first attempts at the steps of a name, by their addresses."""
     return [each.address for each in engine.history(result.run_id) if each.step == name and each.number == 1]
 
@@ -115,7 +115,7 @@ def test_no_more_than_the_branching_factor_is_taken_and_proposers_are_told(engin
 @pytest.mark.parametrize(("most", "calls"), [(1, 1), (3, 3), (4, 4), (5, 5), (None, 7)])
 def test_max_iterations_bounds_the_calls_of_the_proposer_in_all(engine, most, calls):
     result = engine.run(bare(search(max_depth=3, max_iterations=most)), "?")
-    assert len(asked(engine, result, "proposer")) == calls
+    assert len(first_attempts(engine, result, "proposer")) == calls
 
 
 def test_a_dead_end_ends_it_with_the_best_so_far(engine):
@@ -325,8 +325,8 @@ def test_without_a_context_there_is_none_around(engine):
 
 def test_every_call_is_an_attempt_of_its_own_and_is_in_the_result(engine):
     result = engine.run(bare(search(max_depth=1, branching_factor=2)), "?")
-    assert asked(engine, result, "proposer") == ["search/body/depths#1/propose#1"]
-    assert len(asked(engine, result, "evaluator")) == 2
+    assert first_attempts(engine, result, "proposer") == ["search/body/depths#1/propose#1"]
+    assert len(first_attempts(engine, result, "evaluator")) == 2
     names = {each.name for each in at(result, "search", "search", "depths").step_history[0].step_history}
     assert {"propose", "evaluate"} <= names
 

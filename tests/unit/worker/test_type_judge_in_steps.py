@@ -68,7 +68,7 @@ def function(_: Any) -> Priced:
     return PRICED  # type: ignore[return-value]
 
 
-def asked(text: str, output_type: Any = Priced) -> Agent:
+def answering_agent(text: str, output_type: Any = Priced) -> Agent:
     """An agent of pydantic-ai whose model answers with a text, as the output tool's arguments if there is one."""
 
     def answer(_messages: Any, info: Any) -> ModelResponse:
@@ -89,7 +89,12 @@ KINDS = [Priced, ToolOutput(Priced), NativeOutput(Priced), PromptedOutput(Priced
 
 @pytest.mark.parametrize(
     "agent",
-    [Says(PRICED), Says(f"Sure:\n```json\n{PRICED}\n```"), function, *(asked(PRICED, kind) for kind in KINDS)],
+    [
+        Says(PRICED),
+        Says(f"Sure:\n```json\n{PRICED}\n```"),
+        function,
+        *(answering_agent(PRICED, kind) for kind in KINDS),
+    ],
     ids=["text", "fenced", "annotated", "type", "tool", "native", "prompted"],
 )
 def test_the_types_own_hooks_see_the_value_first(agent):
@@ -99,7 +104,9 @@ def test_the_types_own_hooks_see_the_value_first(agent):
 
 
 @pytest.mark.parametrize(
-    "agent", [Says(LAX), *(asked(LAX, kind) for kind in KINDS)], ids=["text", "type", "tool", "native", "prompted"]
+    "agent",
+    [Says(LAX), *(answering_agent(LAX, kind) for kind in KINDS)],
+    ids=["text", "type", "tool", "native", "prompted"],
 )
 def test_a_bare_scalar_stays_with_allow(agent):
     result = ran(agent)
@@ -112,15 +119,15 @@ def test_a_bare_scalar_stays_with_allow(agent):
 
 
 def test_types_that_are_asked_for_under_a_key_or_in_an_envelope():
-    assert ran(asked('{"response": ["$7", 8]}', list[Money])).output == [7.0, 8.0]
-    assert not ran(asked('{"response": "7"}', int)).success
-    assert not ran(asked('{"response": ["$7", "8", true]}', list[Money])).success
+    assert ran(answering_agent('{"response": ["$7", 8]}', list[Money])).output == [7.0, 8.0]
+    assert not ran(answering_agent('{"response": "7"}', int)).success
+    assert not ran(answering_agent('{"response": ["$7", "8", true]}', list[Money])).success
     union = NativeOutput([Priced, Other])
-    assert ran(asked(f'{{"result": {{"kind": "Priced", "data": {PRICED}}}}}', union)).output == RIGHT
-    assert not ran(asked(f'{{"result": {{"kind": "Priced", "data": {LAX}}}}}', union)).success
+    assert ran(answering_agent(f'{{"result": {{"kind": "Priced", "data": {PRICED}}}}}', union)).output == RIGHT
+    assert not ran(answering_agent(f'{{"result": {{"kind": "Priced", "data": {LAX}}}}}', union)).success
 
 
-@pytest.mark.parametrize("agent", [Says(PRICED), *(asked(PRICED, kind) for kind in KINDS)])
+@pytest.mark.parametrize("agent", [Says(PRICED), *(answering_agent(PRICED, kind) for kind in KINDS)])
 def test_strict_schema_leaves_the_verdict_to_the_schema(agent):
     result = ran(agent, {**OFF, "strict_schema": True})
     assert not result.success

@@ -59,13 +59,13 @@ def test_what_a_claim_reserves_is_known_beforehand_once_its_step_was_claimed(mon
         claims, told = engine.attempts.claims, []
         wanted = claims.wanted
 
-        async def asked(envelope):
+        async def recorded(envelope):
             known = claims.known_reservations(envelope)
             request = await wanted(envelope)
             told.append((known, request.to_reserve))
             return request
 
-        monkeypatch.setattr(claims, "wanted", asked)
+        monkeypatch.setattr(claims, "wanted", recorded)
         for _ in range(2):
             assert engine.run(pipeline, "in", limits=LIMITS).success
     [(before, _), (known, reserved)] = told
