@@ -16,16 +16,12 @@ from tests.support.openai_server import OpenAIServer, Said
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 
-def echo(request):
-    return Said(str(request.body["messages"][-1]["content"]), usage=(100, 10))
-
-
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
     """A worker that has carried two runs, in each of which each stage of AROS acted once."""
     health = {"every_s": 1, "trend_buckets": 2}
     with (
-        OpenAIServer(echo) as model,
+        OpenAIServer(lambda request: Said(str(request.body["messages"][-1]["content"]), usage=(100, 10))) as model,
         Site(services, tmp_path_factory.mktemp("site"), worker=BRISK, health=health) as site,
     ):
         with pytest.MonkeyPatch.context() as patch:

@@ -53,10 +53,6 @@ def site(services, admin, tmp_path_factory):
         yield site
 
 
-def denied(admin):
-    return [(each["reason"], each["object"]) for each in admin.acl_log() if each["username"] == USER]
-
-
 def doctor(site):
     told = CliRunner().invoke(cli, ["doctor", "--json"], env=site.settings.as_environment())
     return [
@@ -79,7 +75,7 @@ def test_fan_outs_questions_cancels_and_remote_control_need_no_more(site, admin,
     assert cancelled.result(timeout=PATIENCE_S).run_status == "cancelled"
     pinged = FlujoWorker(settings=site.settings).app.control.inspect(timeout=10).ping()
     assert [*pinged.values()] == [{"ok": "pong"}]
-    assert denied(admin) == []
+    assert [(each["reason"], each["object"]) for each in admin.acl_log() if each["username"] == USER] == []
     assert doctor(site) == []
     assert [key for key in site.everything.keys() if not key.startswith(PREFIX)] == []  # noqa: SIM118 - Redis's command
 

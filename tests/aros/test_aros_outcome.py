@@ -11,10 +11,6 @@ MINIMAL = {"aop": "minimal", "coercion": {"allow": {"integer": ["str->int"]}}}
 FULL = {"aop": "full", "coercion": {"tolerant_level": 2, "allow": {"integer": ["str->int"], "boolean": ["str->bool"]}}}
 
 
-def names(outcome):
-    return [(done.stage, done.name) for done in outcome.transforms]
-
-
 @pytest.mark.parametrize(
     ("raw", "settings", "stage", "done"),
     [
@@ -37,7 +33,7 @@ def names(outcome):
 def test_stage_and_transforms_say_what_was_done(raw, settings, stage, done):
     """M-103: the words are those of the seed's events."""
     outcome = parse(raw, ITEM, settings)
-    assert (outcome.stage, names(outcome)) == (stage, done)
+    assert (outcome.stage, [(done.stage, done.name) for done in outcome.transforms]) == (stage, done)
 
 
 def test_a_member_of_an_object_that_takes_none_is_named():

@@ -12,16 +12,12 @@ from flujo_worker.ports import Committed
 from tests.support.builders import decided, echo, enqueued, following, succeeded
 
 
-def never(_output, _context):
-    return False
-
-
 def answer(_output, _context):
     return "yes"
 
 
 def loop(name, *steps):
-    return Step.loop_until(name, Pipeline(list(steps)), never, max_loops=3)
+    return Step.loop_until(name, Pipeline(list(steps)), lambda _output, _context: False, max_loops=3)
 
 
 def step(name):

@@ -273,13 +273,9 @@ def test_a_fork_of_a_live_run_begins_under_the_present_plan(world, onto):
     assert world.store.plan(onto.fingerprint) == onto
     assert (world.run(run_of(new)).status, world.status(at)) == ("running", "ready")
 
-    done = decided(replace_plan(new, onto), succeeded("C"), fence=world.claim(forked), at=forked.first)
+    done = decided(replace(new, plan=onto), succeeded("C"), fence=world.claim(forked), at=forked.first)
     assert world.commit(done) == "merged"
     assert following(done).step == "d"
-
-
-def replace_plan(new, plan):
-    return replace(new, plan=plan)
 
 
 def test_a_fork_may_be_begun_again_at_its_own_step_only(world, old, onto):

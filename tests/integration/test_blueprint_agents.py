@@ -160,15 +160,11 @@ def seed(enabled="false", step=""):
     return SEED.replace("ENABLED", enabled).replace("STEP", step)
 
 
-def names(engine, result):
-    return [each.name for each in engine.story(result.run_id)]
-
-
 def test_the_seeds_own_block_repairs_as_it_says(ask, engine):
     """S1 §5.2: the conversions it allows are made, and told."""
     result = ask(seed(), '{"n": "3", "ok": "true"}')
     assert result.output == {"n": 3, "ok": True}
-    assert "output.coercion.success" in names(engine, result)
+    assert "output.coercion.success" in [each.name for each in engine.story(result.run_id)]
 
 
 def test_a_steps_own_processing_goes_before_its_agents(ask):

@@ -40,10 +40,6 @@ def solved(server):
         return engine.run(pipeline, TASK)
 
 
-def prompts(server):
-    return [body["messages"][-1]["content"] for body in server.bodies]
-
-
 def test_the_agents_are_asked_in_turn_until_all_is_passed(server, solved):
     assert [body["model"] for body in server.bodies] == [
         "review-1", "solution-1", "validator-1", "reflection-1", "solution-1", "validator-1"
@@ -66,7 +62,7 @@ def test_each_is_told_its_own_prompt_once(server, solved):
 
 
 def test_what_is_asked_is_the_task_and_what_came_of_it(server, solved):
-    review, first, judged, thought, second, _ = prompts(server)
+    review, first, judged, thought, second, _ = [body["messages"][-1]["content"] for body in server.bodies]
     assert review == TASK
     assert json.loads(first) == {"task": TASK, "checklist": ITEMS}
     assert json.loads(judged) == {"task": TASK, "solution": "roses", "checklist": ITEMS}

@@ -26,7 +26,7 @@ from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing.local_engine import _Chords
 
-TIMED = ("attempts.lease", "attempts.claim", "dispatch", "sweeper")
+TIMED = ("attempts.lease", "attempts.claim", "engine.dispatch", "recovery.sweeper")
 """The modules whose clocks decide what happens; the others only measure."""
 TICK_S = 1e-6
 

@@ -17,10 +17,6 @@ from tests.support.builders import echo
 BEHIND = StepConfig(execution_mode="background")
 
 
-def stop(output, context):
-    return True
-
-
 WORK = Step("work", echo)
 LATER = Step("work", echo, config=BEHIND)
 KINDS = {
@@ -28,7 +24,7 @@ KINDS = {
     "human": HumanInTheLoopStep("work", "ok?", config=BEHIND),
     "nested": ImportStep("work", pipeline=WORK, config=BEHIND),
     "parallel": Step.parallel("work", {"a": WORK}, config=BEHIND),
-    "loop": Step.loop_until("work", WORK, stop, config=BEHIND),
+    "loop": Step.loop_until("work", WORK, lambda output, context: True, config=BEHIND),
     "router": Step.dynamic_parallel_branch("work", echo, {"a": WORK}, config=BEHIND),
 }
 

@@ -36,10 +36,6 @@ def done(_output, _context):
     return True
 
 
-def choose(_output, _context):
-    return "yes"
-
-
 class OtherNotes(BaseModel):
     """Another one."""
 
@@ -227,7 +223,7 @@ def test_branches_of_an_open_fan_out_stay_and_may_change_where_they_have_not_bee
 
 def test_an_unchosen_path_may_change():
     def pick(**branches):
-        return plan(ConditionalStep("if", condition_callable=choose, branches=branches))
+        return plan(ConditionalStep("if", condition_callable=lambda _output, _context: "yes", branches=branches))
 
     here = stands(
         ". sequence open 0", "if conditional open 0", "if/yes sequence open 0", attempts=["if/yes a 1 step ready"]

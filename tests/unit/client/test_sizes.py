@@ -46,10 +46,6 @@ def at_path(size):
     return body, length
 
 
-def metadata_of(size):
-    return {"m": "x" * (size - len('{"m":""}'))}
-
-
 def nest(levels):
     value = []
     for _ in range(levels - 1):
@@ -86,7 +82,7 @@ LIMITS = {
     "tenant": (MAX_WORD, lambda n: enqueued(tenant="t" * n)),
     "queue": (MAX_WORD, lambda n: enqueued(queue="q" * n)),
     "run id": (MAX_RUN_ID, lambda n: enqueued(run_id="r" * n)),
-    "metadata": (MAX_METADATA_BYTES, lambda n: enqueued(metadata=metadata_of(n))),
+    "metadata": (MAX_METADATA_BYTES, lambda n: enqueued(metadata={"m": "x" * (n - len('{"m":""}'))})),
     "question": (MAX_QUESTION, lambda n: checked(Pipeline([HumanInTheLoopStep("ask", "?" * n)]))),
 }
 

@@ -80,10 +80,6 @@ def other(engine):
     return lambda pipeline: engine.store.note_plan("other", compile_plan(pipeline).fingerprint, None)
 
 
-def keys_of(engine):
-    return [Envelope.from_wire(loads(each)).key for each in engine.bus]
-
-
 @pytest.mark.parametrize("policy", ["pin", "park", "carry_on"])
 def test_a_run_is_left_to_a_live_worker_that_has_its_code(engine, other, policy):
     """It is at the head of the queue again, and parked only once no such worker is alive."""
@@ -95,7 +91,7 @@ def test_a_run_is_left_to_a_live_worker_that_has_its_code(engine, other, policy)
 
     for _ in range(3):
         engine.deliver(engine.bus.popleft())
-        assert keys_of(engine) == [f"{run}::b:1", f"{waiting}::z:1"]
+        assert [Envelope.from_wire(loads(each)).key for each in engine.bus] == [f"{run}::b:1", f"{waiting}::z:1"]
     assert engine.store.read_run(run).status == "running"
     assert [each.level for each in named(engine, run, "run.waits_for_old_code")] == ["info"]
     assert named(engine, run, "run.parked") == []

@@ -35,11 +35,7 @@ def reaches(number):
     return lambda output, _: output >= number
 
 
-def never(*_):
-    return False
-
-
-def loop(body=None, until=never, **options):
+def loop(body=None, until=lambda *_: False, **options):
     return Step.loop_until("again", body or step("more", more), until, **options)
 
 

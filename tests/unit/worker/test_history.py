@@ -102,9 +102,9 @@ def reserved(engine, pipeline):
     ],
     ids=["historical", "the step's own word goes before", "heuristic"],
 )
-def test_an_attempt_reserves_what_those_before_it_have_cost(settings, config, history_and_books):
+def test_an_attempt_reserves_what_those_before_it_have_cost(settings, config, asked):
     pipeline = twice(config)
     with LocalEngine(Settings.model_validate(settings)) as engine:
         engine.attempts.claims._history._threads = Now()
         engine.run(pipeline, "in")
-        assert reserved(engine, pipeline) == history_and_books
+        assert reserved(engine, pipeline) == asked

@@ -56,10 +56,6 @@ class Resources:
         pass
 
 
-def tool_caller():
-    return Agent(TestModel(), tools=[raises_as_a_tool])
-
-
 def raises_as_a_tool() -> int:
     return divide(1)
 
@@ -72,7 +68,7 @@ def frames_of(text):
 PLACES = {
     "agent": (lambda: [Step("s", raises, config=ONCE)], "raises"),
     "sync agent": (lambda: [Step("s", raises_in_a_thread, config=ONCE)], "raises_in_a_thread"),
-    "tool": (lambda: [Step("s", tool_caller(), config=ONCE)], "raises_as_a_tool"),
+    "tool": (lambda: [Step("s", Agent(TestModel(), tools=[raises_as_a_tool]), config=ONCE)], "raises_as_a_tool"),
     "prompt processor": (
         lambda: [Step("s", echo, config=ONCE, processors=AgentProcessors(prompt_processors=[raises]))],
         "raises",
