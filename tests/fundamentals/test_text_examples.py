@@ -8,18 +8,7 @@ from typing import get_args
 import pytest
 
 from flujo_client.errors import FlujoError
-from flujo_client.expressions import (
-    arithmetic,
-    blocks,
-    comparing,
-    expressions,
-    filters,
-    parser,
-    templates,
-    tokens,
-    values,
-    writing,
-)
+from flujo_client.expressions import blocks, filters, operations, parser, templates, tokens, values
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 EXPRESSIONS = (REFERENCE / "expressions.md").read_text(encoding="utf-8")
@@ -55,13 +44,13 @@ def names(cells):
 
 @pytest.mark.parametrize(("text", "value"), rows(EXPRESSIONS, "expression", "value"))
 def test_an_expression_has_the_value_that_is_shown(text, value):
-    assert expressions.compile_expression(code(text)).evaluate(data(EXPRESSIONS)) == json.loads(code(value))
+    assert templates.compile_expression(code(text)).evaluate(data(EXPRESSIONS)) == json.loads(code(value))
 
 
 @pytest.mark.parametrize(("text", "error"), rows(EXPRESSIONS, "expression", "error"))
 def test_an_expression_has_the_error_that_is_shown(text, error):
     with pytest.raises(FlujoError) as raised:
-        expressions.compile_expression(code(text)).evaluate(data(EXPRESSIONS))
+        templates.compile_expression(code(text)).evaluate(data(EXPRESSIONS))
     assert raised.value.message == error
 
 
@@ -86,7 +75,7 @@ def test_the_words_are_those_of_the_code():
         "steps",
         "resume_input",
     ]
-    assert set(expressions.NAMES) | set(parser.ALIASES) == {
+    assert set(templates.NAMES) | set(parser.ALIASES) == {
         "previous_step",
         "output",
         "context",
@@ -94,9 +83,9 @@ def test_the_words_are_those_of_the_code():
         "resume_input",
     }
     assert names(row[0] for row in rows(EXPRESSIONS, "operator", "value"))[3:] == [
-        *comparing.SIGNS,
-        *arithmetic.SUMS,
-        *arithmetic.PRODUCTS,
+        *operations.SIGNS,
+        *operations.SUMS,
+        *operations.PRODUCTS,
         "-",
         "|",
     ]
@@ -113,5 +102,5 @@ def test_the_bounds_are_those_of_the_code():
     assert of_expressions == [tokens.MAX_LENGTH, depth, depth, parser.MAX_FILTERS, steps]
     of_templates = [int(row[1]) for row in rows(TEMPLATES, "what", "at most")]
     assert of_templates == [
-        templates.MAX_LENGTH, tokens.MAX_LENGTH, templates.MAX_OUTPUT, steps, blocks.MAX_NESTED, writing.MAX_DEPTH
+        templates.MAX_LENGTH, tokens.MAX_LENGTH, templates.MAX_OUTPUT, steps, blocks.MAX_NESTED, filters.MAX_DEPTH
     ]  # fmt: skip

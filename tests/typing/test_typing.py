@@ -14,7 +14,7 @@ from flujo_client import ConditionalStep, LoopStep, ParallelStep, RunRequest, Se
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.api.operations import Enqueued
-from flujo_client.pipeline import options as container_options
+from flujo_client.pipeline import factories as container_options
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
