@@ -10,7 +10,7 @@ from flujo_client.api.options import AnswerOptions, ApprovalFilters, refuse_unkn
 from flujo_client.contract.approval import Approval, check_answer, choose, closed, read_token, signed
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Operation, RequestSweep, query
+from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.pipeline.submit import ValueLimits, pack
 from flujo_client.serial import encode
 
@@ -58,7 +58,7 @@ def resume(
     if not (yield from query(requests.answer(meant.key, packed, actor=options.get("actor"), note=options.get("note")))):
         approvals = yield from query(requests.questions(run_id))
         raise closed(next(each for each in approvals if each.key == meant.key))
-    yield RequestSweep()
+    yield AskBroker(lambda post: post.request_sweep())
     return meant
 
 

@@ -16,7 +16,7 @@ from flujo_client.contract.records import LIVE_RUN, BackgroundRestart, RunRecord
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import ConfigurationError, FeatureDisabled, ResumeError
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import Operation, RequestSweep, query
+from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.pipeline.submit import ValueLimits, by_reference, pack
 from flujo_client.serial import Packed, encode
 
@@ -92,7 +92,7 @@ def fail_stale(settings: Settings, stale_hours: float | None) -> Operation[list[
     )
     stale = yield from query(requests.fail_stale(hours * HOUR_S, fault))
     if stale:
-        yield RequestSweep()
+        yield AskBroker(lambda post: post.request_sweep())
     return stale
 
 
@@ -104,7 +104,7 @@ def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Oper
             suggestion="resume that one",
             code="STARTED_AGAIN",
         )
-    yield RequestSweep()
+    yield AskBroker(lambda post: post.request_sweep())
     return Enqueued(run_id, is_new=True)
 
 

@@ -30,18 +30,15 @@ from flujo_client.errors import (
     ServiceUnreachable,
     WaitTimedOut,
 )
-from flujo_client.gateway import health as checkup
+from flujo_client.gateway import operator_requests as checkup
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
 from flujo_client.gateway.effects import (
+    AskBroker,
     AwaitRun,
-    CountQueued,
-    CountRefused,
     MarkSent,
     Operation,
-    PingBroker,
     Publish,
-    RequestSweep,
     Sleep,
     query,
 )
@@ -134,7 +131,7 @@ def enqueue(
     found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
     new = new_run_of(settings, found, value, options, run_id=options.get("run_id"))
     if connection is None:
-        yield PingBroker()
+        yield AskBroker(lambda post: post.reach())
     yield from record_context_fields(settings, found.context_model, connection)
     recorded = yield from record_or_find(requests.record, new, connection)
     if connection is None:
@@ -374,7 +371,7 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     yield from status_of(run_id)
     if not (yield from query(requests.cancel(run_id, actor=actor, reason=reason))):
         return (yield from status_of(run_id)) == "cancelled"
-    yield RequestSweep()
+    yield AskBroker(lambda post: post.request_sweep())
     run = yield from wait_for(run_id, timeout)
     return run.status == "cancelled"
 
@@ -406,8 +403,8 @@ def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]
     machine = yield from query(checkup.machine(question, settings.health, settings.runs.on_change))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
     try:
-        messages = yield CountQueued(sorted({*own, *machine.queues}))
-        refused: Refused = yield CountRefused()
+        messages = yield AskBroker(lambda post: post.broker.depths(sorted({*own, *machine.queues})))
+        refused: Refused = yield AskBroker(lambda post: post.broker.refused())
         depths = Depths.of(messages, refused.reasons, refused.last_at, now=time.time())
     except ServiceUnreachable as error:
         depths = Depths(error=error.message)

@@ -22,7 +22,7 @@ from flujo_client.api.operations import (
 from flujo_client.api.options import RetryOptions, refuse_unknown
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
-from flujo_client.gateway.effects import Operation, PingBroker, query
+from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.pipeline.fork import (
     Beginning,
     NewFork,
@@ -106,7 +106,7 @@ def _begin_again(
         again=again,
         onto=onto,
     )
-    yield PingBroker()
+    yield AskBroker(lambda post: post.reach())
     recorded = yield from _recorded(new)
     yield from publish_new(recorded.unpublished)
     return Enqueued(recorded.run_id, recorded.is_new)

@@ -27,7 +27,7 @@ from flujo_client.contract.deployment import DatabaseFacts
 from flujo_client.contract.providers import is_installed
 from flujo_client.embedded.local import with_running_services
 from flujo_client.gateway import plan_requests, requests
-from flujo_client.gateway.deployment import broker_facts, database_facts
+from flujo_client.gateway.operator_requests import broker_facts, database_facts
 from flujo_client.health.doctor import Diagnosis, Facts, diagnose, modules_asked_about, worst
 
 

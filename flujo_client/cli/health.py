@@ -17,7 +17,7 @@ from flujo_client.cli.options import hours
 from flujo_client.cli.output import OK, RUNTIME, say, show, show_value
 from flujo_client.config.manager import FILE_NAME, ConfigManager, Settings
 from flujo_client.errors import ClientError
-from flujo_client.gateway import health as requests
+from flujo_client.gateway import operator_requests as requests
 from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import WINDOW_H, HealthQuery
 from flujo_client.health.report import HealthReport

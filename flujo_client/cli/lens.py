@@ -28,8 +28,8 @@ from flujo_client.contract.run_filter import RunFilter
 from flujo_client.contract.stats import EvalRecord, RunStats
 from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError
+from flujo_client.gateway import operator_requests as counted
 from flujo_client.gateway import requests
-from flujo_client.gateway import stats as counted
 
 WIDE = 100
 """A terminal of so many columns has room for whole ids."""

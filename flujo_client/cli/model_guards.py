@@ -20,8 +20,13 @@ from flujo_client.cli.output import say, show_json, show_rows
 from flujo_client.config.model_guards import FleetGuards, read_edits
 from flujo_client.config.models import Section
 from flujo_client.contract.model_guards import Guard, GuardRow
-from flujo_client.gateway.guards import open_breakers
-from flujo_client.gateway.model_guards import WaitingForModel, edit_guard, guard_rows, waiting_for_models
+from flujo_client.gateway.operator_requests import (
+    WaitingForModel,
+    edit_guard,
+    guard_rows,
+    open_breakers,
+    waiting_for_models,
+)
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print {model, woken} as JSON.")
 _model = click.argument("model")

@@ -35,8 +35,8 @@ from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.deployment import LockHolder
 from flujo_client.contract.records import LIVE_ATTEMPT, WorkerRecord
 from flujo_client.embedded.local import with_running_services
-from flujo_client.gateway import guards, plan_requests, requests
-from flujo_client.gateway.effects import CountRefused, Operation
+from flujo_client.gateway import operator_requests, plan_requests, requests
+from flujo_client.gateway.effects import AskBroker, Operation
 from flujo_client.transport.dead_letters import Refused
 
 FACTS = (
@@ -98,16 +98,16 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
         "waiting_runs": dict(zip(("count", "oldest_s"), backlog.get("waiting", (0, 0.0)), strict=True)),
         "owed_hooks": {"count": pending, "oldest_s": pending_since},
         "parked": [{**asdict(each), "change": each.change} for each in parked],
-        "limits": [asdict(each) for each in client.ask(guards.limits_in_use())],
-        "gates": [asdict(each) for each in client.ask(guards.gates_in_use())],
-        "breakers": [asdict(each) for each in client.ask(guards.open_breakers())],
+        "limits": [asdict(each) for each in client.ask(operator_requests.limits_in_use())],
+        "gates": [asdict(each) for each in client.ask(operator_requests.gates_in_use())],
+        "breakers": [asdict(each) for each in client.ask(operator_requests.open_breakers())],
         "budgets": [asdict(each) for each in client.ask(requests.budgets_near_limit())],
-        "locks": [asdict(each) for each in client.ask(guards.lock_holders())],
+        "locks": [asdict(each) for each in client.ask(operator_requests.lock_holders())],
     }
 
 
 def _refused() -> Operation[dict[str, Any]]:
-    refused: Refused = yield CountRefused()
+    refused: Refused = yield AskBroker(lambda post: post.broker.refused())
     return {"count": refused.count, **asdict(refused)}
 
 

@@ -29,7 +29,6 @@ _MAX_CONNECTIONS = 250
 _SOCKET_PATH_LIMIT = 100  # sockaddr_un holds 103 bytes on macOS, 107 on Linux
 _SHORT_FOLDER = Path("/tmp")  # noqa: S108 - TMPDIR may be long or closed; mkdtemp makes an unguessable 0700 folder in it
 _SHORT_PREFIX = "flujo-pg-"
-_START_SECONDS = 60.0  # a crash recovery may take its time
 _SIGNALS: dict[StopMode, signal.Signals] = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
@@ -37,6 +36,7 @@ class Postgres(process.Server):
     """One Postgres server with its data in `directory`/postgres."""
 
     name = "Postgres"
+    start_s = 60.0  # a crash recovery may take its time
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -61,7 +61,9 @@ class Postgres(process.Server):
         process.open_passage(self.data, account)
         if not self.data.exists():
             self._create_data(account)
-        self._account = _owner_of(self.data) if account else None
+        if account:  # the owner of the data, whom Postgres must run as; root may have been given someone else's
+            status = self.data.stat()
+            self._account = Account(status.st_uid, status.st_gid)
         self._socket_folder = _socket_folder(self.data, self._account)
         self._launch()
 
@@ -85,7 +87,7 @@ class Postgres(process.Server):
         }
         flags = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
         command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, *flags]
-        if not self._spawn(command, self._is_ready, _START_SECONDS):
+        if not self._spawn(command):
             raise self._failed_to_start(f"read the log; deleting {self.data} starts over and loses its content")
 
     def _create_data(self, account: Account | None) -> None:
@@ -128,12 +130,6 @@ def find_binaries() -> Path:
     if folder is None or not (folder / "postgres").exists():
         raise ConfigurationError("embedded Postgres is not installed", suggestion=process.WAY_OUT)
     return folder
-
-
-def _owner_of(path: Path) -> Account:
-    """Return the owner of the data, whom Postgres must run as; root may have been given someone else's."""
-    status = path.stat()
-    return Account(status.st_uid, status.st_gid)
 
 
 def _give(path: Path, account: Account | None) -> None:

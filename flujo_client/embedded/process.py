@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -155,10 +156,12 @@ def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
     return True
 
 
-class Server:
+class Server(ABC):
     """A server that we run, with its log in `directory`/`name`.log."""
 
     name: ClassVar[str]
+    start_s: ClassVar[float]
+    """Seconds that a start may take."""
 
     def __init__(self, directory: Path) -> None:
         self._log = directory / f"{self.name.lower()}.log"
@@ -177,13 +180,15 @@ class Server:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"embedded {self.name} {how}; {_log_tail(self._log)}"
 
-    def _spawn(
-        self, command: Sequence[str | Path], is_ready: Callable[[], bool], seconds: float, stdin_data: bytes = b""
-    ) -> bool:
+    @abstractmethod
+    def _is_ready(self) -> bool:
+        """Return whether the server that was started takes connections."""
+
+    def _spawn(self, command: Sequence[str | Path], stdin_data: bytes = b"") -> bool:
         """Start it, and wait until it is ready; False if it ended instead, or takes longer. `stdin_data` is written to its stdin."""
         self._process = server = spawn(command, log=self._log, account=self._account, stdin_data=stdin_data)
-        wait_until(lambda: server.poll() is not None or is_ready(), seconds=seconds)
-        return is_ready()
+        wait_until(lambda: server.poll() is not None or self._is_ready(), seconds=self.start_s)
+        return self._is_ready()
 
     def _end(self, *signals: signal.Signals) -> None:
         """End it, if it runs, by each of the signals in turn."""

@@ -33,7 +33,6 @@ DATABASES = 128
 _HOST = "127.0.0.1"
 _OLDEST = (6, 2)  # kombu and Celery's chords need ZRANGE ... BYSCORE REV
 _PORTS_TO_TRY = 10
-_START_SECONDS = 20.0
 _READY = b"Ready to accept connections"
 
 
@@ -41,6 +40,7 @@ class Redis(process.Server):
     """One Redis server. `kind` names the one to use; None takes the best there is."""
 
     name = "Redis"
+    start_s = 20.0
 
     def __init__(self, directory: Path, kind: RedisKind | None = None) -> None:
         super().__init__(directory)
@@ -84,7 +84,7 @@ class Redis(process.Server):
     def _launch(self) -> bool:
         """Start on the chosen port; False if the server ended instead, as it does when another took the port."""
         command, config = self._command()
-        if self._spawn(command, self._is_ready, _START_SECONDS, config):
+        if self._spawn(command, config):
             return True
         self.stop()
         return False

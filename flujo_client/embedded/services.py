@@ -9,9 +9,9 @@ import atexit
 import os
 import stat
 import subprocess
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from flujo_client.embedded import postgres, process, redis, state
@@ -124,9 +124,7 @@ class Embedded:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _own_or_join(self) -> bool:
@@ -247,5 +245,17 @@ def _is_mine(path: Path) -> bool:
 
 
 def _start_watcher(directory: Path) -> subprocess.Popen[bytes]:
-    command: list[str | Path] = [*process.python_module("flujo_client.embedded.watch"), directory]
+    command: list[str | Path] = [*process.python_module("flujo_client.embedded.services"), directory]
     return process.spawn(command, log=directory / "watch.log", account=None)
+
+
+def main() -> None:
+    """Be the watcher, which outlives a killed owner: wait until the owner of the directory is gone, and do what the next start would do.
+
+    The kernel says that the owner is gone, by its lock, and no list of pids.
+    """
+    directory = Path(sys.argv[1])
+    with suppress(FileNotFoundError):  # the directory went first, and with it all there was to clear
+        ownership = state.Ownership.wait_for(directory)
+        clear_leftovers(directory)
+        ownership.release()

@@ -21,6 +21,7 @@ from flujo_client.gateway.door import (
     SCHEMA,
     TRIES,
     VERSION,
+    answering,
     connection_options,
     is_undone_by_another,
     locked,
@@ -31,7 +32,7 @@ from flujo_client.gateway.door import (
 )
 from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, Sleep
 from flujo_client.gateway.post import MARK_AFTER_S, PATIENCE_S, ClientPublisher, Unmarked
-from flujo_client.gateway.requests import Request, mark_sent, statement
+from flujo_client.gateway.requests import mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
 from flujo_client.transport.encryption import encrypt_values
@@ -75,7 +76,7 @@ class AsyncRunner:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._finish_marking(), PATIENCE_S)
             await self._pool.close(timeout=2)
-        await asyncio.to_thread(self._post.close)
+        await asyncio.to_thread(self._post.broker.close)
 
     async def _do(self, effect: Effect) -> Any:
         match effect:
@@ -186,27 +187,15 @@ async def _check(connection: _Connection) -> None:
 
 
 async def _answer(connection: Any, query: Query) -> Any:
-    request, bounds = query.request, query.request.bounds
+    request = query.request
     if request.undoes and query.connection is not None:
-        await connection.execute(
-            ""
-        )  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
-    if request.after:
-        return await _together(connection, request)
+        await connection.execute("")  # as in door.py
     async with (
-        connection.transaction() if bounds or needs_transaction(connection, query) else nullcontext(),
-        connection.cursor(row_factory=dict_row) as cursor,
+        connection.pipeline() if request.after else nullcontext(),
+        connection.transaction() if needs_transaction(connection, query) else nullcontext(),
     ):
-        if bounds:
-            await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        await cursor.execute(statement(request.name, request.home), request.parameters)
-        return request.read(list(await cursor.fetchall()) if cursor.description is not None else [])
-
-
-async def _together(connection: Any, request: Request[Any]) -> Any:
-    async with connection.pipeline(), connection.transaction():
         cursors = [
             await connection.cursor(row_factory=dict_row).execute(statement(each.name, each.home), each.parameters)
             for each in request.in_order
         ]
-        return request.read([row for cursor in cursors for row in await cursor.fetchall()])
+        return request.read([row for cursor in answering(request, cursors) for row in await cursor.fetchall()])

@@ -19,20 +19,16 @@ from psycopg.rows import dict_row
 
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
+    AskBroker,
     AwaitRun,
-    CountQueued,
-    CountRefused,
-    DescribeBroker,
     Effect,
     MarkSent,
     Operation,
-    PingBroker,
     Publish,
     Query,
-    RequestSweep,
     Sleep,
 )
-from flujo_client.gateway.guards import lock_holders
+from flujo_client.gateway.operator_requests import lock_holders
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import Request, mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
@@ -114,7 +110,7 @@ class SyncRunner:
         """Close every connection."""
         self._marks.finish()
         self._pool.close(timeout=2)
-        self._post.close()
+        self._post.broker.close()
 
     def _do(self, effect: Effect) -> Any:
         match effect:
@@ -212,53 +208,40 @@ def is_undone_by_another(error: psycopg.Error) -> bool:
 
 
 def _answer(connection: Any, query: Query) -> Any:
-    request, bounds = query.request, query.request.bounds
+    """Execute a request with those before and after it, in one transaction if there are any; an exception of `read` undoes what `undoes`."""
+    request = query.request
     if request.undoes and query.connection is not None:
         connection.execute("")  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
-    if request.after:
-        return _together(connection, request)
     with (
-        connection.transaction() if bounds or needs_transaction(connection, query) else nullcontext(),
-        connection.cursor(row_factory=dict_row) as cursor,
+        connection.pipeline() if request.after else nullcontext(),
+        connection.transaction() if needs_transaction(connection, query) else nullcontext(),
     ):
-        if bounds:
-            cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
-        cursor.execute(statement(request.name, request.home), request.parameters)
-        return request.read(list(cursor.fetchall()) if cursor.description is not None else [])
-
-
-def needs_transaction(connection: Any, query: Query) -> bool:
-    """Return whether a request that may be undone, or whose waits no session bounds, needs a transaction."""
-    return query.request.undoes or (query.connection is None and connection.prepare_threshold is None)
-
-
-def _together(connection: Any, request: Request[Any]) -> Any:
-    """Execute a request with those before and after it in one transaction, all sent at once; an exception of `read` undoes them."""
-    with connection.pipeline(), connection.transaction():
         cursors = [
             connection.cursor(row_factory=dict_row).execute(statement(each.name, each.home), each.parameters)
             for each in request.in_order
         ]
-        return request.read([row for cursor in cursors for row in cursor.fetchall()])
+        return request.read([row for cursor in answering(request, cursors) for row in cursor.fetchall()])
+
+
+def answering(request: Request[Any], cursors: Sequence[Any]) -> Sequence[Any]:
+    """Return the cursors whose rows are the answer."""
+    return cursors if request.after else [each for each in cursors[-1:] if each.description is not None]
+
+
+def needs_transaction(connection: Any, query: Query) -> bool:
+    """Return whether a request has several statements, may be undone, or has waits that no session bounds."""
+    request = query.request
+    is_unbounded = query.connection is None and connection.prepare_threshold is None
+    return request.undoes or len(request.in_order) > 1 or is_unbounded
 
 
 def send(post: ClientPublisher, effect: Effect) -> Any:
     match effect:
-        case PingBroker():
-            post.reach()
         case Publish(envelopes):
             return post.publish(envelopes)
-        case RequestSweep():
-            post.request_sweep()
-        case CountQueued(queues):
-            return post.depths(queues)
-        case CountRefused():
-            return post.refused()
-        case DescribeBroker():
-            return post.describe()
-        case _:
-            raise ClientError(f"cannot run {effect}")
-    return None
+        case AskBroker(ask):
+            return ask(post)
+    raise ClientError(f"cannot run {effect}")
 
 
 def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:

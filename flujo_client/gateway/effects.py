@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.gateway.post import ClientPublisher
     from flujo_client.gateway.requests import Request
 
 
@@ -20,8 +21,10 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class PingBroker:
-    """Make sure that the broker answers, before anything is recorded."""
+class AskBroker:
+    """Let the publisher act; the answer is what `ask` returns."""
+
+    ask: Callable[[ClientPublisher], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +43,6 @@ class MarkSent:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestSweep:
-    """Ask a worker to sweep at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class CountQueued:
-    """Count the messages in queues; the answer is a number by queue."""
-
-    queues: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class CountRefused:
-    """Count the messages that workers have refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class DescribeBroker:
-    """Ask the broker for its facts."""
-
-
-@dataclass(frozen=True, slots=True)
 class AwaitRun:
     """Wait until a run may have left these statuses, for at most some seconds."""
 
@@ -77,18 +58,7 @@ class Sleep:
     seconds: float
 
 
-Effect = (
-    Query
-    | PingBroker
-    | Publish
-    | MarkSent
-    | RequestSweep
-    | CountQueued
-    | CountRefused
-    | DescribeBroker
-    | AwaitRun
-    | Sleep
-)
+Effect = Query | AskBroker | Publish | MarkSent | AwaitRun | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -15,10 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
-from flujo_client.contract.deployment import BrokerFacts
 from flujo_client.contract.envelope import Envelope
 from flujo_client.transport.broker import Broker
-from flujo_client.transport.dead_letters import Refused
 from flujo_client.transport.redis import RedisError
 
 if TYPE_CHECKING:
@@ -37,22 +35,22 @@ Ages: TypeAlias = Mapping[str, float]
 
 
 class ClientPublisher:
-    """Sends messages to workers."""
+    """Sends messages to workers through the `broker`, whose errors only `reach` raises."""
 
     def __init__(self, settings: Settings) -> None:
-        self._broker, self._control = Broker(settings), settings.worker.control_queue
+        self.broker, self._control = Broker(settings), settings.worker.control_queue
         self._answered_at = float("-inf")
 
     def reach(self) -> None:
         """Make sure that the broker answers, or has answered within a second; raises ServiceUnreachable."""
         if time.monotonic() - self._answered_at > FRESH_S:
-            self._broker.reach()
+            self.broker.reach()
             self._answered_at = time.monotonic()
 
     def publish(self, envelopes: Sequence[Envelope]) -> bool:
         """Send envelopes. False when the broker does not accept them: the sweeper will publish their rows."""
         try:
-            self._broker.publish(envelopes)
+            self.broker.publish(envelopes)
         except RedisError as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
             self._answered_at = float("-inf")
@@ -63,25 +61,9 @@ class ClientPublisher:
     def request_sweep(self) -> None:
         """Ask a worker to sweep at once; if that cannot be sent, one will sweep soon anyway."""
         try:
-            self._broker.request_sweep(self._control)
+            self.broker.request_sweep(self._control)
         except RedisError as error:
             logger.info("no sweep was requested: %s", error)
-
-    def depths(self, queues: Sequence[str]) -> dict[str, int]:
-        """Count the messages in queues; raises ServiceUnreachable."""
-        return self._broker.depths(queues)
-
-    def refused(self) -> Refused:
-        """Return how many messages workers have refused; raises ServiceUnreachable."""
-        return self._broker.refused()
-
-    def describe(self) -> BrokerFacts:
-        """Ask the broker for its facts; raises ServiceUnreachable."""
-        return self._broker.describe()
-
-    def close(self) -> None:
-        """Close the connections to the broker."""
-        self._broker.close()
 
 
 class Unmarked:

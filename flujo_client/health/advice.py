@@ -47,8 +47,12 @@ def advise(report: HealthReport) -> Iterator[Advice]:
     yield from _top("model", report.models, report.model_stages)
     yield from _skips(report.models)
     yield from _prechecks(report.steps)
-    yield from _rises(report)
-    yield from _drifts(report)
+    trend = report.trend
+    if trend.prev_half is not None and trend.last_half is not None:
+        when = "from the first half of the window to the second"
+        yield from _rising("rising", when, trend.prev_half, trend.last_half, RISE)
+    if trend.buckets:
+        yield from _rising("drift", "from the first bucket to the last", trend.buckets[0], trend.buckets[-1], DRIFT)
 
 
 def _structured_output(report: HealthReport) -> Iterator[Advice]:
@@ -101,21 +105,6 @@ def _prechecks(steps: Mapping[str, Figures]) -> Iterator[Advice]:
             yield Advice(
                 code="precheck_failures", about=name, value=failed, threshold=PRECHECK_FAILURES, message=message
             )
-
-
-def _rises(report: HealthReport) -> Iterator[Advice]:
-    """Compare the first half of the window with the second."""
-    last, prev = report.trend.last_half, report.trend.prev_half
-    if last is None or prev is None:
-        return
-    yield from _rising("rising", "from the first half of the window to the second", prev, last, RISE)
-
-
-def _drifts(report: HealthReport) -> Iterator[Advice]:
-    """Compare the first bucket with the last."""
-    buckets = report.trend.buckets
-    if buckets:
-        yield from _rising("drift", "from the first bucket to the last", buckets[0], buckets[-1], DRIFT)
 
 
 def _rising(code: str, when: str, before: WindowPart, after: WindowPart, threshold: int) -> Iterator[Advice]:

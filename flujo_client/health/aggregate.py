@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from flujo_client.health.advice import advise
 from flujo_client.health.facts import ArosFacts, Counter, Depths, HealthQuery, MachineFacts, RunCount
-from flujo_client.health.infrastructure import judge, machine_of
-from flujo_client.health.outcomes import outcomes_of
 from flujo_client.health.report import Bucket, Figures, HealthReport, Shadow, Trend, Window, WindowPart
+from flujo_client.health.verdict import judge, machine_of, outcomes_of
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health

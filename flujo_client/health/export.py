@@ -12,22 +12,7 @@ from flujo_client.health.aggregate import STAGES
 from flujo_client.health.report import Figures, HealthReport, StageCounts
 
 STARTS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_FIGURES: Final = (
-    "runs",
-    "attempts",
-    "coercions",
-    "per_100_runs",
-    "refused",
-    "soe_applied",
-    "soe_skipped",
-    "precheck_total",
-    "precheck_passed",
-    "precheck_failed",
-    "precheck_skipped",
-    "precheck_failure_rate",
-    "cut",
-    "grammar_refused",
-)
+_FIGURES: Final = tuple(name for name in Figures.model_fields if name != "soe_skip_reasons")
 
 
 def to_json(report: HealthReport) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from flujo_client.health.report import Fact
+
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
     from flujo_client.plan.plan import OnChange
@@ -140,15 +142,6 @@ class ArosFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class FactGroup:
-    """Things of one kind: how many, the age of the oldest in seconds, and some by name."""
-
-    count: int = 0
-    oldest_s: float | None = None
-    named: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Depths:
     """The answer of Redis: messages by queue, and those that workers refused; or why there is none.
 
@@ -182,7 +175,7 @@ class MachineFacts:
         ended: how runs ended.
     """
 
-    found: Mapping[str, FactGroup] = field(default_factory=dict)
+    found: Mapping[str, Fact] = field(default_factory=dict)
     queues: Mapping[str, int] = field(default_factory=dict)
     live_workers: int = 0
     sweep_age_s: float | None = None
@@ -204,9 +197,6 @@ def read_aros(row: Mapping[str, Any]) -> ArosFacts:
 def read_machine(row: Mapping[str, Any]) -> MachineFacts:
     """Read the row of `sql/machine.sql`."""
     plain = ("queues", "live_workers", "sweep_age_s", "sweep_lag_s", "events_dropped")
-    found = {
-        what: FactGroup(each["count"], each["oldest_s"], tuple(each["named"]))
-        for what, each in sorted(row["found"].items())
-    }
+    found = {what: Fact(**each) for what, each in sorted(row["found"].items())}
     ended = tuple(EndCount(*each) for each in row["ended"])
     return MachineFacts(found=found, ended=ended, **{name: row[name] for name in plain})

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 VERSION: Final = "1"
 
 StageCounts = Mapping[str, int]
+Age = Annotated[float, AfterValidator(lambda seconds: round(max(seconds, 0.0), 1))]
+"""Seconds, to the tenth; clocks may differ, and none is below zero."""
 
 
 class Value(BaseModel):
@@ -155,7 +157,7 @@ class Fact(Value):
     """Things of one kind that the machine should not have: how many, the oldest's age, and up to ten by name."""
 
     count: int = 0
-    oldest_s: float | None = None
+    oldest_s: Age | None = None
     named: tuple[str, ...] = ()
 
 
@@ -179,11 +181,11 @@ class Machine(Value):
     queues: Mapping[str, Queue] = {}
     broker_error: str | None = None
     live_workers: int = 0
-    sweep_age_s: float | None = None
-    sweep_lag_s: float | None = None
+    sweep_age_s: Age | None = None
+    sweep_lag_s: Age | None = None
     events_dropped: int = 0
     refused_messages: Mapping[str, int] = {}
-    refused_age_s: float | None = None
+    refused_age_s: Age | None = None
 
 
 class Reason(Value):

@@ -13,6 +13,7 @@ import time
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -58,51 +59,29 @@ class Broker:
         self.redis = connect(self._url, settings.sentinel_options())
 
     def reach(self) -> None:
-        """Make sure that the broker answers.
-
-        Raises:
-            ServiceUnreachable: it does not.
-        """
-        try:
+        """Make sure that the broker answers; raises ServiceUnreachable."""
+        with self._answering():
             self.redis.ping()
-        except RedisError as error:
-            raise self._unreachable(error) from error
 
     def depths(self, queues: Iterable[str]) -> dict[str, int]:
-        """Count the messages in each queue, over all priorities.
-
-        Raises:
-            ServiceUnreachable: the broker does not answer.
-        """
+        """Count the messages in each queue, over all priorities; raises ServiceUnreachable."""
         names = list(queues)
         pipe = self.redis.pipeline(transaction=False)
         for name in names:
             for step in PRIORITY_STEPS:
                 pipe.llen(self.key(name, step))
-        try:
+        with self._answering():
             counts = pipe.execute()
-        except RedisError as error:
-            raise self._unreachable(error) from error
         width = len(PRIORITY_STEPS)
         return {name: sum(counts[at * width : (at + 1) * width]) for at, name in enumerate(names)}
 
     def refused(self) -> Refused:
-        """Return how many messages workers have refused.
-
-        Raises:
-            ServiceUnreachable: the broker does not answer.
-        """
-        try:
+        """Return how many messages workers have refused; raises ServiceUnreachable."""
+        with self._answering():
             return DeadLetters(self.redis, self._prefix).refused()
-        except RedisError as error:
-            raise self._unreachable(error) from error
 
     def describe(self) -> BrokerFacts:
-        """Ask Redis for its version, its clock, its eviction and whether it persists its data.
-
-        Raises:
-            ServiceUnreachable: the broker does not answer.
-        """
+        """Ask Redis for its version, its clock, its eviction and whether it persists its data; raises ServiceUnreachable."""
         self.reach()
         reported, clock = self._if_allowed(self.redis.info) or {}, self._if_allowed(self.redis.time)
         saves = (self._if_allowed(lambda: self.redis.config_get("save")) or {}).get(b"save", b"unknown")
@@ -129,10 +108,9 @@ class Broker:
 
     def _if_allowed(self, ask: Callable[[], Any]) -> Any:
         """Return what Redis answers; None where it does not allow the question, as services of clouds do."""
-        try:
+        with suppress(RedisError):
             return ask()
-        except RedisError:
-            return None
+        return None
 
     def publish(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises RedisError.
@@ -169,12 +147,16 @@ class Broker:
             queues.setdefault(key, []).append(self._work(envelope))
         return ((key, some) for key, messages in queues.items() for some in _portions(messages))
 
-    def _unreachable(self, error: RedisError) -> ServiceUnreachable:
-        return ServiceUnreachable(
-            f"the broker does not answer at {mask_url(self._url)}: {error}",
-            suggestion="check FLUJO_BROKER_URL",
-            cause=error,
-        )
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        try:
+            yield
+        except RedisError as error:
+            raise ServiceUnreachable(
+                f"the broker does not answer at {mask_url(self._url)}: {error}",
+                suggestion="check FLUJO_BROKER_URL",
+                cause=error,
+            ) from error
 
     def _work(self, envelope: Envelope) -> bytes:
         run, priority = envelope.ticket.run, envelope.ticket.priority

@@ -71,17 +71,11 @@ def _needed(prefix: str, database: int) -> Iterator[tuple[str, tuple[str, ...]]]
 
 
 def _lack(connection: Any, place: str, command: tuple[str, ...]) -> str | None:
-    refusal = _refusal(connection, *command)
-    if refusal is None:
-        return None
-    return command[0] if "command" in refusal else place
-
-
-def _refusal(connection: Any, *command: str) -> str | None:
-    """Return why the user may not run a command; None for any other answer."""
+    """Return the command, or the place, that the user has no right to; None if Redis answers anything else."""
     connection.send_command(*command)
     try:
         connection.read_response()
     except ResponseError as error:
-        return str(error) if is_denied(error) else None
+        if is_denied(error):
+            return command[0] if "command" in str(error) else place
     return None

@@ -44,16 +44,16 @@ class Namespace:
     def __enter__(self) -> Self:
         with ExitStack() as failed:
             failed.callback(self._stack.close)
-            _run("ip", "netns", "add", self._name)
-            self._stack.callback(_run, "ip", "netns", "delete", self._name)  # its interfaces go with it
+            run("ip", "netns", "add", self._name)
+            self._stack.callback(run, "ip", "netns", "delete", self._name)  # its interfaces go with it
             for service, name in self._links.items():
                 near, far = self.addresses[service]
-                _run("ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}w", "netns", self._name)
-                _run("ip", "address", "add", f"{near}/30", "dev", name)
-                _run("ip", "link", "set", name, "up")
-                _run(*self.command, "ip", "address", "add", f"{far}/30", "dev", f"{name}w")
-                _run(*self.command, "ip", "link", "set", f"{name}w", "up")
-            _run(*self.command, "ip", "link", "set", "lo", "up")
+                run("ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}w", "netns", self._name)
+                run("ip", "address", "add", f"{near}/30", "dev", name)
+                run("ip", "link", "set", name, "up")
+                run(*self.command, "ip", "address", "add", f"{far}/30", "dev", f"{name}w")
+                run(*self.command, "ip", "link", "set", f"{name}w", "up")
+            run(*self.command, "ip", "link", "set", "lo", "up")
             failed.pop_all()
         return self
 
@@ -63,22 +63,22 @@ class Namespace:
     @contextmanager
     def down(self, service: str) -> Iterator[None]:
         """Take a link down."""
-        _run("ip", "link", "set", self._links[service], "down")
+        run("ip", "link", "set", self._links[service], "down")
         try:
             yield
         finally:
-            _run("ip", "link", "set", self._links[service], "up")
+            run("ip", "link", "set", self._links[service], "up")
 
     @contextmanager
     def lose(self, service: str, way: Way) -> Iterator[None]:
         """Lose every packet of one direction."""
         name = self._links[service]
         inside, device = (self.command, f"{name}w") if way == "request" else ([], name)
-        _run(*inside, "tc", "qdisc", "add", "dev", device, "root", "pfifo", "limit", "0")
+        run(*inside, "tc", "qdisc", "add", "dev", device, "root", "pfifo", "limit", "0")
         try:
             yield
         finally:
-            _run(*inside, "tc", "qdisc", "delete", "dev", device, "root")
+            run(*inside, "tc", "qdisc", "delete", "dev", device, "root")
 
 
 def why_not() -> str | None:
@@ -105,5 +105,6 @@ def _dotted(number: int) -> str:
     return ".".join(str(byte) for byte in number.to_bytes(4, "big"))
 
 
-def _run(*command: str) -> None:
+def run(*command: str) -> None:
+    """Run a command; raises CalledProcessError."""
     subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own words only

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from flujo_client.embedded.process import wait_until
-from flujo_worker.chaos import clocks, namespaces, replica, small_disk
+from flujo_client.embedded.postgres import find_binaries
+from flujo_client.embedded.process import server_account, spawn, wait_until
+from flujo_worker.chaos import clocks, namespaces, small_disk
 from flujo_worker.chaos.faults import SPELL_S, STALL_S, FaultDeck
 from flujo_worker.chaos.network import SERVICES
 from flujo_worker.chaos.relay import WAYS, Relay
@@ -17,7 +21,9 @@ from flujo_worker.chaos.site import START_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
+    from flujo_client.embedded import Embedded
     from flujo_worker.chaos.network import Link, Network
     from flujo_worker.chaos.relay import Way
     from flujo_worker.chaos.site import Site
@@ -28,6 +34,7 @@ DELAY_S: Final = 0.2
 MINUTE_S: Final = 60
 APART_S: Final = (1.0, 10.0)
 """Seconds; the longest are longer than a lease."""
+_REPLICA, _OLD = "replica", "postgres.old"
 
 
 class NetworkFaults(FaultDeck):
@@ -106,11 +113,11 @@ class NetworkFaults(FaultDeck):
         """Replace Postgres by a replica that has received nothing for a while."""
         services = self._site.services
         assert services is not None
-        replica.back_up(services)
+        _back_up(services)
         self._last(STALL_S)
         self._count_deadlocks()
         with self._away("a failover to a replica that lags"):
-            replica.fail_over(services)
+            _fail_over(services)
             self._site.lost_before = self._site.now()
 
     def fill_disk(self) -> None:
@@ -162,6 +169,31 @@ class NetworkFaults(FaultDeck):
             yield
         finally:
             self._network.change(link.relays[service].release)
+
+
+def _back_up(services: Embedded) -> None:
+    """Copy the running Postgres; raises OSError. When the copy takes its place later, that is a failover with asynchronous replication."""
+    folder = services.directory / _REPLICA
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    account = server_account()
+    if account is not None:
+        os.chown(folder, *account)
+    options = ["--checkpoint=fast", "--wal-method=stream", "-d", services.database_url]
+    command: list[str | Path] = [find_binaries() / "pg_basebackup", "-D", folder, *options]
+    if spawn(command, log=services.directory / "replica.log", account=account).wait():
+        raise OSError(f"pg_basebackup failed; see {services.directory / 'replica.log'}")
+
+
+def _fail_over(services: Embedded) -> None:
+    """Crash the primary, and start the replica in its place."""
+    data, pid = services.directory / "postgres", services.postgres_pid
+    os.kill(pid, signal.SIGQUIT)
+    wait_until(lambda: not (data / "postmaster.pid").exists(), seconds=20)
+    data.rename(services.directory / _OLD)
+    (services.directory / _REPLICA).rename(data)
+    services.restart_postgres()
+    shutil.rmtree(services.directory / _OLD)
 
 
 def lacking() -> list[str]:

@@ -6,9 +6,11 @@ import os
 import shutil
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from flujo_worker.chaos.namespaces import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +30,7 @@ def small_disk(folder: Path) -> Iterator[None]:
     finally:
         kept = folder.with_name(f"{folder.name}.kept")
         shutil.copytree(folder, kept, symlinks=True, ignore_dangling_symlinks=True)
-        _run("umount", "--lazy", str(folder))
+        run("umount", "--lazy", str(folder))
         folder.rmdir()
         kept.rename(folder)
 
@@ -38,8 +40,9 @@ def full(folder: Path) -> Iterator[None]:
     """Fill the file system of a folder, to the last byte."""
     ballast = folder / _BALLAST
     try:
-        with ballast.open("wb", buffering=0) as file:
-            _fill(file.fileno())
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(_CHUNK)
         yield
     finally:
         ballast.unlink()
@@ -54,21 +57,9 @@ def why_not() -> str | None:
             _mount(Path(folder))
         except subprocess.CalledProcessError as error:
             return f"is not allowed by the kernel: {error.stderr.decode(errors='replace').strip()}"
-        _run("umount", folder)
+        run("umount", folder)
     return None
 
 
 def _mount(folder: Path) -> None:
-    _run("mount", "-t", "tmpfs", "-o", f"size={_MEGABYTES}m,mode=0711", "flujo-chaos", str(folder))
-
-
-def _fill(file: int) -> None:
-    while True:
-        try:
-            os.write(file, _CHUNK)
-        except OSError:
-            return
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own words only
+    run("mount", "-t", "tmpfs", "-o", f"size={_MEGABYTES}m,mode=0711", "flujo-chaos", str(folder))

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
-from flujo_client.gateway import guards
+from flujo_client.gateway import operator_requests
 from flujo_worker.guards.live import EVERY_S
 from tests.support.fleet import Site, wait_until
 from tests.support.openai_server import OpenAIServer, Said
@@ -86,7 +86,7 @@ def test_an_outage_is_waited_out_by_all_workers_together(site, provider):
     asked = provider.asked[model]
     assert asked <= FAILURES + (WORKERS - 1) + turns["half_open"] + 1
 
-    open_now = {each.model: each.state for each in site.client.ask(guards.open_breakers())}
+    open_now = {each.model: each.state for each in site.client.ask(operator_requests.open_breakers())}
     assert open_now[f"openai:{model}"] in ("opened", "half_open")
 
     assert enqueue(site, "plain").result(20).output == "hello", site.log()
@@ -95,7 +95,7 @@ def test_an_outage_is_waited_out_by_all_workers_together(site, provider):
 
     provider.well.add(model)
     assert [run.result(60).output for run in runs] == ["well"] * len(runs), site.log()
-    assert f"openai:{model}" not in [each.model for each in site.client.ask(guards.open_breakers())]
+    assert f"openai:{model}" not in [each.model for each in site.client.ask(operator_requests.open_breakers())]
     ended = statuses(site, runs)
     assert ended["succeeded"] == len(runs)
     assert sum(ended.values()) == provider.asked[model]  # each attempt is a call, each wait is none
@@ -146,7 +146,7 @@ def test_an_operator_relieves_waiting_runs(site, provider, act, pipeline):
     flujo(act, f"openai:{model}")
     assert [run.result(60).output for run in runs] == ["well"] * len(runs), site.log()
     assert time.monotonic() - began < 20
-    assert f"openai:{model}" not in [each.model for each in site.client.ask(guards.open_breakers())]
+    assert f"openai:{model}" not in [each.model for each in site.client.ask(operator_requests.open_breakers())]
 
 
 @pytest.mark.parametrize("number", [40, pytest.param(120, marks=pytest.mark.large)])

@@ -12,7 +12,7 @@ import pytest
 
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import ClientError
-from flujo_client.gateway import guards
+from flujo_client.gateway import operator_requests
 from flujo_worker.errors import RowLocked
 from flujo_worker.store.postgres.store import PostgresStore
 from tests.support.fleet import Site, assert_merged_once, one_process, wait_until
@@ -173,10 +173,10 @@ def test_a_client_that_needs_a_locked_row_is_told_who_holds_it(site):
             run.cancel(timeout=1)
         assert caught.value.error_code == "LOCKED"
         assert time.monotonic() - began < 4 * SOON_S
-        wait_until(lambda: site.client.ask(guards.lock_holders()), what="no session is listed")
-        [holder] = site.client.ask(guards.lock_holders())
+        wait_until(lambda: site.client.ask(operator_requests.lock_holders()), what="no session is listed")
+        [holder] = site.client.ask(operator_requests.lock_holders())
         assert (holder.application, holder.state) == ("a careless person", "idle in transaction")
-        assert holder.age_s > guards.LONG_S
+        assert holder.age_s > operator_requests.LONG_S
     assert run.cancel(timeout=30)
 
 

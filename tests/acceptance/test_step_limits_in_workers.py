@@ -6,7 +6,7 @@ import time
 import pytest
 from frozen_pipelines import AT_ONCE
 
-from flujo_client.gateway import guards
+from flujo_client.gateway import operator_requests
 from tests.support.fleet import assert_merged_once, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
@@ -23,7 +23,7 @@ def test_the_place_of_a_killed_worker_is_free_again(site):
     others = [enqueue(site) for _ in range(3)]
     wait_until(lambda: all(site.events(run.id, "flujo.limit.waiting") for run in others), what=site.log)
     assert [len(site.executions(run.id)) for run in others] == [0, 0, 0]
-    [limit] = site.client.ask(guards.limits_in_use())
+    [limit] = site.client.ask(operator_requests.limits_in_use())
     assert (limit.name, limit.at_once, limit.in_use, limit.waiting) == ("gate", 1, 1, 3)
     site.workers()
     fleet.kill()

@@ -34,7 +34,7 @@ ALLOWED = {
     "flujo_worker/chaos/network.py": {"subprocess with env"},
     # The programs of Linux that set up a network or mount a disk read nothing of ours.
     "flujo_worker/chaos/namespaces.py": {"subprocess", "which"},
-    "flujo_worker/chaos/small_disk.py": {"subprocess", "which"},
+    "flujo_worker/chaos/small_disk.py": {"which"},
     "flujo_worker/recovery/import_trials.py": {"subprocess with env"},
     "flujo_worker/recovery/quarantine.py": {"subprocess with env"},
     # `flujo dev env` starts its user's command with two variables more.

@@ -28,7 +28,7 @@ from flujo_client.contract.records import (
     RunSummary,
     ScopeRecord,
 )
-from flujo_client.gateway import forks, model_guards, requests
+from flujo_client.gateway import forks, operator_requests, requests
 from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
 from flujo_client.gateway.door import _answer
 from flujo_client.gateway.effects import Query
@@ -224,7 +224,7 @@ class Postgres:
         return next(iter(entered), None)
 
     def edit_guard(self, *given: Any, **options: Any) -> int:
-        return self.ask(model_guards.edit_guard(*given, **options))
+        return self.ask(operator_requests.edit_guard(*given, **options))
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()

@@ -8,8 +8,8 @@ import pytest
 from flujo_client import AsyncFlujoClient, Pipeline, RunLimit, RunRequest, Step, Throttle
 from flujo_client.api.hold import hold
 from flujo_client.errors import AdmissionRefused, ConfigurationError, IdempotencyConflict
-from flujo_client.gateway import guards
-from flujo_client.gateway.guards import GateRecord
+from flujo_client.gateway import operator_requests
+from flujo_client.gateway.operator_requests import GateRecord
 from flujo_worker.store.postgres.store import PostgresStore
 
 # No workers: what is enqueued stays.
@@ -47,7 +47,7 @@ def test_a_waiting_run_has_no_message_and_says_what_it_waits_for(site):
     [listed] = [run for run in site.client.list_runs() if run.id == second.id]
     assert listed.waits_for == second.record().waits_for
     assert second.trace().attributes["waits_for"] == listed.waits_for
-    assert GateRecord("limit 'one'", most=1, taken=1, waiting=1) in site.client.ask(guards.gates_in_use())
+    assert GateRecord("limit 'one'", most=1, taken=1, waiting=1) in site.client.ask(operator_requests.gates_in_use())
     held = site.client.perform(hold(second.record()))
     assert held is not None
     assert "no worker is running" in str(held)  # there is none; that comes first

@@ -9,8 +9,7 @@ from psycopg.types.json import Jsonb
 
 from flujo_client.config.models import Health
 from flujo_client.health.facts import WINDOW_H, Depths, HealthQuery
-from flujo_client.health.infrastructure import judge, machine_of
-from flujo_client.health.outcomes import outcomes_of
+from flujo_client.health.verdict import judge, machine_of, outcomes_of
 from tests.support.health_traces import machine_facts, plant_attempt, plant_run, plant_worker, swept
 
 pytestmark = pytest.mark.services

@@ -12,8 +12,7 @@ from psycopg.types.json import Jsonb
 from flujo_client.cli.main import cli
 from flujo_client.config.models import Health
 from flujo_client.health.facts import Depths, HealthQuery
-from flujo_client.health.infrastructure import judge, machine_of
-from flujo_client.health.outcomes import outcomes_of
+from flujo_client.health.verdict import judge, machine_of, outcomes_of
 from flujo_client.transport.dead_letters import DeadLetters
 from tests.support.fleet import Site
 from tests.support.health_traces import machine_facts, plant_run, plant_worker, swept

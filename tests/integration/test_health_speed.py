@@ -11,8 +11,8 @@ from psycopg.rows import dict_row
 
 from flujo_client.config.models import Health
 from flujo_client.contract.run_filter import RunFilter
+from flujo_client.gateway.operator_requests import stats
 from flujo_client.gateway.requests import runs, statement
-from flujo_client.gateway.stats import stats
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_json
 from flujo_client.health.facts import Depths, HealthQuery

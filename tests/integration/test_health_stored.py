@@ -17,7 +17,7 @@ from flujo_client.api.operations import health
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Health
 from flujo_client.errors import ClientError
-from flujo_client.gateway import health as requests
+from flujo_client.gateway import operator_requests as requests
 from flujo_client.health import facts
 from flujo_client.health.report import HealthReport
 from flujo_client.transport.dead_letters import Refused

@@ -13,7 +13,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from flujo_client.config.models import Health
-from flujo_client.gateway import health as asked
+from flujo_client.gateway import operator_requests as asked
 from flujo_client.gateway.requests import Request, statement
 from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts
 

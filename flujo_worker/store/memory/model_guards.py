@@ -38,7 +38,7 @@ class ModelGuardsInMemory(Tables):
         resets: bool = False,
         clears: bool = False,
     ) -> int:
-        """Change what operators have set, as `flujo_client.gateway.model_guards.edit_guard` does; return how many attempts were woken."""
+        """Change what operators have set, as `flujo_client.gateway.operator_requests.edit_guard` does; return how many attempts were woken."""
         with self._lock:
             row = self._guards.get((guard, model), GuardRow(guard, model))
             kept = None if resets else row.edits

@@ -280,7 +280,7 @@ def test_the_next_start_replaces_what_a_dead_owner_and_its_dead_watcher_left(hom
     other = Other(home)
     _, _, broker_url = other.report()
     watcher = next(
-        pid for pid in orphans(other.process.pid) if b"embedded.watch" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        pid for pid in orphans(other.process.pid) if b"embedded.services" in Path(f"/proc/{pid}/cmdline").read_bytes()
     )
     os.kill(watcher, signal.SIGKILL)
     other.kill()
