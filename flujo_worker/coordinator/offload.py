@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from _typeshed import DataclassInstance
+
     from flujo_client.serial import Packed
-    from flujo_worker.domain.values import Decision, NextAttempt
+    from flujo_worker.domain.values import Decision
+
+T = TypeVar("T", bound="DataclassInstance")
 
 WORTH_SHARING = 512
 """The size in bytes from which a value that many messages share is stored once and referenced."""
+_VALUES: Final = ("input", "output", "context", "patch")
 
 
 def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, list[Packed]]:
@@ -34,38 +39,18 @@ def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, lis
 
 
 def _replaced(decision: Decision, offloaded: Callable[[Packed], Packed]) -> Decision:
-    def offloaded_or_none(each: Packed | None) -> Packed | None:
-        return None if each is None else offloaded(each)
+    def change(holder: T) -> T:
+        values = {name: value for name in _VALUES if (value := getattr(holder, name, None)) is not None}
+        return replace(holder, **{name: offloaded(value) for name, value in values.items()})
 
-    def offloaded_attempt(each: NextAttempt) -> NextAttempt:
-        return replace(each, input=offloaded(each.input), context=offloaded_or_none(each.context))
-
-    outcome, child, end = decision.notice.outcome, decision.child_run, decision.end
-    outcome = replace(outcome, output=offloaded_or_none(outcome.output), context=offloaded_or_none(outcome.context))
+    child, many = decision.child_run, ("moves", "opens", "next", "begun", "above")
+    changed: dict[str, Any] = {name: tuple(map(change, getattr(decision, name))) for name in many}
     return replace(
         decision,
-        notice=replace(decision.notice, outcome=outcome),
-        moves=tuple(
-            replace(
-                move,
-                output=offloaded_or_none(move.output),
-                context=offloaded_or_none(move.context),
-                patch=offloaded_or_none(move.patch),
-            )
-            for move in decision.moves
-        ),
-        opens=tuple(
-            replace(each, output=offloaded(each.output), context=offloaded_or_none(each.context))
-            for each in decision.opens
-        ),
-        next=tuple(map(offloaded_attempt, decision.next)),
-        begun=tuple(replace(each, context=offloaded_or_none(each.context)) for each in decision.begun),
-        child_run=child and replace(child, first=offloaded_attempt(child.first)),
-        end=end and replace(end, output=offloaded_or_none(end.output)),
-        above=tuple(
-            replace(each, output=offloaded(each.output), context=offloaded_or_none(each.context))
-            for each in decision.above
-        ),
+        notice=replace(decision.notice, outcome=change(decision.notice.outcome)),
+        child_run=child and replace(child, first=change(child.first)),
+        end=decision.end and change(decision.end),
+        **changed,
     )
 
 
@@ -76,13 +61,8 @@ def _is_large(packed: Packed, times: int, inline: int) -> bool:
 
 
 def _values(decision: Decision) -> Iterator[Packed]:
-    outcome, child = decision.notice.outcome, decision.child_run
-    found = [outcome.output, outcome.context]
-    for move in decision.moves:
-        found += [move.output, move.context, move.patch]
-    for opening in decision.opens:
-        found += [opening.output, opening.context]
-    for following in (*decision.next, *([child.first] if child else ())):
-        found += [following.input, following.context]
-    found += [each.context for each in decision.begun]
+    child = decision.child_run
+    first = () if child is None else (child.first,)
+    holders = (decision.notice.outcome, *decision.moves, *decision.opens, *decision.next, *first, *decision.begun)
+    found = (getattr(holder, name, None) for holder in holders for name in _VALUES)
     return (each for each in found if each is not None)

@@ -36,6 +36,7 @@ from flujo_worker.domain.values import (
     StepCheckpoint,
     UpdateScope,
     UserCodePaused,
+    copied,
 )
 
 Steps: TypeAlias = Generator[CallUserCode | ReadScope, Any, None]
@@ -57,12 +58,12 @@ class ScopeState:
     kind: str
     step: str
     name: str
-    place: int
-    cursor: int
-    version: int
     output: Packed
     context: Packed | None
     lanes: dict[str, int]
+    place: int = 0
+    cursor: int = 0
+    version: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
     status: ScopeStatus = "open"
     waiting: bool = False
@@ -175,7 +176,6 @@ class DecisionBuilder:
             kind=SEQUENCE if location.nodes is not None or location.container is None else location.container.kind,
             step=location.container.name if location.container else "",
             name=envelope.address.rpartition("/")[2],
-            place=0,
             cursor=_cursor(location.nodes, envelope.step) if location.nodes else 0,
             version=envelope.version,
             output=envelope.input,
@@ -250,19 +250,15 @@ class DecisionBuilder:
 
     def decision(self) -> Decision:
         """Return what was decided."""
-        return Decision(
-            notice=self.notice,
-            close=self.close,
+        return copied(
+            Decision,
+            self,
             moves=tuple(map(_move, self._moved())),
             opens=tuple(_opening(scope) for scope in self.scopes.values() if scope.seen is None),
             next=tuple(self.works),
             begun=tuple(self.begun),
-            fan_out=self.fan_out,
-            child_run=self.child_run,
-            branch_end=self.branch_end,
-            lane_left=self.lane_left,
-            end=self.end,
             events=tuple(self.events),
+            answers=(),
             cache_entries=tuple(self.cache_entries),
             above=tuple(map(_left, self._above())) if len(self.works) == 1 else (),
         )
@@ -305,39 +301,18 @@ def _read(row: ScopeRow) -> ScopeState:
 
 def _left(scope: ScopeState) -> ScopeRow:
     """Return the row that the merge leaves of a scope."""
-    return ScopeRow(
-        address=scope.address,
-        parent=scope.parent,
-        kind=scope.kind,
-        step=scope.step,
-        name=scope.name,
-        place=scope.place,
-        status=scope.status,
-        cursor=scope.cursor,
-        version=scope.next_version,
-        output=scope.output,
-        context=scope.context,
-        patch=scope.patch,
-        lanes=scope.lanes,
-        fault=scope.fault,
-        metadata=_metadata(scope),
-    )
+    return copied(ScopeRow, scope, version=scope.next_version, metadata=_metadata(scope))
 
 
 def _move(scope: ScopeState) -> UpdateScope:
     output, context = scope.seen or (None, None)
     keeps = _keeps_context(scope)
-    return UpdateScope(
-        address=scope.address,
-        version=scope.version,
-        cursor=scope.cursor,
-        status=scope.status,
-        merges=scope.merges,
+    return copied(
+        UpdateScope,
+        scope,
         output=None if scope.output is output else scope.output,
         context=scope.context if keeps and scope.context is not context else None,
         drops_context=not keeps,
-        patch=scope.patch,
-        fault=scope.fault,
         metadata=_metadata(scope),
     )
 
@@ -349,22 +324,8 @@ def _keeps_context(scope: ScopeState) -> bool:
 
 
 def _opening(scope: ScopeState) -> CreateScope:
-    return CreateScope(
-        address=scope.address,
-        parent=scope.parent or "",
-        kind=scope.kind,
-        step=scope.step,
-        name=scope.name,
-        place=scope.place,
-        output=scope.output,
-        context=scope.context if _keeps_context(scope) else None,
-        lanes=scope.lanes,
-        cursor=scope.cursor,
-        status=scope.status,
-        waiting=scope.waiting,
-        fault=scope.fault,
-        metadata=_metadata(scope),
-    )
+    context = scope.context if _keeps_context(scope) else None
+    return copied(CreateScope, scope, parent=scope.parent or "", context=context, metadata=_metadata(scope))
 
 
 def _metadata(scope: ScopeState) -> dict[str, Any]:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from flujo_client.contract.envelope import AttemptKind, RunHeader
     from flujo_client.contract.outcome import Event, Fault, Outcome
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
 
+T = TypeVar("T", bound="DataclassInstance")
 AttemptEnd = Literal["succeeded", "failed", "cancelled"]
 ScopeStatus = Literal["open", "succeeded", "failed", "cancelled"]
 RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
+
+
+def copied(kind: type[T], source: object, **own: Any) -> T:
+    """Make a value whose fields are those of the same names of another one, but for its own."""
+    return kind(**{each.name: getattr(source, each.name) for each in fields(kind) if each.name not in own}, **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,20 +282,7 @@ class Decision:
 
     def envelope_of(self, following: NextAttempt) -> Envelope:
         """Return the message of an attempt that follows."""
-        return Envelope(
-            ticket=self.notice.envelope.ticket,
-            address=following.address,
-            step=following.step,
-            number=following.number,
-            version=following.version,
-            input=following.input,
-            context=following.context,
-            guidance=following.guidance,
-            queue=following.queue,
-            kind=following.kind,
-            lanes=following.lanes,
-            code=following.code,
-        )
+        return copied(Envelope, following, ticket=self.notice.envelope.ticket)
 
 
 @dataclass(frozen=True, slots=True)
