@@ -11,13 +11,14 @@ import asyncio
 import functools
 import inspect
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from pydantic import TypeAdapter
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.plan.identity import agent_traits, identify, model_name
 from flujo_worker.agents.model_call import ask_model
+from flujo_worker.agents.shaping import CallOptions, naming_options
 from flujo_worker.concurrency.event_loop import is_async
 from flujo_worker.runtime.attempt_run import charge, in_thread, judging
 from flujo_worker.runtime.call_args import CONTEXT, arranged
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from flujo_client.pipeline.step import AgentProcessors
     from flujo_worker.agents.answer import AgentAnswer
-    from flujo_worker.agents.shaping import Shaping
     from flujo_worker.agents.tool import AgentTool
 
     AnyModel = str | Model[Any] | Callable[[], Model[Any]]
@@ -169,49 +169,23 @@ class FlujoAgent:
         made = [each.as_tool() if _is_agent_tool(each) else each for each in given or ()]
         return {"tools": made} if given else {}
 
-    async def run(  # noqa: PLR0913 - a step passes on only what is named
-        self,
-        data: Any,
-        *,
-        guidance: str | None = None,
-        history: str | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        shaping: Shaping | None = None,
-        instructions: str | None = None,
-        deps: Any = None,
+    @naming_options
+    async def run(
+        self, data: Any, *, instructions: str | None = None, deps: Any = None, **options: Unpack[CallOptions]
     ) -> AgentAnswer:
-        """Call the model once.
+        """Call the model once with the step's input; anything but text is sent as JSON. `CallOptions` names the options.
 
-        Args:
-            data: the step's input; anything but text is sent as JSON.
-            guidance: what was wrong with the previous attempt's answer, sent to the model after the input.
-            history: the loop's conversation so far, sent to the model before the input.
-            temperature: sent, like the three below, as the library's model settings; the agent's own when None.
-            top_p: likewise.
-            top_k: likewise.
-            max_tokens: likewise.
-            shaping: how the step wants its output requested and read.
-            instructions: sent with the system prompt, for this call.
-            deps: the deps of the agent's tools; of the agent's `deps_type`, if it has one.
+        `instructions` are sent with the system prompt, for this call; `deps` are those of the agent's tools, of its `deps_type`.
 
         Raises:
             TimeoutError: the agent's own timeout is over.
             Exception: any exception of the model, the library or processors.
         """
-        given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
-        options = self._model_options | {key: value for key, value in given.items() if value is not None}
+        given: dict[str, Any] = dict(options)
+        own = {name: given.pop(name, None) for name in MODEL_OPTIONS}
+        sent = self._model_options | {name: value for name, value in own.items() if value is not None}
         call = functools.partial(
-            ask_model,
-            await self.made(),
-            guidance=guidance,
-            history=history,
-            options=options,
-            shaping=shaping,
-            instructions=instructions,
-            deps=deps,
+            ask_model, await self.made(), options=sent, instructions=instructions, deps=deps, **given
         )
         async with asyncio.timeout(self.__flujo_defaults__.get("timeout_s")):
             if self.processors is None:

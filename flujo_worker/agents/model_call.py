@@ -25,7 +25,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     agent: AbstractAgent[Any, Any],
     data: Any,
     *,
-    guidance: str | None,
+    guidance: str | None = None,
     history: str | None = None,
     options: Mapping[str, Any],
     shaping: Shaping | None = None,

@@ -5,11 +5,13 @@ The policy makes one; `structured.py` decides which of them the model supports. 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypedDict, TypeVar
 
 Schema = Mapping[str, Any]
+Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +104,30 @@ class Shaping:
     """`read` may change an output: a text in place of an output tool's call is then read as its arguments."""
     fit: Fit = fit_at_once
     """Calls that validation."""
+
+
+class CallOptions(TypedDict, total=False):
+    """What every agent of ours takes by name for one call."""
+
+    guidance: str | None
+    """What was wrong with the previous attempt's answer, sent to the model after the input."""
+    history: str | None
+    """The loop's conversation so far, sent to the model before the input."""
+    temperature: float | None
+    """Sent, like the three below, as the library's model settings; the agent's own when None."""
+    top_p: float | None
+    top_k: int | None
+    max_tokens: int | None
+    shaping: Shaping | None
+    """How the step wants its output requested and read."""
+
+
+def naming_options(run: Run) -> Run:
+    """Name the options in the signature of an agent's `run`: a step passes on only what is named."""
+    own = inspect.signature(run)
+    fixed = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in CallOptions.__annotations__
+    ]
+    run.__signature__ = own.replace(parameters=[*fixed, *named])  # type: ignore[attr-defined]  # of every function
+    return run

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -27,7 +26,7 @@ from flujo_worker.agents.call_events import record_answer, recording_call, timed
 from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
 from flujo_worker.agents.pricing import declared, record_usage
-from flujo_worker.agents.shaping import Shaping
+from flujo_worker.agents.shaping import CallOptions
 from flujo_worker.agents.templated import DEFAULT_TEMPLATE, rendered
 from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import AttemptRun, charge, current_run, in_thread, take_charge
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from flujo_worker.agents.tool import AcceptedCall, AgentTool
 
 _LONGEST: Final = 200
-_NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,10 +54,10 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"success": True, "output": plain(judged.value)}
 
 
-async def run(tool: AgentTool, data: Any, options: Mapping[str, Any], shaping: Shaping | None) -> AgentAnswer:
+async def run(tool: AgentTool, data: Any, options: CallOptions) -> AgentAnswer:
     """Ask a tool's agent for a step, whose input is the call."""
     given = {"task": data} if isinstance(data, str) else _named(data)
-    answer = await _called(tool, given, partial(_call, options=options, shaping=shaping))
+    answer = await _called(tool, given, partial(_call, options=options))
     judged: Judgement = answer.output
     if judged.refusal is None:
         return replace(answer, output=judged.value)
@@ -127,11 +125,11 @@ async def _call(
     tool: AgentTool,
     call: AcceptedCall,
     prompt: str,
-    options: Mapping[str, Any] = _NO_OPTIONS,
-    shaping: Shaping | None = None,
+    options: CallOptions | None = None,
 ) -> AgentAnswer:
     agent, run = tool.agent, current_run()
-    at_hand = dict(options)
+    at_hand: dict[str, Any] = dict(options or {})
+    shaping = at_hand.pop("shaping", None)
     if not is_pydantic_agent(agent):
         at_hand |= {**call.options, "context": call.context, "resources": run.resources if run else None}
     threads = run.work.threads if run and run.work else None

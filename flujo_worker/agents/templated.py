@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from pydantic import BaseModel
 
@@ -22,7 +22,7 @@ from flujo_client.serial import digest, safe_serialize
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.factory import Front, make_agent_async
 from flujo_worker.agents.previews import emit_variables, text_of, whole
-from flujo_worker.agents.shaping import Shaping
+from flujo_worker.agents.shaping import CallOptions, naming_options
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
@@ -69,47 +69,17 @@ class BaseAgent(Front):
         """Estimate the user's message from the template; `_build_user_prompt` may be user code, which runs in attempts only."""
         return rendered(self.user_prompt_template, text_of(task), as_mapping(context))
 
-    async def run(  # noqa: PLR0913 - a step passes on only what is named
-        self,
-        task: Any,
-        context: Any = None,
-        *,
-        guidance: str | None = None,
-        history: str | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        shaping: Shaping | None = None,
-    ) -> AgentResult:
-        """Ask the model once: one system and one user message.
+    @naming_options
+    async def run(self, task: Any, context: Any = None, **options: Unpack[CallOptions]) -> AgentResult:
+        """Ask the model once: one system and one user message. `CallOptions` names the options.
 
-        Args:
-            task: what to do; anything but text becomes JSON.
-            context: what to know for it: a mapping or a model; it is not changed.
-            guidance: what was wrong with the previous attempt's answer, added after the user's message.
-            history: the loop's conversation so far, added before it.
-            temperature: as for `FlujoAgent.run`, as all below.
-            top_p: likewise.
-            top_k: likewise.
-            max_tokens: likewise.
-            shaping: likewise.
+        Anything but text becomes JSON in the task; the context, what to know for it, is a mapping or a model, and is not changed.
 
         Raises:
             TemplateError: the template cannot be rendered.
             Exception: what goes wrong when the model is asked.
         """
-        prompt = await self._prompt(task, context)
-        answer = await self.agent.run(
-            prompt,
-            guidance=guidance,
-            history=history,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            max_tokens=max_tokens,
-            shaping=shaping,
-        )
+        answer = await self.agent.run(await self._prompt(task, context), **options)
         return AgentResult(**{each.name: getattr(answer, each.name) for each in fields(AgentAnswer)})
 
     async def _prompt(self, task: Any, context: Any) -> str:
@@ -215,19 +185,8 @@ class TemplatedAgent(Front):
         """Render the system prompt, and write the input after it; to estimate what a call costs."""
         return f"{self._rendered(data, context)[1]}\n\n{text_of(data)}"
 
-    async def run(  # noqa: PLR0913 - a step passes on only what is named
-        self,
-        data: Any,
-        *,
-        context: Any = None,
-        guidance: str | None = None,
-        history: str | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        shaping: Shaping | None = None,
-    ) -> AgentAnswer:
+    @naming_options
+    async def run(self, data: Any, *, context: Any = None, **options: Unpack[CallOptions]) -> AgentAnswer:
         """Render the system prompt and ask the model once; otherwise as `FlujoAgent.run`.
 
         Raises:
@@ -235,17 +194,7 @@ class TemplatedAgent(Front):
         """
         known, system = await in_thread(lambda: self._rendered(data, context))
         emit_variables(self.template if self._is_named else "given as text", known)
-        return await self.agent.run(
-            data,
-            guidance=guidance,
-            history=history,
-            temperature=temperature,
-            top_p=top_p,
-            top_k=top_k,
-            max_tokens=max_tokens,
-            shaping=shaping,
-            instructions=system,
-        )
+        return await self.agent.run(data, instructions=system, **options)
 
     @property
     def _is_named(self) -> bool:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from pydantic_core import SchemaValidator, core_schema
 
@@ -22,7 +22,7 @@ from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused
 from flujo_worker.agents.factory import asker_of
 from flujo_worker.agents.previews import AGENT_TOOL
-from flujo_worker.agents.shaping import Shaping
+from flujo_worker.agents.shaping import CallOptions, naming_options
 from flujo_worker.runtime.call_args import unwrap
 
 if TYPE_CHECKING:
@@ -150,29 +150,11 @@ class AgentTool:
 
         return await execute(self, kwargs)
 
-    async def run(  # noqa: PLR0913 - a step passes on only what is named
-        self,
-        data: Any,
-        *,
-        guidance: str | None = None,
-        history: str | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        top_k: int | None = None,
-        max_tokens: int | None = None,
-        shaping: Shaping | None = None,
-    ) -> AgentAnswer:
-        """Call the agent for a step.
+    @naming_options
+    async def run(self, data: Any, **options: Unpack[CallOptions]) -> AgentAnswer:
+        """Call the agent for a step, with the `CallOptions` that it takes.
 
-        Args:
-            data: the step's input: a mapping or a model with the arguments of `execute`, or only the task as a text.
-            guidance: what was wrong with the previous attempt's answer, for agents that take it, as all below.
-            history: the loop's conversation so far.
-            temperature: as for `FlujoAgent.run`, as all below.
-            top_p: likewise.
-            top_k: likewise.
-            max_tokens: likewise.
-            shaping: likewise.
+        The input is a mapping or a model with the arguments of `execute`, or only the task as a text.
 
         Raises:
             NonRetryableError: the input is rejected.
@@ -181,8 +163,9 @@ class AgentTool:
         """
         from flujo_worker.agents.sub_agent import run
 
-        options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
-        return await run(self, data, {"guidance": guidance, "history": history, **options}, shaping)
+        if unknown := options.keys() - CallOptions.__annotations__.keys():
+            raise TypeError(f"AgentTool.run takes no {', '.join(sorted(unknown))}")
+        return await run(self, data, options)
 
     def as_tool(self) -> Tool[Any]:
         """Make a pydantic-ai tool of it. `make_agent_async(tools=[…])` does that for you."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from flujo_client.address import AttemptKey
@@ -24,7 +25,12 @@ RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
 
 def copied(kind: type[T], source: object, **own: Any) -> T:
     """Make a value whose fields are those of the same names of another one, but for its own."""
-    return kind(**{each.name: getattr(source, each.name) for each in fields(kind) if each.name not in own}, **own)
+    return kind(**{name: getattr(source, name) for name in _names(kind) if name not in own}, **own)
+
+
+@cache
+def _names(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
 
 
 @dataclass(frozen=True, slots=True)
