@@ -184,13 +184,15 @@ class FlujoAgent:
         given: dict[str, Any] = dict(options)
         own = {name: given.pop(name, None) for name in MODEL_OPTIONS}
         sent = self._model_options | {name: value for name, value in own.items() if value is not None}
-        call = functools.partial(
-            ask_model, await self.made(), options=sent, instructions=instructions, deps=deps, **given
-        )
+        agent = await self.made()
+
+        async def ask(data: Any) -> AgentAnswer:
+            return await ask_model(agent, data, options=sent, instructions=instructions, deps=deps, **given)
+
         async with asyncio.timeout(self.__flujo_defaults__.get("timeout_s")):
             if self.processors is None:
-                return await call(data)
-            answer: AgentAnswer = await call(await through(self.processors.prompt_processors, data))
+                return await ask(data)
+            answer = await ask(await through(self.processors.prompt_processors, data))
             try:
                 with judging():
                     return replace(answer, output=await through(self.processors.output_processors, answer.output))
