@@ -77,11 +77,7 @@ def too_ambiguous(kind: Any, sent: Any) -> str | None:
 
 
 def refuse_large(kind: Any, sent: Any) -> None:
-    """Refuse what a model sent if it is large and does not fit, with a few errors.
-
-    Raises:
-        ValidationError: it does not fit.
-    """
+    """Refuse what a model sent if it is large and does not fit, with a few errors. Raises ValidationError: it does not fit."""
     if kind is None:
         return
     if isinstance(sent, str):

@@ -96,8 +96,7 @@ def _unwrap(given: Any) -> tuple[Any, Usage]:
 def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword argument for an agent's deps; empty for an agent without deps.
 
-    Raises:
-        NonRetryableError: neither is of the agent's `deps_type`.
+    Raises NonRetryableError: neither is of the agent's `deps_type`.
     """
     wanted = deps_type_of(agent)
     if wanted is None:

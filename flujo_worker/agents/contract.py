@@ -54,8 +54,7 @@ class Judgement:
 class Contract:
     """A JSON Schema (2020-12) that values must satisfy. `schema` may be the path of a JSON file; `what` names it in errors.
 
-    Raises:
-        ConfigurationError: there is no such file, it is not a schema, or it refers to other documents.
+    Raises ConfigurationError: there is no such file, it is not a schema, or it refers to other documents.
     """
 
     def __init__(self, schema: Mapping[str, Any] | Path, *, what: str) -> None:

@@ -61,11 +61,7 @@ _known: WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = WeakKeyDictionary
 
 
 async def model_for(model: Model[Any] | str) -> Model[Any]:
-    """Return the model with this name; to be awaited on the event loop that asks it.
-
-    Raises:
-        ConfigurationError: no provider has such a model.
-    """
+    """Return the model with this name; to be awaited on the event loop that asks it. Raises ConfigurationError: no provider has such a model."""
     if not isinstance(model, str):
         return model
     known = _known.setdefault(asyncio.get_running_loop(), _Known())
@@ -76,8 +72,7 @@ async def model_for(model: Model[Any] | str) -> Model[Any]:
 async def effective_model(agent: Any) -> Model[Any] | None:
     """Return the model that an agent's next run asks: what `agent.override(model=…)` says, else its own; None if it has none.
 
-    Raises:
-        ConfigurationError: no provider has such a model.
+    Raises ConfigurationError: no provider has such a model.
     """
     override = getattr(agent, "_override_model", None)  # the library has no public API for it
     chosen = None if override is None else override.get()

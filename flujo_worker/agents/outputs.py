@@ -56,11 +56,7 @@ def has_fields(output_type: Any) -> TypeGuard[type]:
 
 
 def schema_of(types: list[Any]) -> Schema:
-    """Derive the JSON Schema of what the types accept.
-
-    Raises:
-        Unsupported: a type that has none.
-    """
+    """Derive the JSON Schema of what the types accept. Raises Unsupported: a type that has none."""
     union: Any = Union[tuple(types)]  # noqa: UP007 - of types known only now
     try:
         return TypeAdapter(union).json_schema()
@@ -69,11 +65,7 @@ def schema_of(types: list[Any]) -> Schema:
 
 
 def structured(schema: Schema, name: str) -> type:
-    """Make a type of dictionaries that are asked for by `schema`.
-
-    Raises:
-        Unsupported: what pydantic-ai refuses.
-    """
+    """Make a type of dictionaries that are asked for by `schema`. Raises Unsupported: what pydantic-ai refuses."""
     try:
         kind = StructuredDict(_opened(schema), name=name)
         TypeAdapter(kind).json_schema()
@@ -83,11 +75,7 @@ def structured(schema: Schema, name: str) -> type:
 
 
 def described(output_type: Any, schema: Schema) -> Any:
-    """Make a type that is asked for by `schema` and validated as it was.
-
-    Raises:
-        Unsupported: what pydantic-ai refuses.
-    """
+    """Make a type that is asked for by `schema` and validated as it was. Raises Unsupported: what pydantic-ai refuses."""
     if has_fields(output_type) and schema.get("type") != "object":
         raise Unsupported
     # `$defs` are allowed only at the root that is sent, which may not be this schema's: pydantic-ai's own way inlines them.

@@ -100,11 +100,7 @@ class OutputReader(Bounded):
         output: Any,
         handler: Callable[[Any], Awaitable[Any]],
     ) -> Any:
-        """Read, then let pydantic validate.
-
-        Raises:
-            AgentIOValidationError: what could not be read, or does not fit the type.
-        """
+        """Read, then let pydantic validate. Raises AgentIOValidationError: what could not be read, or does not fit the type."""
         if ctx.partial_output:
             return await handler(output)
         schema = expected(self._shaping.schema, output_context)

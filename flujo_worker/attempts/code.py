@@ -87,11 +87,7 @@ class Preparation:
         )
 
     async def of(self, envelope: Envelope, entry: LoadedPipeline) -> Prepared:
-        """Prepare one.
-
-        Raises:
-            CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs.
-        """
+        """Prepare one. Raises CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs."""
         migrated = None
         if not self.migrations.are_needless(entry):
             migrated = await self._effects.call(fitting, self.migrations, entry, envelope)

@@ -40,10 +40,8 @@ class OutputCorrection:
     ) -> ParseOutcome:
         """Return the new outcome of a rejected one; itself if they do not change its value.
 
-        `judge` checks a JSON text strictly; `key` is the value's, if it is in a mapping.
-
-        Raises:
-            Exception: only control-flow signals, limits and the failures of services, as a processor raised them.
+        `judge` checks a JSON text strictly; `key` is the value's, if it is in a mapping. Raises Exception: only control-flow signals,
+        limits and the failures of services, as a processor raised them.
         """
         assert refused.unfit is not None
         value = refused.unfit.value
@@ -97,10 +95,8 @@ class FinalCheck:
     def judge(self, output: Any, by: str) -> None:
         """Reject an output that is no longer valid: neither as a value of the type nor as JSON under the schema.
 
-        `by` names the processors that had it since it was accepted.
-
-        Raises:
-            AgentIOValidationError: it is invalid; names the processors, place, expected and found.
+        `by` names the processors that had it since it was accepted. Raises AgentIOValidationError: it is invalid; names the processors,
+        place, expected and found.
         """
         if self._by_instance and not misfits(output, self._declared) - self._known:
             return
@@ -137,8 +133,7 @@ def _refusal(message: str, rule: str | None, pointer: str | None) -> AgentIOVali
 def _json(value: Any) -> str:
     """Write a processor's result as JSON: data, models and dataclasses.
 
-    Raises:
-        AgentIOValidationError: it contains something that JSON does not have.
+    Raises AgentIOValidationError: it contains something that JSON does not have.
     """
     try:
         return to_json(value, by_alias=True).decode()

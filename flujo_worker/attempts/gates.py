@@ -81,8 +81,7 @@ class PermitGate:
     async def holds_back(self, held: ActiveAttempt) -> bool:
         """Ask for a permit; without one, the attempt is returned, to be published again when it is its turn.
 
-        Raises:
-            LimitRefusal: the name of the limit cannot be filled in, or the limit drops what finds no place.
+        Raises LimitRefusal: the name of the limit cannot be filled in, or the limit drops what finds no place.
         """
         limit = self._limit
         if limit is None:

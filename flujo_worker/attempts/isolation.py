@@ -71,11 +71,7 @@ class Processes(Protocol):
         """
 
     def call_hooks(self, call: PendingHookCall) -> bool:
-        """Call hooks in a separate process; False: it died.
-
-        Raises:
-            NoFreeSlot, NoProcess: as for `perform`.
-        """
+        """Call hooks in a separate process; False: it died. Raises NoFreeSlot, NoProcess: as for `perform`."""
 
 
 class IsolationGate:
@@ -146,8 +142,7 @@ class Isolation:
     def isolate(self, in_company: int, apart: Callable[[Processes, Room], T], here: Callable[[], T]) -> T:
         """Do what was lost twice in a separate process, or here as the only thing that this process does.
 
-        Raises:
-            NoFreeSlot: too much runs in separate processes already; try again later.
+        Raises NoFreeSlot: too much runs in separate processes already; try again later.
         """
         try:
             if in_company < ALONE_AFTER:

@@ -157,8 +157,7 @@ class Lease:
     def hand_back(self, *, everything: bool = False) -> set[str]:
         """Release what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
 
-        Raises:
-            StoreError: Postgres does not answer.
+        Raises StoreError: Postgres does not answer.
         """
         with self._lock:
             keys = self._let_go | (set(self._held) if everything else set())

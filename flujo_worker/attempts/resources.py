@@ -28,8 +28,7 @@ logger = logging.getLogger(__name__)
 async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRun], Awaitable[Done]]) -> Done:
     """Carry out a policy while its resources are open. Making and entering may take the attempt's `timeout_s`, and leaving again.
 
-    Raises:
-        BaseException: the policy's own; else what making, entering or leaving raised, in the domain `system`.
+    Raises BaseException: the policy's own; else what making, entering or leaving raised, in the domain `system`.
     """
     if work.resources is None:
         return await policy(work, run)

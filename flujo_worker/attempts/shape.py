@@ -89,10 +89,8 @@ class OutputParser:
     async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
         """Return `raw` itself if nothing had to be done, else its meaning: JSON text for a text, data for data.
 
-        A rejection mentions it if the answer was cut.
-
-        Raises:
-            AgentIOValidationError: it cannot be made valid; names place, expected and found.
+        A rejection mentions it if the answer was cut. Raises AgentIOValidationError: it cannot be made valid; names place, expected and
+        found.
         """
         text = raw if isinstance(raw, str) else _written(raw)
         self.raw = text
@@ -122,8 +120,7 @@ class OutputParser:
     ) -> Any:
         """Validate what was read by its type; what the type refuses goes to the output processors, if they have not had it.
 
-        Raises:
-            AgentIOValidationError: the type refuses it, after the processors if there are some.
+        Raises AgentIOValidationError: the type refuses it, after the processors if there are some.
         """
         try:
             return await validate(readable)
@@ -233,11 +230,8 @@ def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings, 
 async def shaped(answer: AgentAnswer, agent: Any, shape: OutputParser) -> Any:
     """Return the output that an answer represents.
 
-    A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by
-    the step's own schema; an agent's own side may have done all this already.
-
-    Raises:
-        AgentIOValidationError: it cannot be made to hold.
+    A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by the
+    step's own schema; an agent's own side may have done all this already. Raises AgentIOValidationError: it cannot be made to hold.
     """
     output, own = answer.output, shape.settings.schema
     if answer.is_shaped or not shape.looks:
@@ -274,8 +268,7 @@ async def _read(text: str, declared: Any, shape: OutputParser) -> Any:
 def _written(value: Any) -> str:
     """Write data as JSON; integers beyond 64 bits are orjson's limit, not ours.
 
-    Raises:
-        AgentIOValidationError: there is something in it that JSON does not have.
+    Raises AgentIOValidationError: there is something in it that JSON does not have.
     """
     try:
         return orjson.dumps(value).decode()

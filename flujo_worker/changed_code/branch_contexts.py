@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 def at_join(migrations: ContextMigrations, entry: LoadedPipeline, ticket: RunHeader, values: Values) -> Values:
     """Return what is asked at a join (`contexts.join`) as if the present model had been there since the fan-out began.
 
-    Raises:
-        ContextMisfit: a context cannot be read, and no function of the pipeline makes it fit.
+    Raises ContextMisfit: a context cannot be read, and no function of the pipeline makes it fit.
     """
     model, (sequence, start, *branches) = entry.pipeline.context_model, values
     if model is None or sequence is None or start is None or not migrations.is_known(entry, model, start.tree()):

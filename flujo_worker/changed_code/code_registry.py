@@ -180,11 +180,7 @@ class CodeRegistry:
         return self._entries[reference]
 
     def entry(self, reference: str, fingerprint: str) -> LoadedPipeline:
-        """Find the pipeline of a run.
-
-        Raises:
-            CodeMismatch: with the reason that the run is parked for.
-        """
+        """Find the pipeline of a run. Raises CodeMismatch: with the reason that the run is parked for."""
         entry = self.here(reference, fingerprint)
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(

@@ -70,8 +70,7 @@ class ContextMigrations:
     def migrate(self, entry: LoadedPipeline, ticket: RunHeader, packed: Packed | None) -> MigratedContext | None:
         """Migrate a context; None for one that can be read as it is, and for any other value.
 
-        Raises:
-            ContextMisfit: it cannot be read, and no function of the pipeline makes it fit.
+        Raises ContextMisfit: it cannot be read, and no function of the pipeline makes it fit.
         """
         model = entry.pipeline.context_model
         if model is None or packed is None or not (change := self._change(entry, model)):
@@ -175,8 +174,7 @@ def _imported(entry: LoadedPipeline) -> frozenset[str | None]:
 def may_be_other(model: type[BaseModel], tree: Any) -> bool:
     """Return whether a context has a value that is not of its field's type here: a worker with another version of the model may have written it.
 
-    Raises:
-        ContextMisfit: it has fields that its model does not have here, and reading it would drop them.
+    Raises ContextMisfit: it has fields that its model does not have here, and reading it would drop them.
     """
     if not is_of(tree, model_name(model) or ""):
         return False

@@ -119,11 +119,8 @@ def accepts_param(func: Callable[..., Any], param: str) -> bool:
 def accepted_kwargs(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Choose the options that the agent finally called accepts.
 
-    An option that is None is not set and never passed. The agent's first positional parameter receives the
-    data, so an option of that name is left out.
-
-    Raises:
-        ConfigurationError: wrappers that declare each other as `__flujo_target__`.
+    An option that is None is not set and never passed. The agent's first positional parameter receives the data, so an option of that name
+    is left out. Raises ConfigurationError: wrappers that declare each other as `__flujo_target__`.
     """
     accepted = _parameters(unwrap(agent)).after_one
     return {name: value for name, value in options.items() if value is not None and accepted.accept(name)}
@@ -161,11 +158,7 @@ def takes_context(agent: Any) -> bool:
 
 
 def unwrap(agent: Any) -> Any:
-    """Follow wrappers that declare themselves transparent by `__flujo_target__`.
-
-    Raises:
-        ConfigurationError: they declare each other.
-    """
+    """Follow wrappers that declare themselves transparent by `__flujo_target__`. Raises ConfigurationError: they declare each other."""
     target = agent
     for _ in range(MAX_WRAPPERS):
         inner = getattr(target, "__flujo_target__", None)

@@ -187,11 +187,7 @@ def field_at(context: Any, path: str) -> Any:
 
 
 def checked(context: Any) -> Any:
-    """Validate a context by its own model, once.
-
-    Raises:
-        ContextMergeError: it does not fit; the fields are named, their values are not.
-    """
+    """Validate a context by its own model, once. Raises ContextMergeError: it does not fit; the fields are named, their values are not."""
     model = type(context)
     values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {})
     if ambiguous := ambiguity(model, values):
@@ -204,11 +200,7 @@ def checked(context: Any) -> Any:
 
 
 def put(place: Any, name: str, value: Any) -> None:
-    """Set a field, or a mapping's entry.
-
-    Raises:
-        ContextMergeError: the model that holds it does not take the value, which is not shown.
-    """
+    """Set a field, or a mapping's entry. Raises ContextMergeError: the model that holds it does not take the value, which is not shown."""
     if isinstance(place, dict):
         place[name] = value
         return
@@ -231,8 +223,7 @@ def places_of(error: pydantic.ValidationError) -> str:
 def fetched(ledger: Ledger, values: Iterable[Packed | None]) -> dict[str, Packed]:
     """Fetch what the references among these values point at, by digest.
 
-    Raises:
-        FlujoError: one is missing, or does not fit its digest; code SNAPSHOT_LOST.
+    Raises FlujoError: one is missing, or does not fit its digest; code SNAPSHOT_LOST.
     """
     wanted = {packed.digest for packed in values if packed is not None and packed.is_reference}
     found = ledger.fetch(wanted) if wanted else {}

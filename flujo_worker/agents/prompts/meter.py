@@ -33,11 +33,7 @@ class Meter:
     """The missing names that it used, in order."""
 
     def spend(self, chars: int = 0) -> None:
-        """Make one step that makes so many characters, or items.
-
-        Raises:
-            Exhausted: it would pass a bound.
-        """
+        """Make one step that makes so many characters, or items. Raises Exhausted: it would pass a bound."""
         self.steps -= 1
         self.chars -= chars
         if self.steps < 0:
