@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from flujo_client.config.models import Cost
 from flujo_client.contract.limits import UsageEstimate
@@ -37,9 +37,11 @@ class AgentFacts:
     """Writes the prompt that an agent with its own templates sends for an input and a context."""
 
 
-class CallEstimate(NamedTuple):
-    """The estimate of a call, and its models without a price."""
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
+    """One call that an attempt may make, its estimated cost, and its models without a price."""
 
+    name: str
     expected: UsageEstimate
     unpriced: tuple[str, ...] = ()
 
@@ -68,8 +70,14 @@ def configured(facts: AgentFacts, cost: Cost) -> UsageEstimate | None:
 
 
 def estimated(
-    facts: AgentFacts, prompt_bytes: int, cost: Cost, *, max_tokens: int | None, known: Learned | None
-) -> CallEstimate:
+    facts: AgentFacts,
+    prompt_bytes: int,
+    cost: Cost,
+    *,
+    max_tokens: int | None,
+    known: Learned | None,
+    name: str = "agent",
+) -> ExpectedCall:
     """Estimate a call from the model's price, its prompt and its maximum output.
 
     Args:
@@ -78,16 +86,18 @@ def estimated(
         cost: the project's prices, and the default length of a model's output.
         max_tokens: the maximum of output tokens of one request, if the step sets it.
         known: the spend of earlier attempts at the step. An agent with tools makes several requests, each with the whole prompt.
+        name: the call's.
     """
     if not facts.models:
-        return CallEstimate(UsageEstimate(tokens=max_tokens or 0))
+        return ExpectedCall(name, UsageEstimate(tokens=max_tokens or 0))
     requests = 1 if known is None else max(1, known.requests)
     read = requests * math.ceil((facts.instruction_bytes + prompt_bytes) / BYTES_PER_TOKEN)
     most = max_tokens or facts.max_tokens
     usual = cost.default_output_tokens if known is None else known.output_tokens
     written = usual if most is None else requests * most
     prices = {each: price_of(each, read, written, cost) for each in facts.models}
-    return CallEstimate(
+    return ExpectedCall(
+        name,
         UsageEstimate(cost_usd=max(price or 0.0 for price in prices.values()), tokens=read + written),
         tuple(str(each) for each, price in prices.items() if price is None),
     )

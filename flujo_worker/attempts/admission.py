@@ -15,7 +15,7 @@ from flujo_client.pipeline.limits import scoped_name
 from flujo_client.serial import Resolver
 from flujo_worker.agents.factory import service_of
 from flujo_worker.attempts.claim import performs_step
-from flujo_worker.attempts.gates import FirstCall, ModelGate, PermitGate, RateGate
+from flujo_worker.attempts.gates import ModelGate, PermitGate, RateGate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,8 +90,8 @@ class Admissions:
         model = ModelGate(self._models, self._store, envelope, agent, self._effects)
         if self._rates is None or step is None:
             return Admission(permit, model, None)
-        first = FirstCall(step, agent, own.cost)
-        return Admission(permit, model, RateGate(self._rates, self._store, self._effects, envelope, first))
+        rate = RateGate(self._rates, self._store, self._effects, envelope, step, agent, own.cost)
+        return Admission(permit, model, rate)
 
     def _shared(self, step: Step | None, pipeline: str, run: str, limit: Limit, name: str) -> str:
         """Return the name of a limit with who shares it."""

@@ -17,7 +17,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.limits import UsageEstimate, money
 from flujo_client.contract.processing import PrecheckSettings
 from flujo_client.pipeline.step import Step
-from flujo_worker.agents.estimate import AgentFacts, configured, estimated, facts_of
+from flujo_worker.agents.estimate import AgentFacts, ExpectedCall, configured, estimated, facts_of
 from flujo_worker.agents.factory import tools_of
 from flujo_worker.domain.budget import Amount, Learned, Reservation
 from flujo_worker.observe.log import emit
@@ -38,15 +38,6 @@ class PossibleCall:
     name: str
     agent: AgentFacts
     max_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedCall:
-    """One call that an attempt may make, its estimated cost, and its models without a price."""
-
-    name: str
-    expected: UsageEstimate
-    unpriced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +93,7 @@ class StepCalls:
             tokens = own.tokens if call.max_tokens is None else call.max_tokens
             return ExpectedCall(call.name, own.model_copy(update={"tokens": tokens}))
         max_tokens = self.max_tokens if call is self.calls[0] else call.max_tokens
-        return ExpectedCall(call.name, *estimated(call.agent, prompt_bytes, cost, max_tokens=max_tokens, known=known))
+        return estimated(call.agent, prompt_bytes, cost, max_tokens=max_tokens, known=known, name=call.name)
 
 
 def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callable[[Any], Any]) -> StepCalls:

@@ -21,7 +21,8 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.processing import resolve
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver
-from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, reservations
+from flujo_worker.agents.estimate import ExpectedCall
+from flujo_worker.attempts.budget import StepCalls, calls_of, reservations
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.prompt_size import is_rendered, prompt_bytes
 from flujo_worker.attempts.resume import is_for_tool
@@ -76,62 +77,52 @@ class Claims:
         """
         if envelope.kind != "resume" and envelope.ticket.limits is None:
             return ClaimParameters()
-        known = self._known_request(envelope) if envelope.kind == "step" else None
+        known = self._request_of(envelope, may_read=False) if envelope.kind == "step" else None
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
     def known_reservations(self, envelope: Envelope) -> Sequence[Reservation] | None:
         """Return the reservations for a step's claim; None if computing them requires a look-up."""
-        known = self._known_request(envelope)
+        known = self._request_of(envelope, may_read=False)
         return None if known is None else known.to_reserve
-
-    def _known_request(self, envelope: Envelope) -> ClaimParameters | None:
-        """Return the parameters of a step's claim, if this process knows all of them."""
-        ticket = envelope.ticket
-        if not self._catalog.has(ticket.reference):
-            return None
-        with suppress(CodeMismatch):
-            entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
-            path = entry.node_of(envelope).path
-            calls = self._calls.get(_key(envelope, path))
-            if calls is None:
-                return None
-            if not calls.needs_prompt:
-                return self._request(envelope, entry, path, calls, 0)
-            step, write_prompt = entry.steps[path], calls.agent.write_prompt
-            if not envelope.references and not is_rendered(envelope, entry, step, write_prompt):
-                size = prompt_bytes(envelope, entry, step, write_prompt, self._resolve)
-                return self._request(envelope, entry, path, calls, size)
-        return None
 
     def _look_up(self, envelope: Envelope) -> ClaimParameters:
         try:
             reply = self.reply(envelope)
             if envelope.ticket.limits is None or not performs_step(envelope, reply):
                 return ClaimParameters(reply)
-            return replace(self._look_up_step(envelope), reply=reply)
+            return replace(self._request_of(envelope, may_read=True) or ClaimParameters(), reply=reply)
         except StoreError:
             raise
         except Exception as error:
             logger.exception("the needs of attempt %s could not be determined", envelope.key)
             return ClaimParameters(error=error)
 
-    def _look_up_step(self, envelope: Envelope) -> ClaimParameters:
-        """Find the calls that the attempt may make, and the reservation for them.
+    def _request_of(self, envelope: Envelope, *, may_read: bool) -> ClaimParameters | None:
+        """Return the parameters of a step's claim: the calls that the attempt may make, and the reservation for them.
 
-        Code that is missing here reserves nothing: its run is parked.
+        None: this process does not know all of them, and code may not be imported, values fetched, or prompts rendered for that; or the code
+        is not here. Code that is missing reserves nothing: its run is parked.
         """
         ticket = envelope.ticket
+        if not (may_read or self._catalog.has(ticket.reference)):
+            return None
         with suppress(CodeMismatch):
             entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
             path = entry.node_of(envelope).path
             step = entry.steps[path]
-            calls = self._calls_at(envelope, step, path)
+            calls = self._calls_at(envelope, step, path) if may_read else self._calls.get(_key(envelope, path))
+            if calls is None:
+                return None
             if not calls.needs_prompt:
                 return self._request(envelope, entry, path, calls, 0)
-            inline = envelope.inline(fetched(self._ledger, envelope.references)) if envelope.references else envelope
-            size = prompt_bytes(inline, entry, step, calls.agent.write_prompt, self._resolve)
+            write_prompt, inline = calls.agent.write_prompt, None
+            if envelope.references or is_rendered(envelope, entry, step, write_prompt):
+                if not may_read:
+                    return None
+                inline = envelope.inline(fetched(self._ledger, envelope.references))
+            size = prompt_bytes(inline or envelope, entry, step, write_prompt, self._resolve)
             return replace(self._request(envelope, entry, path, calls, size), inline=inline)
-        return ClaimParameters()
+        return None
 
     def _calls_at(self, envelope: Envelope, step: Step, path: str) -> StepCalls:
         key = _key(envelope, path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.model_guards import waits_for
 from flujo_client.contract.outcome import Event
@@ -212,44 +212,43 @@ def _asked_s(calls: Sequence[ModelCall]) -> float | None:
     return max((call.asked_s for call in calls if call.asked_s is not None), default=None)
 
 
-class FirstCall(NamedTuple):
-    """The facts about an attempt's first call before it begins."""
-
-    step: Step
-    agent: Any
-    cost: Cost
-
-    def tokens(self, envelope: Envelope) -> int:
-        """Estimate its tokens, without rendering its prompt; a call that needs far more asks again."""
-        facts = facts_of(self.agent)
-        read = facts.instruction_bytes + envelope.input.length + len((envelope.guidance or "").encode())
-        written = self.step.config.max_tokens or facts.max_tokens or self.cost.default_output_tokens
-        return math.ceil(read / BYTES_PER_TOKEN) + written
-
-
 class RateGate:
     """One attempt at the rate limit of its model."""
 
     def __init__(
-        self, limiter: RateLimiter, ledger: Ledger, effects: Effects, envelope: Envelope, first: FirstCall
+        self,
+        limiter: RateLimiter,
+        ledger: Ledger,
+        effects: Effects,
+        envelope: Envelope,
+        step: Step,
+        agent: Any,
+        cost: Cost,
     ) -> None:
         self._limiter, self._ledger, self._effects, self._envelope = limiter, ledger, effects, envelope
-        self._first = first
+        self._step, self._agent, self._cost = step, agent, cost
         self.pacing = Pacing(limiter, envelope.ticket.tenant)
 
     async def holds_back(self, held: ActiveAttempt) -> bool:
         """Set the first call aside; if its turn is more than a moment away, the attempt is returned until then."""
-        model = service_of(self._first.agent)
+        model = service_of(self._agent)
         limit = None if model is None else self.pacing.limit_of(model)
         if model is None or limit is None:
             return False
-        request = RateRequest(limit, self._first.tokens(self._envelope), has_waited=(held.fence or 0) > 1)
+        request = RateRequest(limit, self._expected_tokens(), has_waited=(held.fence or 0) > 1)
         answer = await self._effects.together(self._limiter.answer, request)
         if answer.grant is not None:
             self.pacing.put(limit, answer)
             return False
         await _defer(self._effects, self._ledger, self._envelope, held, answer.wait_s, "rate", model)
         return True
+
+    def _expected_tokens(self) -> int:
+        """Estimate the tokens of the first call, without rendering its prompt; a call that needs far more asks again."""
+        facts, envelope = facts_of(self._agent), self._envelope
+        read = facts.instruction_bytes + envelope.input.length + len((envelope.guidance or "").encode())
+        written = self._step.config.max_tokens or facts.max_tokens or self._cost.default_output_tokens
+        return math.ceil(read / BYTES_PER_TOKEN) + written
 
     async def release(self) -> None:
         """Give back what was set aside and not used."""

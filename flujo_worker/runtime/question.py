@@ -187,16 +187,24 @@ def field_at(context: Any, path: str) -> Any:
 
 
 def checked(context: Any) -> Any:
-    """Validate a context by its own model, once. Raises ContextMergeError: it does not fit; the fields are named, their values are not."""
-    model = type(context)
-    values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {})
+    """Validate a context by its own model, once; raises ContextMergeError."""
+    return fitted(type(context), fields_in(context), "the merged context")
+
+
+def fields_in(context: Any) -> dict[str, Any]:
+    """Return what a context has in its fields, and in those that its model does not declare."""
+    return {name: getattr(context, name) for name in type(context).model_fields} | (context.model_extra or {})
+
+
+def fitted(model: type[pydantic.BaseModel], values: dict[str, Any], what: str) -> Any:
+    """Make a model of values; raises ContextMergeError where `what` does not fit it: the fields are named, their values are not."""
     if ambiguous := ambiguity(model, values):
-        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {ambiguous}")
+        raise ContextMergeError(f"{what} does not fit {model.__name__}: {ambiguous}")
     try:
         fail_fast(model, values, by_name=True)
         return model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
-        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {places_of(error)}") from None
+        raise ContextMergeError(f"{what} does not fit {model.__name__}: {places_of(error)}") from None
 
 
 def put(place: Any, name: str, value: Any) -> None:

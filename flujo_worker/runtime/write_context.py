@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.context import ContextState, PipelineContext
 from flujo_client.errors import ContextFieldError, ContextMergeError
-from flujo_client.schemas.ambiguity import ambiguity
-from flujo_client.schemas.fail_fast import fail_fast
+from flujo_worker.runtime.question import fields_in, fitted
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
@@ -86,17 +84,7 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
     unknown = [key for key in changes if key not in model.model_fields]
     if unknown and (step.validate_fields or model.model_config.get("extra") != "allow"):
         raise ContextFieldError(f"step '{step.name}': {model.__name__} has no field {', '.join(map(repr, unknown))}")
-    values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {}) | dict(changes)
-    if ambiguous := ambiguity(model, values):
-        raise ContextMergeError(f"step '{step.name}': the output does not fit {model.__name__}: {ambiguous}")
-    try:
-        fail_fast(model, values, by_name=True)
-        checked = model.model_validate(values, by_name=True)
-    except pydantic.ValidationError as error:
-        places = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        message = f"step '{step.name}': the output does not fit {model.__name__}: {places}"
-        raise ContextMergeError(message) from None  # pydantic's own words hold the values
-    return checked
+    return fitted(model, fields_in(context) | dict(changes), f"step '{step.name}': the output")
 
 
 def mark(context: PipelineContext, state: ContextState, message: str | None) -> None:
