@@ -5,10 +5,12 @@ It must not import the agent library: requests are logged by `requests.py`. In: 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
 
+from flujo_client.contract.outcome import Usage
 from flujo_client.redact import PREVIEW, preview, redact_tree
 from flujo_client.serial import safe_serialize
 from flujo_worker.observe.log import emit
@@ -45,6 +47,12 @@ def emit_response(output: Any, finish_reason: str | None) -> None:
         emit("agent.response", "debug", **told)
 
 
+def emit_usage(usage: Usage, call: str) -> None:
+    """Emit what a call has spent, if that is anything."""
+    if not usage.is_nothing:
+        emit("agent.usage", call=call, **asdict(usage))
+
+
 def text_of(value: Any) -> str:
     """Write what a model is shown of a value: a text as it is, anything else as JSON."""
     if isinstance(value, str):
@@ -60,3 +68,8 @@ def whole(value: Any) -> Any:
 def hidden(value: Any, name: str = "") -> Any:
     """Return a value without what its fields' names say to hide: in a text the names can no longer be recognized."""
     return redact_tree(value if isinstance(value, str) else safe_serialize(value), name)
+
+
+def written(value: Any) -> str:
+    """Write a turn or a plan: a text as it is, anything else as JSON on one line."""
+    return value if isinstance(value, str) else orjson.dumps(safe_serialize(value)).decode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +18,7 @@ from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.verdict import PluginOutcome, ValidationResult
 from flujo_client.errors import PricingNotConfiguredError
-from flujo_worker.observe.log import emit
+from flujo_worker.agents.previews import emit_usage
 from flujo_worker.runtime.attempt_run import charge, current_settings
 
 if TYPE_CHECKING:
@@ -184,5 +184,5 @@ async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun, *, by: str
 
 def _book(run: AttemptRun, usage: Usage, by: str | None) -> None:
     run.spent += usage
-    if by is not None and not usage.is_nothing:
-        emit("agent.usage", call=by, **asdict(usage))
+    if by is not None:
+        emit_usage(usage, by)

@@ -21,8 +21,7 @@ from flujo_client.plan.identity import agent_name
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import decode
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_events import record_answer, recording_call, timed_call
+from flujo_worker.agents.call import call_agent, record_answer, recording_call, timed_call
 from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
 from flujo_worker.agents.pricing import declared, record_usage

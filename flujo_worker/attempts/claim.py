@@ -13,26 +13,33 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.config.run_settings import RunSettings, settings_of
+from flujo_client.contract.context import StoredContext
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.processing import resolve
+from flujo_client.pipeline.compiled_text import Filling, Templated, filling_by
 from flujo_client.pipeline.step import Step
-from flujo_client.serial import Resolver
+from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
+from flujo_client.serial import Resolver, decode
 from flujo_worker.agents.estimate import ExpectedCall
+from flujo_worker.agents.previews import text_of
 from flujo_worker.attempts.budget import StepCalls, calls_of, reservations
+from flujo_worker.attempts.conversation import history_text
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
-from flujo_worker.attempts.prompt_size import is_rendered, prompt_bytes
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.domain.budget import Learned, Place, Reservation, learned, place_of
+from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import Claim, Ledger, Reply, Room
 from flujo_worker.runtime.effects import ClaimTerms, Effects
 from flujo_worker.runtime.question import fetched
 
+WritePrompt = Callable[[Any, Any], str] | None
 logger = logging.getLogger(__name__)
 
 UNCOMMITTED_S = 1.0
@@ -233,3 +240,41 @@ class SpentHistory:
             self._known[reference] = learned(spent, least=self._wanted.attempts, quantile=self._wanted.quantile)
         except Exception:
             logger.warning("the cost of attempts of %s could not be read", reference, exc_info=True)
+
+
+def is_rendered(envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt) -> bool:
+    """Return whether anything else than the input becomes the prompt: a template's text, or the conversation or the turns so far."""
+    is_templated = step.input is not None or write_prompt is not None or gets_turns(step)
+    return is_templated or conversation_at(entry.plan, envelope.address) is not None
+
+
+def prompt_bytes(
+    envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt, resolve: Callable[[str], Any]
+) -> int:
+    """Count the bytes of the prompt, of the conversation before it and of the guidance after it.
+
+    A prompt that cannot be rendered fails the attempt, which reports it; here its input is counted. `write_prompt` is how the step's agent
+    writes its prompt, if it has templates of its own.
+    """
+    guidance = len((envelope.guidance or "").encode())
+    if not is_rendered(envelope, entry, step, write_prompt):
+        return guidance + envelope.input.length
+    try:
+        with filling_by(Filling("ignore")):
+            return guidance + len(_rendered(envelope, entry, step, write_prompt, resolve).encode())
+    except Exception:  # noqa: BLE001 - see the docstring
+        return guidance + envelope.input.length
+
+
+def _rendered(
+    envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt, resolve: Callable[[str], Any]
+) -> str:
+    stored = None if envelope.context is None else StoredContext(envelope.context, resolve)
+    data = with_turns(decode(envelope.input.tree(), resolve=resolve), stored)
+    context = None if stored is None else stored.live()
+    if step.input is not None:
+        data = Templated(step.input)(data, context)
+    prompt = text_of(data) if write_prompt is None else write_prompt(data, context)
+    rules = conversation_at(entry.plan, envelope.address)
+    history = None if rules is None else history_text(context, rules)
+    return prompt if history is None else f"{history}\n\n{prompt}"

@@ -15,8 +15,7 @@ from flujo_client.contract.context import ContextState, ConversationTurn, HumanI
 from flujo_client.pipeline.compiled_text import Changes, Filling, current_filling
 from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
 from flujo_client.recipes.agentic_protocol import record
-from flujo_client.serial import safe_serialize
-from flujo_worker.agents.previews import hidden
+from flujo_worker.agents.previews import hidden, written
 from flujo_worker.domain.conversation import Rules, bounded, role_of
 from flujo_worker.ports import Reply
 from flujo_worker.runtime.attempt_run import History, Work, in_thread
@@ -67,7 +66,7 @@ def _hidden(content: str) -> str:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:
         value = content
-    return _written(hidden(value))
+    return written(hidden(value))
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:
@@ -86,7 +85,7 @@ def record_turn(work: Work, output: Any, context: Any) -> Any:
     role = None if rules is None or is_silent else role_of(rules, step.name)
     if role is None:
         return context
-    return _added(context, ConversationTurn(role=role, content=_written(output), step=step.name))
+    return _added(context, ConversationTurn(role=role, content=written(output), step=step.name))
 
 
 def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
@@ -101,7 +100,7 @@ def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
     is_recorded = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
     question_turn = ConversationTurn(role="assistant", content=question)
     return _added(
-        context, question_turn, ConversationTurn(role="user", content=_written(answer)), instead=int(is_recorded)
+        context, question_turn, ConversationTurn(role="user", content=written(answer)), instead=int(is_recorded)
     )
 
 
@@ -141,8 +140,3 @@ def _kept(context: Any) -> list[Any]:
     """Return what a context has in its history, rows of any kind; empty where it has something else."""
     history = getattr(context, "conversation_history", None)
     return list(history) if isinstance(history, list | tuple) else []
-
-
-def _written(value: Any) -> str:
-    """Write a turn's content: a text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else orjson.dumps(safe_serialize(value)).decode()

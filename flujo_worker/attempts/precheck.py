@@ -10,16 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from dataclasses import asdict
 from typing import Any, Final
-
-import orjson
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.contract.processing import PrecheckSettings
-from flujo_client.serial import safe_serialize
-from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_events import timed_call
+from flujo_worker.agents.call import call_agent, timed_call
+from flujo_worker.agents.previews import emit_usage, written
 from flujo_worker.agents.pricing import declared
 from flujo_worker.aros.precheck import (
     WRONG_KIND,
@@ -203,7 +199,7 @@ class Precheck:
                 answer = await call_agent(agent, self._data, options, threads=self._threads)
             if not self._book("consensus", declared(answer.output, answer.usage)):
                 return _OVER_CAP
-            texts.append(plan_in(answer.output, settings.delimiters) or _written(answer.output))
+            texts.append(plan_in(answer.output, settings.delimiters) or written(answer.output))
         score = agreement(texts)
         finding = GateFinding("pass", "agreement", score)
         if score < settings.consensus_threshold:
@@ -232,8 +228,7 @@ class Precheck:
     def _book(self, call: str, spent: Usage) -> bool:
         """Book what a call spent, in the events too; return whether it was within the cap."""
         self.usage += spent
-        if not spent.is_nothing:
-            emit("agent.usage", call=call, **asdict(spent))
+        emit_usage(spent, call)
         return spent.output_tokens <= self._settings.max_tokens
 
     def _guided(self, data: Any, finding: GateFinding) -> Any:
@@ -262,7 +257,3 @@ class Precheck:
         emit(f"aros.reasoning.precheck.{finding.result}", **finding.attributes(), **self._mark)
         if finding.feedback is not None and not self._shadow:
             self.feedback = finding.feedback[:MAX_FEEDBACK]
-
-
-def _written(output: Any) -> str:
-    return output if isinstance(output, str) else orjson.dumps(safe_serialize(output)).decode()

@@ -18,8 +18,7 @@ from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.function_marks import appended_field, is_answer_reader
 from flujo_client.plan.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.call import call_agent
-from flujo_worker.agents.call_events import record_answer, recording_call, timed_call
+from flujo_worker.agents.call import call_agent, record_answer, recording_call, timed_call
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping

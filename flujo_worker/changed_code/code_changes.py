@@ -164,7 +164,7 @@ class CodeChanges:
         if all(each.rule == "running" for each in obstacles):
             return CarryOnResult("busy", str(obstacles[0]))
         shown = [each for each in obstacles if each.rule != "running"]
-        return CarryOnResult("refused", f"{_listed(shown)}: {_names(old, plan)}")
+        return CarryOnResult("refused", f"{_shortened(shown)}: {_names(old, plan)}")
 
     def _adopt(self, reference: str, plan: Plan) -> None:
         """Store the plan, so that differences can be shown."""
@@ -182,7 +182,7 @@ class CodeChanges:
 
 
 def _policy(policy: OnChange, old: Plan, plan: Plan, changed: Sequence[Difference]) -> str:
-    words = _shortened([str(each) for each in changed])
+    words = _shortened(changed)
     if policy == "pin":
         return f"it is pinned to the code that it was started with, so only a worker with that code takes it ({words}): {_names(old, plan)}"
     return f"its code has changed ({words}), and its pipeline parks such runs: {_names(old, plan)}; `flujo runs upgrade` moves it"
@@ -192,10 +192,7 @@ def _names(old: Plan, plan: Plan) -> str:
     return f"this worker's code has fingerprint {plan.fingerprint[:12]}, the run uses {old.fingerprint[:12]}"
 
 
-def _listed(obstacles: Sequence[Obstacle]) -> str:
-    return _shortened([str(each) for each in obstacles])
-
-
-def _shortened(words: Sequence[str]) -> str:
+def _shortened(findings: Sequence[Difference | Obstacle]) -> str:
+    words = list(map(str, findings))
     rest = len(words) - SHOWN
     return "; ".join((*words[:SHOWN], f"and {rest} more") if rest > 0 else words)

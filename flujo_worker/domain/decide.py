@@ -7,6 +7,7 @@ one module for each kind of node, in two tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -123,20 +124,12 @@ def _aborted(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
         yield from _stop(draft, own, reason="aborted")
 
 
-def _lost(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
-    yield from _stop(draft, own, reason="lost")
-
-
-def _limited(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
-    yield from _stop(draft, own, reason="limit")
-
-
 def _cancelled(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
     draft.close = CloseAttempt("cancelled", "aborted")
     yield from cancel(draft, own)
 
 
-def _stop(draft: DecisionBuilder, own: ScopeState, *, reason: str) -> Steps:
+def _stop(draft: DecisionBuilder, own: ScopeState, _: Backoff | None = None, *, reason: str) -> Steps:
     fault = draft.notice.outcome.fault
     draft.close = CloseAttempt("failed", reason)
     if own.kind != SEQUENCE:
@@ -149,7 +142,7 @@ _DECIDERS: dict[str, Callable[[DecisionBuilder, ScopeState, Backoff], Steps]] = 
     "success": _succeeded,
     "failure": _failed,
     "aborted": _aborted,
-    "lost": _lost,
+    "lost": partial(_stop, reason="lost"),
     "cancelled": _cancelled,
-    "limit": _limited,
+    "limit": partial(_stop, reason="limit"),
 }

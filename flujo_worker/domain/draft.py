@@ -209,11 +209,9 @@ class DecisionBuilder:
         self.scopes[scope.address] = scope
         return scope
 
-    def work(
-        self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", held: bool = False, **rest: Any
-    ) -> None:
+    def work(self, scope: ScopeState, node: Node, **rest: Any) -> None:
         """Make a work row for a node of a sequence; `step` is the place's name, where that is not the node's."""
-        self.works.append(self.attempt(scope, node, kind=kind, held=held, **rest))
+        self.works.append(self.attempt(scope, node, **rest))
 
     def attempt(self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
         """Make a work row for a node of a sequence, in whichever run that is."""

@@ -24,29 +24,25 @@ def exit_condition(question: UserCodeCall) -> bool:
     return bool(question.call("exit_condition", question.value(0), CONTEXT))
 
 
+def _mapped(question: UserCodeCall, role: str, mapper: str, *more: Any, **optional: Any) -> Packed:
+    given = question.call(role, question.value(0), *more, **optional)
+    return question.pack(given, f"the result of {mapper}")
+
+
 def initial_input(question: UserCodeCall) -> Packed:
     """Make a loop's first input. Values: the loop's input, the context."""
-    given = question.call("initial_input", question.value(0), CONTEXT)
-    return question.pack(given, "the result of initial_input_to_loop_body_mapper")
+    return _mapped(question, "initial_input", "initial_input_to_loop_body_mapper", CONTEXT)
 
 
 def iteration_input(question: UserCodeCall) -> Packed:
     """Make the next iteration's input. Values: the last output, the context, the loop's input."""
-    index = question.data["index"]
-    given = question.call(
-        "iteration_input",
-        question.value(0),
-        CONTEXT,
-        index,
-        original_input=question.value(2),
-    )
-    return question.pack(given, "the result of iteration_input_mapper")
+    more = CONTEXT, question.data["index"]
+    return _mapped(question, "iteration_input", "iteration_input_mapper", *more, original_input=question.value(2))
 
 
 def output(question: UserCodeCall) -> Packed:
     """Make a loop's or a map's output. Values: the last output, or all of them; the context, its input."""
-    given = question.call("output", question.value(0), CONTEXT, original_input=question.value(2))
-    return question.pack(given, f"the result of {question.step.roles['output']}")
+    return _mapped(question, "output", question.step.roles["output"], CONTEXT, original_input=question.value(2))
 
 
 def items(question: UserCodeCall) -> list[Packed]:
@@ -82,15 +78,13 @@ def condition(question: UserCodeCall) -> tuple[Any, str | None]:
 
 def branch_input(question: UserCodeCall) -> Packed:
     """Make the chosen path's input. Values: the conditional's input, the context."""
-    given = question.call("branch_input", question.value(0), CONTEXT)
-    return question.pack(given, "the result of branch_input_mapper")
+    return _mapped(question, "branch_input", "branch_input_mapper", CONTEXT)
 
 
 def branch_output(question: UserCodeCall) -> Packed:
     """Make a conditional's output. Values: the path's output, the context, the conditional's input."""
-    key, own = question.data["key"], question.value(2)
-    given = question.call("branch_output", question.value(0), key, CONTEXT, original_input=own)
-    return question.pack(given, "the result of branch_output_mapper")
+    more = question.data["key"], CONTEXT
+    return _mapped(question, "branch_output", "branch_output_mapper", *more, original_input=question.value(2))
 
 
 def selection(question: UserCodeCall) -> list[str]:

@@ -7,7 +7,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 
 from flujo_client.attempt_info import performing
 from flujo_client.config.manager import Settings
-from flujo_worker.agents.call_events import timed_call
+from flujo_worker.agents.call import timed_call
 from flujo_worker.agents.requests import Paced
 from flujo_worker.domain.rate import NOT_SAID, Left, RateRules
 from flujo_worker.runtime.attempt_run import AttemptRun
