@@ -18,8 +18,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
-from pydantic_ai.models import Model, infer_model
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.providers import infer_provider_class
 
 from flujo_client.config.manager import Settings
@@ -29,8 +29,6 @@ from flujo_client.serial import canonical
 from flujo_worker.agents.factory import FlujoAgent, asker_of
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage
-    from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
 DIFF_LINES = 60

@@ -13,18 +13,16 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.providers import infer_provider
 
 from flujo_client.errors import ConfigurationError
 from flujo_worker.runtime.attempt_run import in_thread
-
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelMessage, ModelResponse
-    from pydantic_ai.models.function import AgentInfo
 
 MOCK: Final = "local:mock"
 """The model that answers with what it is asked: for trying out, without provider or key."""

@@ -7,12 +7,13 @@ are not functions have a text for people too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import orjson
 from pydantic import BaseModel
 
+from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import FlujoError
 from flujo_client.plan.identity import model_name, whole
 from flujo_client.redact import redact
@@ -23,11 +24,6 @@ from flujo_worker.agents.templated import BaseAgent, TemplatedAgent
 from flujo_worker.agents.tool import AgentTool
 from flujo_worker.runtime.call_args import unwrap
 from flujo_worker.runtime.source import DIGEST_LENGTH, body_digest, text_digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.config.models import TemplateSettings
 
 _MOST_NAME, _DEEPEST = 200, 5
 _LIBRARIES: Final = ("flujo_client.", "flujo_worker.", "pydantic_ai.")

@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.recipes import Checklist
-from flujo_worker.agents.factory import make_agent_async
+from flujo_worker.agents.factory import FlujoAgent, make_agent_async
 
 if TYPE_CHECKING:
-    from flujo_worker.agents.factory import AnyModel, FlujoAgent
+    from flujo_worker.agents.factory import AnyModel
 
 CANNOT_REPAIR: Final = "CANNOT_REPAIR"
 """The repair agent's answer for a text that it cannot repair."""

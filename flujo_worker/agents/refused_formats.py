@@ -9,12 +9,10 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.pipeline.cache import CacheBackend
 from flujo_worker.runtime.attempt_run import in_thread
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.cache import CacheBackend
 
 PREFIX: Final = "refused-format:"
 WEEK_S: Final = 7 * 86_400.0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, UnexpectedModelBehavior
-from pydantic_ai.messages import TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
 
 from flujo_client.errors import (
     AgentError,
@@ -35,7 +35,6 @@ from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
-    from pydantic_ai.messages import ModelResponse
     from pydantic_ai.models import Model, ModelRequestContext
 
 _MOST_SHOWN: Final = 200

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_ai.exceptions import ModelHTTPError, UserError
-from pydantic_ai.models import Model, infer_model_profile, parse_model_id
+from pydantic_ai.models import Model, ModelRequestContext, infer_model_profile, parse_model_id
 from pydantic_ai.output import NativeOutput, PromptedOutput
 
 from flujo_worker.agents import outputs, soe
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pydantic_ai import AgentRunResult
     from pydantic_ai.agent import AbstractAgent
-    from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.profiles import ModelProfile
 
     from flujo_worker.agents.shaping import Schema, Shaping

@@ -20,7 +20,7 @@ from flujo_client.contract.context import TASK_FIELDS, PipelineContext
 from flujo_client.plan.identity import identify
 from flujo_client.serial import digest, safe_serialize
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
-from flujo_worker.agents.factory import Front, make_agent_async
+from flujo_worker.agents.factory import FlujoAgent, Front, make_agent_async
 from flujo_worker.agents.previews import emit_variables, text_of, whole
 from flujo_worker.agents.shaping import CallOptions, naming_options
 from flujo_worker.runtime.attempt_run import in_thread
@@ -28,7 +28,7 @@ from flujo_worker.runtime.attempt_run import in_thread
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
-    from flujo_worker.agents.factory import AnyModel, FlujoAgent
+    from flujo_worker.agents.factory import AnyModel
 
 DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
 _BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS])

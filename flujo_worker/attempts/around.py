@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract.context import StoredContext
 from flujo_client.contract.envelope import Envelope
@@ -18,15 +18,13 @@ from flujo_client.contract.results import StepResult
 from flujo_client.plan.plan import Node
 from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.serial import Packed, decode
+from flujo_worker.changed_code.code_registry import LoadedPipeline
 from flujo_worker.domain.human import asks_again
 from flujo_worker.domain.retry import may_retry
 from flujo_worker.observe.log import emit
 from flujo_worker.ports import Ledger
 from flujo_worker.runtime.question import fetched
 from flujo_worker.user_code.hooks import HookCaller
-
-if TYPE_CHECKING:
-    from flujo_worker.changed_code.code_registry import LoadedPipeline
 
 
 @dataclass(frozen=True, slots=True)

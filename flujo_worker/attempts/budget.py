@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.config.models import Cost
 from flujo_client.contract.envelope import Envelope
@@ -19,11 +19,9 @@ from flujo_client.contract.processing import PrecheckSettings
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.estimate import AgentFacts, ExpectedCall, configured, estimated, facts_of
 from flujo_worker.agents.factory import tools_of
+from flujo_worker.changed_code.code_registry import LoadedPipeline
 from flujo_worker.domain.budget import Amount, Learned, Reservation
 from flujo_worker.observe.log import emit
-
-if TYPE_CHECKING:
-    from flujo_worker.changed_code.code_registry import LoadedPipeline
 
 logger = logging.getLogger(__name__)
 

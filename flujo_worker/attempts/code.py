@@ -6,39 +6,32 @@ record; or a rejection that parks its run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import KeyMissing
+from flujo_client.pipeline.step import Step
 from flujo_worker.agents.factory import FlujoAgent, asker_of, is_pydantic_agent, tools_of
-from flujo_worker.changed_code.code_registry import CodeMismatch, CodeNotHere, put_bounded
-from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions
-from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, fitting
-from flujo_worker.concurrency.event_loop import within
+from flujo_worker.attempts.lease import ActiveAttempt
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeNotHere, LoadedPipeline, put_bounded
+from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions, PerformedWith
+from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, MigratedContext, fitting
+from flujo_worker.concurrency.event_loop import Loop, within
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
+from flujo_worker.ports import Ledger
 from flujo_worker.runtime.attempt_run import in_thread_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Outcome
-    from flujo_client.pipeline.step import Step
-    from flujo_worker.attempts.lease import ActiveAttempt
-    from flujo_worker.changed_code.code_registry import LoadedPipeline
-    from flujo_worker.changed_code.code_versions import PerformedWith
-    from flujo_worker.changed_code.context_migrations import MigratedContext
-    from flujo_worker.concurrency.event_loop import Loop
-    from flujo_worker.ports import Ledger
-    from flujo_worker.runtime.effects import Effects
-    from flujo_worker.user_code.hooks import HookCaller
+from flujo_worker.runtime.effects import Effects
+from flujo_worker.user_code.hooks import HookCaller
 
 _PERFORMED = ("step", "resume")
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flujo_client.contract.model_guards import waits_for
+from flujo_client.config.models import Cost
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.limits import Limit
+from flujo_client.contract.model_guards import Guard, waits_for
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import FlujoError, NonRetryableError
 from flujo_client.pipeline.limits import is_per_value, limit_name
+from flujo_client.pipeline.step import Step
 from flujo_client.serial import decode
 from flujo_worker.agents.estimate import facts_of
 from flujo_worker.agents.factory import service_of
+from flujo_worker.attempts.lease import ActiveAttempt
 from flujo_worker.domain.breaker import BreakerReport, Counts, spread
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
 from flujo_worker.domain.called_model import CallReport, ModelPermit
@@ -26,22 +32,10 @@ from flujo_worker.errors import RowLocked, StoreError
 from flujo_worker.guards.models import CalledModels, ModelRequest
 from flujo_worker.guards.pacing import Pacing
 from flujo_worker.guards.rates import RateLimiter, RateRequest
-from flujo_worker.runtime.effects import note_lock
+from flujo_worker.ports import Ledger, Store
+from flujo_worker.runtime.attempt_run import ModelCall
+from flujo_worker.runtime.effects import Effects, note_lock
 from flujo_worker.runtime.question import fetched
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.config.models import Cost
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.limits import Limit
-    from flujo_client.contract.model_guards import Guard
-    from flujo_client.pipeline.step import Step
-    from flujo_worker.attempts.lease import ActiveAttempt
-    from flujo_worker.ports import Ledger, Store
-    from flujo_worker.runtime.attempt_run import ModelCall
-    from flujo_worker.runtime.effects import Effects
-
 
 logger = logging.getLogger(__name__)
 

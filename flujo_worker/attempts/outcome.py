@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError, Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
+from typing import Final, Literal, ParamSpec, TypeVar
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.context import DEPTH_OF_OUTPUTS, StoredContext
@@ -23,17 +23,18 @@ from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
 from flujo_client.pipeline.compiled_text import Filling, filling_by
 from flujo_client.pipeline.invariants import shown_as
+from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import defaults_of
 from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
-from flujo_client.serial import Packed, Resolver, decode, encode
+from flujo_client.serial import Packed, Resolver, Tree, decode, encode
 from flujo_worker.aros.metrics import tally
 from flujo_worker.attempts.around import StepHooks
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.resume import perform_resume
 from flujo_worker.attempts.step import looks_at_context, perform_step
-from flujo_worker.changed_code.code_registry import lack_in
+from flujo_worker.changed_code.code_registry import LoadedPipeline, lack_in
 from flujo_worker.changed_code.context_migrations import ContextMigrations, may_be_other
 from flujo_worker.concurrency.event_loop import Loop, is_cancelled
 from flujo_worker.concurrency.frames import Place
@@ -49,12 +50,6 @@ from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
 from flujo_worker.runtime.question import fetched
 from flujo_worker.runtime.write_context import written
 from flujo_worker.user_code.hooks import HookCaller
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.step import Step
-    from flujo_client.serial import Tree
-    from flujo_worker.changed_code.code_registry import LoadedPipeline
-
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
 from flujo_worker.concurrency.event_loop import is_async, within
 from flujo_worker.concurrency.threads import carried
+from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work
 from flujo_worker.runtime.faults import fault_of
-
-if TYPE_CHECKING:
-    from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work
 
 logger = logging.getLogger(__name__)
 

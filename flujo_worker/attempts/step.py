@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flujo_client.errors import AgentIOValidationError, InfiniteRedirectError, PluginError
 from flujo_client.pipeline.annotations import typed_input
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.function_marks import appended_field, is_answer_reader
+from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.call import call_agent, record_answer, recording_call, timed_call
@@ -24,6 +26,7 @@ from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.aros.typed import schema_of, structured_type
 from flujo_worker.attempts.checks import (
+    Processed,
     Redirect,
     check_invariants,
     consult_plugins,
@@ -39,17 +42,10 @@ from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
 from flujo_worker.concurrency.event_loop import is_cancelled, within
 from flujo_worker.observe.log import bound, emit
-from flujo_worker.runtime.attempt_run import Done, judging
+from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work, judging
 from flujo_worker.runtime.call_args import takes_context
+from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.write_context import written
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from flujo_client.pipeline.step import Step
-    from flujo_worker.attempts.checks import Processed
-    from flujo_worker.runtime.attempt_run import AttemptRun, Work
-    from flujo_worker.runtime.faults import During
 
 _LONGEST_NAME: Final = 64
 """Characters of a schema's name, by OpenAI's rules, which are the narrowest."""

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
-from flujo_client.contract.carry_on import compatible
-from flujo_client.contract.code import all_differences
+from flujo_client.contract.carry_on import Obstacle, RunState, compatible
+from flujo_client.contract.code import AwaitedCode, all_differences
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
-from flujo_worker.domain.carry_on import handover_delay_s, move
+from flujo_client.plan.plan import OnChange, Plan
+from flujo_client.plan.plan_difference import Difference
+from flujo_worker.domain.carry_on import PlanMove, handover_delay_s, move
+from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import Unreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.contract.carry_on import Obstacle, RunState
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.plan.plan import OnChange, Plan
-    from flujo_client.plan.plan_difference import Difference
-    from flujo_worker.domain.carry_on import PlanMove
-    from flujo_worker.domain.values import FanOut
-    from flujo_worker.ports import Store
+from flujo_worker.ports import Store
 
 logger = logging.getLogger(__name__)
 

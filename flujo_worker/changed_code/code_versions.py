@@ -7,28 +7,22 @@ For attempts with the same code as before, nothing here is called.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from flujo_client.contract.code import CodeMark, CodeVersion, changed, joined
+from flujo_client.config.models import TemplateSettings
+from flujo_client.contract.code import AwaitedCode, CodeMark, CodeVersion, changed, joined
 from flujo_client.pipeline.compile import functions_of
 from flujo_client.pipeline.declared import DeclaredAgent
+from flujo_client.pipeline.step import Step
 from flujo_client.sizes import MAX_STEPS
-from flujo_worker.agents.parts import agent_parts, function_part
-from flujo_worker.changed_code.code_registry import put_bounded
+from flujo_worker.agents.parts import AgentPart, agent_parts, function_part
+from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.changed_code.context_fields import context_parts
 from flujo_worker.domain.conversation import is_revisited
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flujo_client.config.models import TemplateSettings
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.pipeline.step import Step
-    from flujo_worker.agents.parts import AgentPart
-    from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline
-    from flujo_worker.ports import Ledger
+from flujo_worker.ports import Ledger
 
 logger = logging.getLogger(__name__)
 

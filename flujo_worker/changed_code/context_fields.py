@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from flujo_client.contract.code import CONTEXT_FIELD
@@ -15,9 +16,6 @@ from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import digest, dumps
 from flujo_worker.agents.parts import AgentPart
 from flujo_worker.runtime.source import DIGEST_LENGTH
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
 
 _LONGEST_DEFAULT: Final = 40
 

@@ -7,34 +7,27 @@ context. Out: that context, or the migrated one; a rejection that parks the run,
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.errors import ContextMergeError
 from flujo_client.pipeline.context_info import fields_digest, fields_of_model
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.schemas.fail_fast import fail_fast
 from flujo_client.serial import Packed, decode, encode
-from flujo_worker.changed_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, put_bounded
 from flujo_worker.changed_code.context_fields import shape_of, shapes_of_model
-from flujo_worker.domain.context_change import change_of, fields_of, from_another, is_of
+from flujo_worker.domain.context_change import ContextChange, change_of, fields_of, from_another, is_of
 from flujo_worker.errors import StoreError
 from flujo_worker.observe.log import emit
-from flujo_worker.runtime.question import checked, fetched, places_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from flujo_client.contract.envelope import Envelope, RunHeader
-    from flujo_worker.changed_code.code_registry import LoadedPipeline
-    from flujo_worker.domain.context_change import ContextChange
-    from flujo_worker.ports import Ledger
-    from flujo_worker.runtime.question import UserCodeRuntime
+from flujo_worker.ports import Ledger
+from flujo_worker.runtime.question import UserCodeRuntime, checked, fetched, places_of
 
 _SHOWN = 3
 _WAY_OUT = "give the pipeline a function in `context_migrations` under the version or the fingerprint that the run has"

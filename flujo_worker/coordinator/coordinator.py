@@ -6,16 +6,18 @@ It is called at the end of each attempt's task, and by the sweeper for attempts 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Literal, Protocol
 
 from flujo_client.address import branch_of
 from flujo_client.config.run_settings import RunSettings, settings_of
-from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope, JoinSignal
+from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope, JoinSignal, RunHeader
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
+from flujo_client.plan.plan import Backoff, Plan
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker import failpoints
 from flujo_worker.changed_code.code_registry import lack_in, put_bounded
@@ -23,30 +25,26 @@ from flujo_worker.coordinator.known_scopes import KnownScopes
 from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import AttemptReport, CallUserCode, ReadScope, UserCodeFailed, UserCodePaused
+from flujo_worker.domain.values import (
+    AttemptReport,
+    BranchClosed,
+    CacheEntry,
+    CallUserCode,
+    ChildRun,
+    ChildRunRow,
+    Decision,
+    FanOut,
+    ReadScope,
+    UserCodeFailed,
+    UserCodePaused,
+)
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
-from flujo_worker.runtime.effects import BlockingEffects
+from flujo_worker.ports import Admitted, Committed, Replies, Store, Verdict
+from flujo_worker.runtime.effects import BlockingEffects, Effects
 from flujo_worker.runtime.fault_text import clean
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-    from typing import Literal
-
-    from flujo_client.contract.envelope import RunHeader
-    from flujo_client.plan.plan import Backoff, Plan
-    from flujo_worker.domain.values import (
-        BranchClosed,
-        CacheEntry,
-        ChildRun,
-        ChildRunRow,
-        Decision,
-        FanOut,
-    )
-    from flujo_worker.ports import Admitted, Committed, Replies, Store, Verdict
-    from flujo_worker.runtime.effects import Effects
-
-    Send = Callable[[Sequence[Envelope], FanOut | None], None]
+Send = Callable[[Sequence[Envelope], FanOut | None], None]
 
 logger = logging.getLogger(__name__)
 

@@ -6,15 +6,13 @@ what our tasks declare as expected. So the last failure of a step is reported he
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.contract.outcome import Fault
 from flujo_client.tracebacks import MACHINERY
+from flujo_worker.domain.values import Decision
 from flujo_worker.observe.log import PLAIN_LOGGER, write_line
 from flujo_worker.runtime.faults import has_sentry
-
-if TYPE_CHECKING:
-    from flujo_client.contract.outcome import Fault
-    from flujo_worker.domain.values import Decision
 
 _FAILURES = ("failure", "lost", "limit")
 

@@ -6,11 +6,8 @@ again. In: decisions that were merged here. Out: rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from flujo_worker.domain.values import AttemptReport, Decision, ReadScope, ScopeRow
-    from flujo_worker.ports import Committed
+from flujo_worker.domain.values import AttemptReport, Decision, ReadScope, ScopeRow
+from flujo_worker.ports import Committed
 
 
 class KnownScopes:

@@ -5,17 +5,13 @@ It must not ask anything itself. In: each question with its answer, and the log 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.contract.outcome import Event
 from flujo_client.serial import Packed
-from flujo_worker.domain.values import UserCodeFailed, UserCodePaused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.contract.outcome import Event
-    from flujo_worker.domain.values import CallUserCode, Decision
+from flujo_worker.domain.values import CallUserCode, Decision, UserCodeFailed, UserCodePaused
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,22 +11,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.pipeline.cache import SINGLE_FLIGHT_S
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.reference import bare
-from flujo_client.serial import canonical
-from flujo_worker.domain.draft import Kind
+from flujo_client.plan.plan import Node
+from flujo_client.serial import Tree, canonical
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, open_child, open_container, same
 from flujo_worker.domain.values import Cached, CacheEntry, CallUserCode, UserCodeFailed
 from flujo_worker.domain.waiting import FIRST_AGAIN, next_number
-
-if TYPE_CHECKING:
-    from flujo_client.plan.plan import Node
-    from flujo_client.serial import Tree
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 ABSENT, IN_FLIGHT = "absent", "in_flight"
 LEASES = 2

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from flujo_client.contract.model_guards import Guard
 from flujo_worker.domain import breaker as breaking
 from flujo_worker.domain.breaker import Breaker, BreakerReport, Permit, Rules
 from flujo_worker.domain.rate import LONGEST_S, RateBucket, RateRules, reserve
-
-if TYPE_CHECKING:
-    from flujo_client.contract.model_guards import Guard
 
 SHARE: Final = 1 / 3
 DOUBT: Final = 4

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.carry_on import RunPosition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.contract.carry_on import AttemptPlace, RunState
-    from flujo_client.plan.plan import Node, Plan
-    from flujo_client.plan.plan_difference import Difference
+from flujo_client.contract.carry_on import AttemptPlace, RunPosition, RunState
+from flujo_client.plan.plan import Node, Plan
+from flujo_client.plan.plan_difference import Difference
 
 MOST_SHOWN = 20
 """Differences that the event of a move lists."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from flujo_client.contract.context import ConversationTurn
 from flujo_client.pipeline.conversation import ALL_AGENTS, LAST, LEAST_TOKENS
 from flujo_client.plan import kinds
-
-if TYPE_CHECKING:
-    from flujo_client.plan.plan import Node, Plan
+from flujo_client.plan.plan import Node, Plan
 
 Rules = Mapping[str, Any]
 

@@ -17,12 +17,10 @@ also `x` its extra fields and `s` those that were set. A key that is not plain t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
 
 from flujo_client.serial import Tree, canonical, dumps, loads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # A list of two, for JSON knows no tuples; recursive aliases would make every caller cast.
 Patch: TypeAlias = list[Any]

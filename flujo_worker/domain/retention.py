@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from flujo_client.config.models import Retention, RunRetention
+from flujo_client.config.models import Retention, RunRetention
 
 DAY_S: Final = 86_400.0
 STATUSES: Final = ("succeeded", "failed", "cancelled", "expired")

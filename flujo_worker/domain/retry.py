@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.plan.plan import Backoff
+from flujo_client.contract.outcome import Fault
+from flujo_client.plan.plan import Backoff
 
 RETRYABLE = frozenset({"agent"})
 LONGEST_S = 86_400.0

@@ -7,12 +7,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.envelope import AttemptKind, Envelope, RunHeader
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from flujo_client.contract.envelope import AttemptKind, RunHeader
     from flujo_client.contract.outcome import Event, Fault, Outcome
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from flujo_client.attempt_info import AttemptInfo, running_attempt
 from flujo_client.config.models import Cost, TemplateSettings
@@ -21,6 +21,7 @@ from flujo_client.contract.context import StoredContext
 from flujo_client.contract.outcome import NO_USAGE, Correction, Usage
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import AgentError
+from flujo_client.pipeline.step import Step
 from flujo_worker.concurrency.event_loop import is_late_answer
 from flujo_worker.concurrency.threads import carried
 from flujo_worker.domain.rate import Left
@@ -29,9 +30,6 @@ from flujo_worker.ports import Reply
 from flujo_worker.runtime.call_args import takes_context
 from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.http_errors import is_timeout
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.step import Step
 
 T = TypeVar("T")
 

@@ -7,17 +7,12 @@ first, that one is carried out as well, and the worker that gets the attempt's o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from flujo_worker.ports import Claim
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.values import Decision
-    from flujo_worker.ports import Committed
+from flujo_worker.domain.budget import Reservation
+from flujo_worker.domain.values import Decision
+from flujo_worker.ports import Claim, Committed
 
 FENCE = 1
 """The first fence: of an attempt that is claimed in the commit that creates it."""

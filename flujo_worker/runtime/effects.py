@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypedDict, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
 
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_worker.concurrency.call_context import may_wait_for_locks
+from flujo_worker.domain.budget import Reservation
+from flujo_worker.domain.values import Decision, FanOut
 from flujo_worker.errors import RowLocked
-from flujo_worker.ports import PlanName
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
-    from concurrent.futures import Future
-    from typing import Unpack
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.values import Decision, FanOut
-    from flujo_worker.ports import Claim, Committed, FanOutPlace, Ledger, Room, Store
+from flujo_worker.ports import Claim, Committed, FanOutPlace, Ledger, PlanName, Room, Store
 
 P = ParamSpec("P")
 Q = TypeVar("Q")

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.errors import UnreadableResponse
 from flujo_worker.domain.rate import Left
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 LONGEST_RESET_S: Final = 60.0
 """Seconds that a reset counts for at most: the whole limit is free again then, and calls may be made before."""

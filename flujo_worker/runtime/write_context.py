@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from flujo_client.contract.context import ContextState, PipelineContext
 from flujo_client.errors import ContextFieldError, ContextMergeError
+from flujo_client.pipeline.step import Step
 from flujo_worker.runtime.question import fields_in, fitted
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.step import Step
 
 
 def written(step: Step, output: Any, context: Any, field: str | None = None, item: Any = None) -> Any:

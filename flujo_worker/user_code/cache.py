@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import hmac
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import SerializationError
-from flujo_client.serial import Packed, decode
-from flujo_client.transport.wire import sign, verify
+from flujo_client.serial import Packed, Tree, decode
+from flujo_client.transport.wire import Keys, sign, verify
 from flujo_worker.domain.cache import ABSENT, IN_FLIGHT, cache_key
 from flujo_worker.domain.patch import apply
-from flujo_worker.domain.values import Cached
-from flujo_worker.runtime.question import checked
+from flujo_worker.domain.values import Cached, CacheEntry
+from flujo_worker.runtime.question import UserCodeCall, UserCodeRuntime, checked
 from flujo_worker.runtime.write_context import absorb
-
-if TYPE_CHECKING:
-    from flujo_client.serial import Tree
-    from flujo_client.transport.wire import Keys
-    from flujo_worker.domain.values import CacheEntry
-    from flujo_worker.runtime.question import UserCodeCall, UserCodeRuntime
 
 UNREACHABLE, BROKEN, UNFIT, TOO_LARGE = "unreachable", "broken", "unfit", "too_large"
 FORM = 2

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract.hooks import Payload, PostRunPayload
 from flujo_client.contract.outcome import CONTROL_FLOW, Event, Fault
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.hooks import name_of, wanted
-from flujo_worker.changed_code.code_registry import lack_in
+from flujo_worker.changed_code.code_registry import CodeRegistry, lack_in
 from flujo_worker.errors import StoreError
 from flujo_worker.runtime.faults import fault_of
-
-if TYPE_CHECKING:
-    from flujo_worker.changed_code.code_registry import CodeRegistry
-    from flujo_worker.runtime.question import UserCodeRuntime
+from flujo_worker.runtime.question import UserCodeRuntime
 
 STRICT = "HOOK_FAILED"
 """The code of the fault that ends a run where hooks are strict."""
