@@ -50,37 +50,34 @@ _OTHERS = (
     "typed_fast_path",
 )
 PROCESSING_KEYS: Final = (*_PARSER, *_OTHERS)
-_CAPS = ("max_characters", "max_steps", "max_ms_per_mb")
-_COERCION = ("tolerant_level", "allow", "max_unescape_depth", "anyof_strategy", *_CAPS)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessingSettings:
     """The limits of the parser.
 
-    Attributes:
-        aop: `off`, `minimal` or `full`.
-        tolerant_level: 0 strict, 1 JSON5, 2 repair; has an effect only if `aop` is `full`.
-        allow: the conversions allowed for each type; none by default.
-        max_unescape_depth: the number of layers of encoding that are undone.
-        anyof_strategy: `first-pass`, the only one defined.
-        max_characters: the maximum length of a text that is searched and repaired; a longer one is only decoded.
-        max_steps: of searching and repairing one text, about one for each bracket, scalar and separator.
-        max_ms_per_mb: processor time of the search for the value, in milliseconds for each megabyte beyond the first quarter of a second; counted
-            where the caller gives a clock.
-
     Raises:
         BlueprintError: a value is not allowed; names the key.
     """
 
     aop: str = "minimal"
+    """`off`, `minimal` or `full`."""
     tolerant_level: int = 0
+    """0 strict, 1 JSON5, 2 repair; has an effect only if `aop` is `full`."""
     allow: Mapping[str, Iterable[str]] = field(default_factory=dict, hash=False)
+    """The conversions allowed for each type; none by default."""
     max_unescape_depth: int = 2
+    """The number of layers of encoding that are undone."""
     anyof_strategy: str = "first-pass"
+    """`first-pass`, the only one defined."""
     max_characters: int = 16_000_000
+    """The maximum length of a text that is searched and repaired; a longer one is only decoded."""
     max_steps: int = MAX_STEPS
+    """Of searching and repairing one text, about one for each bracket, scalar and separator."""
     max_ms_per_mb: float = 50.0
+    """Processor time of the search for the value, in milliseconds for each megabyte beyond the first quarter of a
+    second; counted where the caller gives a clock.
+    """
 
     def __post_init__(self) -> None:
         one_of("aop", self.aop, MODES)
@@ -103,7 +100,7 @@ class ProcessingSettings:
             return block
         known("processing", block, (*_PARSER, *_OTHERS))
         coercion = block.get("coercion") or {}
-        known("processing.coercion", coercion, _COERCION)
+        known("processing.coercion", coercion, tuple(each.name for each in fields(cls) if each.name != "aop"))
         given = {**({"aop": block["aop"]} if "aop" in block else {}), **coercion}
         return cls(**{key: value for key, value in given.items() if value is not None})
 
@@ -123,39 +120,35 @@ class ProcessingSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrecheckSettings:
-    """The reasoning precheck.
-
-    Attributes:
-        enabled: off by default.
-        validator_agent: the agent that judges a plan, or a reference to it. `agent` is another name for it.
-        max_tokens: sent to the validator and to the consensus agent; an answer that took more does not count.
-        timeout_s: the maximum seconds of the whole precheck.
-        score_threshold: a score below it is a failure.
-        required_context_keys: keys that the context must have, not null.
-        inject_feedback: `prepend` to a text input, to a `context_key`, or None: in events only.
-        retry_guidance_prefix: what `prepend` writes before the feedback.
-        context_feedback_key: where `context_key` puts it, for this attempt.
-        delimiters: the texts before and after a plan.
-        goal_context_key: the context's field with the goal of the plan, passed to the validator.
-        consensus_agent: the agent that writes the plans to compare; without one there is no consensus gate.
-        consensus_samples: the number of compared plans, at most 5.
-        consensus_threshold: an agreement (mean pairwise Jaccard) below it is a disagreement.
-    """
+    """The reasoning precheck."""
 
     enabled: bool = False
     validator_agent: Any = field(default=None, hash=False)
+    """The agent that judges a plan, or a reference to it. `agent` is another name for it."""
     max_tokens: int = 200
+    """Sent to the validator and to the consensus agent; an answer that took more does not count."""
     timeout_s: float = 10.0
+    """The maximum seconds of the whole precheck."""
     score_threshold: float = 0.7
+    """A score below it is a failure."""
     required_context_keys: tuple[str, ...] = ()
+    """Keys that the context must have, not null."""
     inject_feedback: str | None = None
+    """`prepend` to a text input, to a `context_key`, or None: in events only."""
     retry_guidance_prefix: str = "Guidance: "
+    """What `prepend` writes before the feedback."""
     context_feedback_key: str = "_aros_retry_guidance"
+    """Where `context_key` puts it, for this attempt."""
     delimiters: tuple[str, str] = ("<thinking>", "</thinking>")
+    """The texts before and after a plan."""
     goal_context_key: str | None = None
+    """The context's field with the goal of the plan, passed to the validator."""
     consensus_agent: Any = field(default=None, hash=False)
+    """The agent that writes the plans to compare; without one there is no consensus gate."""
     consensus_samples: int = 2
+    """The number of compared plans, at most 5."""
     consensus_threshold: float = 0.7
+    """An agreement (mean pairwise Jaccard) below it is a disagreement."""
 
     def __post_init__(self) -> None:
         where = "reasoning_precheck."
@@ -193,30 +186,26 @@ class PrecheckSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProcessingConfigModel:
-    """A whole `processing` block, with the project's defaults under it.
-
-    Attributes:
-        structured_output: `off`, `auto`, `openai_json`, or the experimental `outlines` and `xgrammar`.
-        parsing: what the parser obeys.
-        schema: the JSON Schema of the output; None leaves it to the agent's output type.
-        strict_schema: refuse what the schema of the agent's output type refuses, even if the type's own validators, aliases or enum hooks
-            take it.
-        enforce_grammar: refuse a text that does not hold under the schema as it came.
-        precheck: the reasoning precheck.
-        shadow: decide and log, change nothing.
-        typed_fast_path: decode straight into the output type first.
-        ledger: write accepted repairs to the correction ledger; set for the project only.
-    """
+    """A whole `processing` block, with the project's defaults under it."""
 
     structured_output: str = "auto"
+    """`off`, `auto`, `openai_json`, or the experimental `outlines` and `xgrammar`."""
     parsing: ProcessingSettings = field(default_factory=ProcessingSettings)
     schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The JSON Schema of the output; None leaves it to the agent's output type."""
     strict_schema: bool = False
+    """Refuse what the schema of the agent's output type refuses, even if the type's own validators, aliases or enum
+    hooks take it.
+    """
     enforce_grammar: bool = False
+    """Refuse a text that does not hold under the schema as it came."""
     precheck: PrecheckSettings = field(default_factory=PrecheckSettings)
     shadow: bool = False
+    """Decide and log, change nothing."""
     typed_fast_path: bool = False
+    """Decode straight into the output type first."""
     ledger: bool = False
+    """Write accepted repairs to the correction ledger; set for the project only."""
 
     @classmethod
     def read(cls, block: Mapping[str, Any]) -> Self:
@@ -263,11 +252,8 @@ _TABLE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "structured_output_default": ("structured_output",),
         "enable_aop_default": ("aop",),
         "coercion_tolerant_level": ("coercion", "tolerant_level"),
-        "max_unescape_depth": ("coercion", "max_unescape_depth"),
-        "anyof_strategy": ("coercion", "anyof_strategy"),
-        "max_characters": ("coercion", "max_characters"),
-        "max_steps": ("coercion", "max_steps"),
-        "max_ms_per_mb": ("coercion", "max_ms_per_mb"),
+        **{name: ("coercion", name) for name in ("max_unescape_depth", "anyof_strategy", "max_characters")},
+        **{name: ("coercion", name) for name in ("max_steps", "max_ms_per_mb")},
         "enable_reasoning_precheck": ("reasoning_precheck", "enabled"),
         "strict_schema": ("strict_schema",),
         "shadow_mode": ("shadow",),

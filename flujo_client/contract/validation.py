@@ -10,28 +10,23 @@ from flujo_client.errors import BlueprintError, PipelineError
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault.
-
-    Attributes:
-        rule: a stable name for the kind of fault, such as `Y-KEY`.
-        message: what is wrong.
-        key: the place in the document, such as `steps[2].config.timeout_s`; empty for the document itself.
-        file: the file or text.
-        line, column: the place in it, from 1; None if there is no text.
-        severity: an `error` rejects the blueprint, a `warning` does not.
-        allowed: the values that are allowed there.
-        nearest: the value that was likely meant.
-    """
+    """One fault."""
 
     rule: str
+    """A stable name for the kind of fault, such as `Y-KEY`."""
     message: str
     key: str = ""
+    """The place in the document, such as `steps[2].config.timeout_s`; empty for the document itself."""
     file: str = "<text>"
     line: int | None = None
     column: int | None = None
+    """The place in it, from 1; None if there is no text."""
     severity: Literal["error", "warning"] = "error"
+    """An `error` rejects the blueprint, a `warning` does not."""
     allowed: str | None = None
+    """The values that are allowed there."""
     nearest: str | None = None
+    """The value that was likely meant."""
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}:{self.column}"
@@ -44,17 +39,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ValidationReport:
-    """The findings about a pipeline or blueprint, in the order of their places.
-
-    Attributes:
-        target: what was examined.
-        findings: all of them; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`.
-        unseen: why there was nothing to look at, such as no such file; a finding reports it too.
-    """
+    """The findings about a pipeline or blueprint, in the order of their places."""
 
     target: str
     findings: tuple[Finding, ...]
+    """All of them; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`."""
     unseen: PipelineError | BlueprintError | None = None
+    """Why there was nothing to look at, such as no such file; a finding reports it too."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

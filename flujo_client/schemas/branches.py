@@ -15,17 +15,14 @@ from flujo_client.schemas.schema import Check
 
 
 class Branch(NamedTuple):
-    """The branch of a union that a value most likely means.
-
-    Attributes:
-        number: its place under the keyword, from 0.
-        name: a constant that it requires, its title or its type; its number if it has none of them.
-        is_meant: the value has the constants of this branch, and of no other.
-    """
+    """The branch of a union that a value most likely means."""
 
     number: int
+    """Its place under the keyword, from 0."""
     name: str
+    """A constant that it requires, its title or its type; its number if it has none of them."""
     is_meant: bool
+    """The value has the constants of this branch, and of no other."""
 
 
 class _Score(NamedTuple):

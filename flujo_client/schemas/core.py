@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
-from pydantic_core import SchemaValidator
+from pydantic_core import SchemaError, SchemaValidator
 
 Core = dict[str, Any]
 
@@ -35,6 +35,14 @@ def core_of(kind: Any) -> Core | None:
     return core  # type: ignore[no-any-return]
 
 
+def validator_by(core: Core) -> SchemaValidator | None:
+    """Make a validator by a core schema, without those of its models, which pydantic would reuse; None if it cannot be made."""
+    try:
+        return SchemaValidator(core, None, False)  # noqa: FBT003 - it has no keyword
+    except SchemaError:
+        return None
+
+
 def schemas_in(core: Any) -> Iterator[Core]:
     """Yield every schema inside a core schema, itself among them."""
     pending = [core]
@@ -55,19 +63,25 @@ def is_by_name(name: str, value: Any) -> bool:
     return name in {"fields", "choices"} and isinstance(value, dict)
 
 
-def with_parts(core: Core, change: Callable[[Any], Any], *, unchanged: Collection[str] = ()) -> Core:
-    """Copy a core schema with what `change` makes of each of its parts; values that only look like schemas stay.
+def with_parts(core: Core, change: Callable[[Core], Any], *, unchanged: Collection[str] = ()) -> Core:
+    """Copy a core schema with what `change` makes of each schema right below it; values that only look like schemas stay.
 
     Args:
         core: the schema.
-        change: gets each part: a schema, a list of them, or any other value.
+        change: gets each schema, also each of a list of them.
         unchanged: names of further parts that stay as they are.
     """
+
+    def mapped(part: Any) -> Any:
+        if isinstance(part, list | tuple):
+            return type(part)(map(mapped, part))
+        return change(part) if isinstance(part, dict) else part
+
     return {
-        name: {key: change(each) for key, each in value.items()}
+        name: {key: mapped(each) for key, each in value.items()}
         if is_by_name(name, value)
         else value
         if name in _NO_SCHEMAS or name in unchanged
-        else change(value)
+        else mapped(value)
         for name, value in core.items()
     }

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator
+from pydantic_core import PydanticCustomError, SchemaValidator
 from pydantic_core.core_schema import no_info_before_validator_function
 
-from flujo_client.schemas.core import Core, core_of, schemas_in, with_parts
+from flujo_client.schemas.core import Core, core_of, schemas_in, validator_by, with_parts
 
 LARGE: Final = 10_000
 """Parts of a value from which on it is large."""
@@ -101,11 +101,7 @@ def _made(kind: Any) -> SchemaValidator | None:
     if core is None:
         return None
     with_functions = not any(map(_is_strict, schemas_in(core)))
-    try:
-        # Not the models' validators, which pydantic would reuse: they collect every error.
-        return SchemaValidator(stopping(core, with_functions=with_functions), None, False)  # noqa: FBT003 - it has no keyword
-    except SchemaError:
-        return None
+    return validator_by(stopping(core, with_functions=with_functions))
 
 
 def _is_strict(core: Core) -> bool:
@@ -114,7 +110,7 @@ def _is_strict(core: Core) -> bool:
     return bool(is_strict or (core.get("config") or {}).get("strict"))
 
 
-def stopping(core: Any, *, with_functions: bool, forbids: bool = False) -> Any:
+def stopping(core: Core, *, with_functions: bool, forbids: bool = False) -> Core:
     """Copy a core schema so that it stops at the first wrong element; it accepts the same values.
 
     Args:
@@ -122,10 +118,6 @@ def stopping(core: Any, *, with_functions: bool, forbids: bool = False) -> Any:
         with_functions: put functions in front of mappings and objects as well: those of strict types would see Python instead of JSON.
         forbids: the type around it forbids unknown members.
     """
-    if isinstance(core, list | tuple):
-        return type(core)(stopping(each, with_functions=with_functions, forbids=forbids) for each in core)
-    if not isinstance(core, dict):
-        return core
     extra = (core.get("config") or {}).get("extra_fields_behavior", "forbid" if forbids else "ignore")
     forbids = core.get("extra_behavior", extra) == "forbid"
     inner = functools.partial(stopping, with_functions=with_functions, forbids=forbids)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-import jsonschema_rs
-
 from flujo_client.schemas.branches import Branch, likeliest
 from flujo_client.schemas.parts import Schema, kind_of, parts, size_of, step
 from flujo_client.schemas.schema import Check
@@ -37,23 +35,19 @@ _WHOLE: Final = frozenset({"enum", "const", "uniqueItems"})
 
 @dataclass(frozen=True, slots=True)
 class SchemaFault:
-    """One place where a value breaks a rule.
-
-    Attributes:
-        path: keys and indexes of the place.
-        keyword: the rule.
-        message: what is wrong, in a checker's words; it may repeat the value.
-        found: what is there.
-        rule: what the rule asks for.
-        branch: of a union that no branch of holds; the faults of that branch follow.
-    """
+    """One place where a value breaks a rule."""
 
     path: Path
+    """Keys and indexes of the place."""
     keyword: str
     message: str
+    """What is wrong, in a checker's words; it may repeat the value."""
     found: Any
+    """What is there."""
     rule: Mapping[str, Any] = field(default_factory=dict)
+    """What the rule asks for."""
     branch: Branch | None = None
+    """Of a union that no branch of holds; the faults of that branch follow."""
 
 
 class _Place(NamedTuple):
@@ -136,7 +130,9 @@ class _Walk:
         except (ValueError, RecursionError):
             errors = []
         for error in errors:
-            yield _of_error(error, place)
+            path = (*place.path, *error.instance_path)
+            found = place.value if path == place.path else error.instance
+            yield SchemaFault(path, error.kind.name, str(error.message), found, error.kind.as_dict())
 
     # --- what the schema says of the parts of a value
 
@@ -194,15 +190,13 @@ class _Walk:
     def _unevaluated(self, sub: dict[str, Any], place: _Place) -> Iterator[SchemaFault]:
         if isinstance(place.value, dict) and "unevaluatedProperties" in sub:
             known = self._evaluated(sub, place, set())
-            keys = [key for key in place.value if key not in known and not self._may_stay(sub, place, key)]
+            rest = _Place(sub["unevaluatedProperties"], f"{place.pointer}/unevaluatedProperties", None, ())
+            unknown = [key for key in place.value if key not in known]
+            keys = [key for key in unknown if not self._holds(rest._replace(value=place.value[key]))]
             if keys:
                 listed = ", ".join(map(repr, keys))
                 message = f"Unevaluated properties are not allowed ({listed} {'was' if len(keys) == 1 else 'were'} unexpected)"
                 yield _fault(place, "unevaluatedProperties", message, {"unexpected": keys})
-
-    def _may_stay(self, sub: dict[str, Any], place: _Place, key: str) -> bool:
-        pointer = f"{place.pointer}/unevaluatedProperties"
-        return self._holds(_Place(sub["unevaluatedProperties"], pointer, place.value[key], (*place.path, key)))
 
     def _evaluated(self, sub: Schema, place: _Place, seen: set[int]) -> set[str]:
         """Return the members that the schema names, or another one that applies to the same value and holds."""
@@ -248,12 +242,6 @@ _FITS_NONE: Final = "{} is not valid under any of the schemas listed in the '{}'
 def _children(check: Check, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
     for (part, pointer), value, key in check.children(sub, place.pointer, place.value):
         yield place._replace(sub=part, pointer=pointer, value=value, path=(*place.path, key))
-
-
-def _of_error(error: jsonschema_rs.ValidationError, place: _Place) -> SchemaFault:
-    path = (*place.path, *error.instance_path)
-    found = place.value if path == place.path else error.instance
-    return SchemaFault(path, error.kind.name, str(error.message), found, error.kind.as_dict())
 
 
 def _fault(

@@ -8,10 +8,9 @@ jsonschema-rs checks each alternative of a union again: if two of them check the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.schemas.parts import Part, Schema, is_same, mappings_in, parts, step, tags_of
+from flujo_client.schemas.parts import Part, Schema, mappings_in, parts, step, telling
 
 if TYPE_CHECKING:
     from flujo_client.schemas.schema import Check
@@ -109,7 +108,7 @@ class Overlap:
         most = 1
         for kind in ("object", "array"):
             asked = [(sub, count) for sub, count in counted if kind in self._check.kinds(sub)]
-            are_distinct = kind == "object" and _are_tagged([sub for sub, _ in asked])
+            are_distinct = kind == "object" and bool(telling([sub for sub, _ in asked]))
             counts = [count for _, count in asked]
             most = max(most, max(counts, default=1) if are_distinct else sum(counts))
         return min(most, 1 << 64)
@@ -124,21 +123,6 @@ def _has_wide_union(root: Any) -> bool:
         if isinstance(union, list)
     )
     return any(len(each) > 1 for each in wide)
-
-
-def _are_tagged(branches: list[Any]) -> bool:
-    """Return whether some member always says which branch is meant."""
-    tags = [tags_of(each) for each in branches]
-    names = set.intersection(*map(set, tags)) if tags else set()
-    return any(
-        not any(
-            is_same(one, other)
-            for some, others in combinations(tags, 2)
-            for one in some[name]
-            for other in others[name]
-        )
-        for name in names
-    )
 
 
 def _descending(sub: Mapping[str, Any], place: str) -> Iterator[Part]:

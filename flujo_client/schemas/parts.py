@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any, Final
 
 ALL_KINDS: Final = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
@@ -85,6 +86,22 @@ def tags_of(sub: Any) -> dict[str, list[Any]]:
         for name, each in members.items()
         if isinstance(each, dict) and ("const" in each or isinstance(each.get("enum"), list))
     }
+
+
+def telling(objects: Sequence[Any]) -> tuple[str, ...]:
+    """Return the members that always say which of some objects' schemas is meant: no two of them name the same value for it."""
+    tags = [tags_of(each) for each in objects]
+    return tuple(
+        name
+        for name in (tags[0] if tags else ())
+        if all(name in each for each in tags)
+        and not any(
+            is_same(one, other)
+            for some, others in combinations(tags, 2)
+            for one in some[name]
+            for other in others[name]
+        )
+    )
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -5,16 +5,13 @@ Pure; it does not look below the value's own members. In: alternatives and a val
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import combinations
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-from flujo_client.schemas.parts import Part, tags_of, types_of
+from flujo_client.schemas.parts import Part, tags_of, telling, types_of
 from flujo_client.schemas.schema import Check
 from flujo_worker.aros.convert import fits
 from flujo_worker.aros.decode import same
-
-_NO_TAG: Final[tuple[str, ...]] = ()
 
 
 class Alternatives:
@@ -32,7 +29,9 @@ class Alternatives:
         self.parts = list(parts)
         self._subs = [check.resolved(*each)[0] for each in self.parts]
         self._tags = [tags_of(sub) for sub in self._subs]
-        self.tags = _telling([tags for sub, tags in zip(self._subs, self._tags, strict=True) if _is_object(sub)])
+        objects = [sub for sub in self._subs if isinstance(sub, dict)]
+        objects = [sub for sub in objects if sub.get("type") == "object" or "properties" in sub]
+        self.tags = telling(objects) if len(objects) > 1 else ()
 
     def may_hold(self, value: Any) -> list[int]:
         """List those that may hold for a value as it is."""
@@ -63,20 +62,5 @@ class Alternatives:
         )
 
 
-def _is_object(sub: Any) -> bool:
-    return isinstance(sub, dict) and (sub.get("type") == "object" or "properties" in sub)
-
-
 def _is_one_of(value: Any, tag: list[Any] | None) -> bool:
     return tag is not None and any(same(value, each) for each in tag)
-
-
-def _telling(tags: list[Mapping[str, list[Any]]]) -> tuple[str, ...]:
-    if len(tags) < 2:  # noqa: PLR2004 - there is nothing to distinguish
-        return _NO_TAG
-    names = [name for name in tags[0] if all(name in each for each in tags)]
-    return tuple(name for name in names if _are_apart([each[name] for each in tags]))
-
-
-def _are_apart(members: list[list[Any]]) -> bool:
-    return not any(same(one, other) for some, others in combinations(members, 2) for one in some for other in others)

@@ -14,13 +14,12 @@ from typing import Any, Final
 from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.schemas.parts import size_of
 from flujo_client.schemas.schema import Check
-from flujo_worker.aros.brackets import WRONG, variants
 from flujo_worker.aros.candidates import TextCandidate
 from flujo_worker.aros.coerce import Coerced, Coercer
 from flujo_worker.aros.complete import is_complete
 from flujo_worker.aros.decode import ERRORS, decode, same
 from flujo_worker.aros.feedback import Misfit
-from flujo_worker.aros.json_repair_fallback import salvaged
+from flujo_worker.aros.last_resorts import WRONG, salvaged, variants
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, StageRefused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
 from flujo_worker.aros.scalars import INNER_QUOTES, REPAIR, ParseBudget
@@ -34,15 +33,12 @@ _TIERS: Final = {1: "json5", 2: "repair"}
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The limits of one round.
-
-    Attributes:
-        level: of reading; None for strict decoding only.
-        coercion: the allowed conversions; None for none.
-    """
+    """The limits of one round."""
 
     level: int | None
+    """Of reading; None for strict decoding only."""
     coercion: ProcessingSettings | None
+    """The allowed conversions; None for none."""
 
 
 def efforts(settings: ProcessingSettings) -> list[Effort]:
@@ -83,7 +79,7 @@ class ParseAttempt:
         except ERRORS:
             raise StageRefused(NOT_JSON, "this is not strict JSON") from None
         if (refused := self._refused_by_all(value)) is not None:
-            raise Misfit(self.check, value, [], places=refused.places)
+            raise Misfit(self.check, value, [], places=refused)
         return Accepted(value, (), {})
 
     def _refused_by_all(self, value: Any) -> TypeRefusal | None:
@@ -231,7 +227,7 @@ class ParseAttempt:
         if found.transforms:
             refused = self._refused_by_all(found.value)
         if refused is not None:
-            raise Misfit(self.check, found.value, found.refusals, done + found.transforms, places=refused.places)
+            raise Misfit(self.check, found.value, found.refusals, done + found.transforms, places=refused)
         return Accepted(found.value, done + found.transforms, found.branches)
 
     @staticmethod
@@ -248,7 +244,7 @@ def _repairs(reading: Reading, tier: int) -> tuple[Transform, ...]:
 
 
 def _named(refused: StageRefused) -> StageRefused:
-    """`closer` is a word between the reader and the brackets; outside it is text that cannot be read."""
+    """`closer` is a word between the reader and `last_resorts`; outside it is text that cannot be read."""
     if refused.rule == CLOSER:
         refused.rule = NOT_JSON
     return refused

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.extract import MANY, Open, Scan, read_as_strict, scan
-from flujo_worker.aros.open_brackets import ENDS, FEW
+from flujo_worker.aros.found_regions import ENDS, FEW
 from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
 from flujo_worker.aros.region_patterns import BEGINS_STRICT
@@ -41,23 +41,18 @@ _AROUND: Final[Mapping[str, Callable[[str], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TextCandidate:
-    """A part of the text that may be the value.
-
-    Attributes:
-        start: where it begins.
-        stop: where it ends.
-        kind: `object`, `array` or `scalar`, by its first character.
-        unclosed: closing brackets are missing at its end.
-        finished: more than the text's end follows: the model had come to an end.
-        refusal: why it cannot be read at this level, when that is known.
-    """
+    """A part of the text that may be the value."""
 
     start: int
     stop: int
     kind: str
+    """`object`, `array` or `scalar`, by its first character."""
     unclosed: bool = False
+    """Closing brackets are missing at its end."""
     finished: bool = True
+    """More than the text's end follows: the model had come to an end."""
     refusal: StageRefused | None = None
+    """Why it cannot be read at this level, when that is known."""
 
     @property
     def size(self) -> int:
@@ -74,23 +69,18 @@ class CandidateLayer:
 
 @dataclass(slots=True)
 class Layer:
-    """One text, as it came or with some layers of encoding undone.
-
-    Attributes:
-        text: the text.
-        depth: how many layers were undone.
-        whole: its value, if the text is one JSON value.
-        is_whole: whether it is.
-        wanted: what a part of it must be to hold the value.
-        removed: what was taken off.
-    """
+    """One text, as it came or with some layers of encoding undone."""
 
     text: str
     depth: int
+    """How many layers were undone."""
     wanted: Wanted
+    """What a part of it must be to hold the value."""
     whole: Any = None
+    """The text's value, if it is one JSON value."""
     is_whole: bool = False
     removed: tuple[str, ...] = ()
+    """What was taken off."""
     _found: dict[int, CandidateLayer] = field(default_factory=dict)
     _scans: dict[int, Scan] = field(default_factory=dict)
     _strict_up_to: int | None = None
@@ -137,7 +127,12 @@ class Layer:
             stop = len(self.text) if self.is_whole else self._span()[1]
             return CandidateLayer([TextCandidate(start, stop, _kind(self.text, start))])
         found = self._scanned(level, budget)
-        regions, opened, cut = _judged(self.text, found, level, budget)
+        regions, opened, cut = found.regions, list[TextCandidate](), None
+        for open_ in found.open:  # prose, a slip at the end, or a text that was cut
+            if (taken := _opened(self.text, open_, level, budget)) is not None:
+                regions = [region for region in regions if not taken.start <= region[0] < open_.stop]
+                opened.append(taken)
+                cut = cut if taken.finished else taken.refusal or cut
         if len(regions) > MANY:
             regions = _worth_a_look(self.text, regions, self.wanted)
         candidates = [
@@ -199,24 +194,6 @@ class Layer:
 Region = tuple[int, int]
 
 
-def _judged(
-    text: str, found: Scan, level: int, budget: ParseBudget
-) -> tuple[list[Region], list[TextCandidate], StageRefused | None]:
-    """Settle what the open brackets are: prose, a slip at the end, or a text that was cut."""
-    regions = found.regions
-    candidates: list[TextCandidate] = []
-    cut: StageRefused | None = None
-    for open_ in found.open:
-        taken = _opened(text, open_, level, budget)
-        if taken is None:
-            continue
-        regions = [region for region in regions if not taken.start <= region[0] < open_.stop]
-        candidates.append(taken)
-        if taken.refusal is not None and not taken.finished:
-            cut = taken.refusal
-    return regions, candidates, cut
-
-
 def _worth_a_look(text: str, regions: list[Region], wanted: Wanted) -> list[Region]:
     """Drop from many regions those that cannot match, but not the best, and the duplicates, but not the first and the last of each.
 
@@ -246,7 +223,8 @@ def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCand
                 raise
             if reader.between and _PROSE.match(text, _blank_before(text, reader.position), open_.stop):
                 return TextCandidate(start, reader.position, kind, unclosed=True)
-            if reader.progress or _value_follows(reader) or (refused.rule == CUT and not _is_prose(text, start)):
+            next_value = reader.between and text[reader.position : reader.position + 1] in {"[", "{", '"'}
+            if reader.progress or next_value or (refused.rule == CUT and not _is_prose(text, start)):
                 finished = open_.finished or refused.rule == CLOSER  # a wrong closer does not end the text
                 return TextCandidate(start, open_.stop, kind, finished=finished, refusal=refused)
         else:
@@ -262,11 +240,6 @@ def _beginnings(text: str, starts: Sequence[int], level: int) -> Iterator[int]:
     yield from starts[:ENDS]
     yield from (start for start in starts[ENDS:-ENDS] if BEGINS_STRICT.match(text, start))
     yield from starts[-ENDS:]
-
-
-def _value_follows(reader: Reader) -> bool:
-    """Two values side by side are not prose, though the sign between them is wrong."""
-    return reader.between and reader.text[reader.position : reader.position + 1] in {"[", "{", '"'}
 
 
 def _is_prose(text: str, start: int) -> bool:

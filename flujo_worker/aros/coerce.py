@@ -7,7 +7,7 @@ value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -33,19 +33,14 @@ _FEW: Final = 16
 
 @dataclass(slots=True)
 class Coerced:
-    """The result of a walk.
-
-    Attributes:
-        value: the new value.
-        transforms: the conversions, in order.
-        branches: the branch taken, by the pointer of the union.
-        refusals: why useful conversions were not made: path, rule, and message.
-    """
+    """The result of a walk."""
 
     value: Any
     transforms: tuple[Transform, ...] = ()
     branches: dict[str, int] = field(default_factory=dict)
+    """The branch taken, by the pointer of the union."""
     refusals: list[tuple[Path, str, str]] = field(default_factory=list)
+    """Why useful conversions were not made: path, rule, and message."""
 
 
 @dataclass(slots=True)
@@ -94,7 +89,7 @@ class Coercer:
     def _typed(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
         types = types_of(sub)
         value = found.value
-        if self._is_as_asked(sub, types, value):
+        if (not types or any(fits(value, kind) for kind in types)) and ("type" in sub or _is_a_member(sub, value)):
             return found
         wanted = [kind for kind in types if kind != "null"]
         if not self.settings.full and (len(wanted) != 1 or wanted[0] not in SCALARS):
@@ -109,11 +104,6 @@ class Coercer:
             return _refused(found, path, TWO_READINGS, permitted[0])
         return _followed(found, permitted[0][2])
 
-    @staticmethod
-    def _is_as_asked(sub: dict[str, Any], types: list[str], value: Any) -> bool:
-        fit = not types or any(fits(value, kind) for kind in types)
-        return fit and ("type" in sub or not _listed(sub) or any(same(value, member) for member in _members_of(sub)))
-
     def _possible(
         self, sub: dict[str, Any], place: str, value: Any, wanted: list[str], path: Path
     ) -> list[tuple[str, str, Coerced]]:
@@ -127,7 +117,7 @@ class Coercer:
                     done = inner(sub, place, done, path) if isinstance(new, list | dict) else done
                     fit = self.check.holds(sub, place, done.value)
                 else:
-                    fit = not _listed(sub) or any(same(done.value, member) for member in _members_of(sub))
+                    fit = _is_a_member(sub, done.value)
                 if fit:
                     found.append((kind, name, done))
         return found
@@ -149,7 +139,7 @@ class Coercer:
             if tried.transforms and self.check.holds(branch, where, tried.value):
                 return _chosen(_followed(found, tried), path, index)
             refusals += tried.refusals
-        return Coerced(found.value, found.transforms, found.branches, found.refusals + refusals)
+        return replace(found, refusals=found.refusals + refusals)
 
     def _alternatives(self, sub: dict[str, Any], place: str, keyword: str) -> Alternatives:
         key = (id(sub), keyword)
@@ -164,7 +154,8 @@ class Coercer:
         kinds = self.plain.get(id(branch))
         if kinds is None:
             kinds = self.plain[id(branch)] = () if branch.keys() & _ELSEWHERE else tuple(types_of(branch))
-        return bool(kinds) and not any(_could_be(branch, new) for kind in kinds for _, new in conversions(value, kind))
+        could_be = (new for kind in kinds for _, new in conversions(value, kind))
+        return bool(kinds) and not any(isinstance(new, dict | list) or _is_a_member(branch, new) for new in could_be)
 
     def _members(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
         new: dict[str, Any] = {}
@@ -189,16 +180,10 @@ class Coercer:
         return _gathered(found, [done.value for done in inner], inner)
 
 
-def _listed(sub: dict[str, Any]) -> bool:
-    return "enum" in sub or "const" in sub
-
-
-def _could_be(sub: dict[str, Any], new: Any) -> bool:
-    return isinstance(new, dict | list) or not _listed(sub) or any(same(new, member) for member in _members_of(sub))
-
-
-def _members_of(sub: dict[str, Any]) -> list[Any]:
-    return list(sub["enum"]) if "enum" in sub else [sub["const"]]
+def _is_a_member(sub: dict[str, Any], value: Any) -> bool:
+    """Return whether a value is one of those that a schema lists; of a schema that lists none, any is."""
+    listed = sub["enum"] if "enum" in sub else [sub["const"]] if "const" in sub else [value]
+    return any(same(value, member) for member in listed)
 
 
 def _followed(first: Coerced, then: Coerced) -> Coerced:
@@ -225,7 +210,7 @@ def _gathered(found: Coerced, new: Any, inner: list[Coerced]) -> Coerced:
 
 
 def _chosen(found: Coerced, path: Path, index: int) -> Coerced:
-    return Coerced(found.value, found.transforms, {**found.branches, pointer_of(path): index}, found.refusals)
+    return replace(found, branches={**found.branches, pointer_of(path): index})
 
 
 def _refused(found: Coerced, path: Path, rule: str, conversion: tuple[str, str, Coerced]) -> Coerced:
@@ -235,9 +220,7 @@ def _refused(found: Coerced, path: Path, rule: str, conversion: tuple[str, str, 
         if rule == NOT_ALLOWED
         else f"{_brief(found.value)!r} can be converted to more than one expected value"
     )
-    return Coerced(
-        found.value, found.transforms, found.branches, [*found.refusals, (path, rule, f"{message} ({name})")]
-    )
+    return replace(found, refusals=[*found.refusals, (path, rule, f"{message} ({name})")])
 
 
 def _brief(value: Any) -> Any:

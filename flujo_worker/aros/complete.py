@@ -39,7 +39,10 @@ def is_complete(check: Check, value: Any, left_open: list[tuple[Path, bool]]) ->
 
 def _all_there(way: Way, value: Any) -> bool:
     declared = {key for part, _ in way if isinstance(part, dict) for key in part.get("properties") or ()}
-    return bool(declared) and declared <= value.keys() and not _another_way(way, value)
+    if not declared or not declared <= value.keys():
+        return False
+    # another constant: the value belongs to another branch
+    return all(same(value[key], constant) for part, _ in way for key, constant in constants_of(part).items())
 
 
 def _below(check: Check, ways: list[Way], key: str, known: Known) -> list[Way]:
@@ -52,11 +55,6 @@ def _below(check: Check, ways: list[Way], key: str, known: Known) -> list[Way]:
             if len(found) >= MOST_IN_ALL:
                 return list(found.values())
     return list(found.values())
-
-
-def _another_way(way: Way, value: dict[str, Any]) -> bool:
-    """Return whether a member must be another constant, and so the value belongs to another branch."""
-    return any(not same(value[key], constant) for part, _ in way for key, constant in constants_of(part).items())
 
 
 def _ways(check: Check, part: Part, known: Known) -> list[Way]:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from flujo_worker.aros.decodable import DecodableRegions
-from flujo_worker.aros.found_regions import FoundRegions, Region
-from flujo_worker.aros.open_brackets import OpenBrackets
+from flujo_worker.aros.found_regions import FoundRegions, OpenBrackets, Region
 from flujo_worker.aros.quoted import QuotedParts
 from flujo_worker.aros.region_patterns import (
     ALIKE,
@@ -41,32 +39,24 @@ _IN_A_ROW: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Unclosed brackets, outermost first, up to the end of the text, or of the fence around them.
-
-    Attributes:
-        starts: their positions; of many, those where a value may begin, and some at both ends.
-        stop: the end of their text.
-        finished: whether a fence was closed there: the model had finished.
-    """
+    """Unclosed brackets, outermost first, up to the end of the text, or of the fence around them."""
 
     starts: tuple[int, ...]
+    """Their positions; of many, those where a value may begin, and some at both ends."""
     stop: int
+    """The end of their text."""
     finished: bool
+    """Whether a fence was closed there: the model had finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The result of one pass: regions as (start, end), in the order of the text, and open brackets.
-
-    Attributes:
-        regions: the regions.
-        open: the open brackets.
-        by_patterns: patterns saw the whole text, which see the same at all levels from 1 on.
-    """
+    """The result of one pass: regions as (start, end), in the order of the text, and open brackets."""
 
     regions: list[tuple[int, int]]
     open: list[Open]
     by_patterns: bool
+    """Patterns saw the whole text, which see the same at all levels from 1 on."""
 
 
 def scan(text: str, level: int, budget: ParseBudget, wanted: Wanted) -> Scan:
@@ -110,7 +100,6 @@ class _Scanner:
         self.patterns = PATTERNS[level]
         self.regions, self.open = FoundRegions(text, self.patterns, wanted), list[Open]()
         self.opened = OpenBrackets(text)
-        self.decodable = DecodableRegions(text, level)
         self.quoted = QuotedParts(text, level)
 
     def run(self) -> Scan:
@@ -142,7 +131,7 @@ class _Scanner:
             self.regions.check_number(known)
             self.budget.search(max(0, len(self.regions) - known))
             if place is None:
-                position = self._past_run_at_times(position, known)
+                position = self._past_run(position, known)
         return place
 
     def _past_regions(self, position: int) -> tuple[int | None, int]:
@@ -159,9 +148,8 @@ class _Scanner:
                 regions.meet_stray(place)  # only the first of several can be where a region continues to
             elif mark.lastindex == SINGLE:
                 place = mark.start(SINGLE)
-                found = self.decodable.from_place(place)
-                regions += found
-                return (None, found[-1][1]) if found else (place, place)
+                end = regions.append_decodable(place, self.level)
+                return (None if end > place else place, end)
             else:
                 return mark.end(), mark.end()
         return None, mark.end()
@@ -178,16 +166,22 @@ class _Scanner:
                 break
             if mark.lastindex == REGION:
                 self.regions.append(mark.span(REGION))
-                position = self._past_run_at_times(position, len(self.regions) - 1)
+                position = self._past_run(position, len(self.regions) - 1)
             else:
                 position = self._past_brackets(position - 1)
         return position
 
-    def _past_run(self, position: int) -> int:
-        """Pass many regions at once if they are equal, or if none of them can be the value.
+    def _past_run(self, position: int, known: int) -> int:
+        """Pass many regions at once if they are equal, or if none of them can be the value; look where their number passes `MANY`.
 
         Together they count as one region, which others enclose or continue; of equal ones, the first is a candidate.
+
+        Args:
+            position: after the last region.
+            known: how many regions there were when this was asked before.
         """
+        if known // MANY == len(self.regions) // MANY:
+            return position
         part = self.regions.twice()
         equal = self.patterns.repeated(part).match(self.text, position) if part else None
         if equal is not None:
@@ -195,10 +189,6 @@ class _Scanner:
         stop = self.regions.needed.after(position)
         run = self.patterns.run.match(self.text, position, stop) if stop > position else None
         return position if run is None else self._passed(position, run.start(REGION))
-
-    def _past_run_at_times(self, position: int, known: int) -> int:
-        """Look for a run where the number of regions passes a multiple of `MANY`."""
-        return position if known // MANY == len(self.regions) // MANY else self._past_run(position)
 
     def _passed(self, position: int, last: int, part: str | None = None) -> int:
         """Pass the regions before the last one, which something may continue."""
@@ -215,7 +205,8 @@ class _Scanner:
 
     def _past_openers(self, position: int) -> int:
         """Open what only prose leads to, but no opener before a string: it begins a region that may be seen whole."""
-        stop = _end_of(self.patterns.openers, self.text, position)
+        found = self.patterns.openers.match(self.text, position)
+        stop = position if found is None else found.end()
         if stop == position:
             return position
         last = _last(_OPENING, self.text, position, stop)
@@ -226,8 +217,16 @@ class _Scanner:
         return last
 
     def _past_closers(self, position: int) -> int:
-        """Close what is open; an opener that a closer encloses was a stray, or is for `brackets` to settle."""
-        closed, position = self._past_equal_closers(position)
+        """Close what is open; an opener that a closer encloses was a stray, or is for `last_resorts` to settle."""
+        closed: Region | None = None
+        run = self.patterns.closers.match(self.text, position)
+        if (
+            run is not None
+        ):  # many of one kind: if nothing of the other was opened since their openers, they close at once
+            sign = self.text[run.end() - 1]
+            start = self.opened.close_row(sign, self.text.count(sign, position, run.end()))
+            if start is not None:
+                closed, position = (start, run.end()), run.end()
         if self.opened:
             outer, position = self._past_single_closers(position)
             closed = outer or closed
@@ -235,7 +234,7 @@ class _Scanner:
             return position
         known = len(self.regions)
         self.regions.enclose(*closed)
-        return self._past_run_at_times(position, known)
+        return self._past_run(position, known)
 
     def _past_single_closers(self, position: int) -> tuple[Region | None, int]:
         """Return the region that the last of them ends, and the place after them."""
@@ -265,15 +264,6 @@ class _Scanner:
         self.budget.search(passed)
         return region, position
 
-    def _past_equal_closers(self, position: int) -> tuple[Region | None, int]:
-        """Pass many closers of one kind at once, if nothing of the other kind was opened since their openers."""
-        run = self.patterns.closers.match(self.text, position)
-        if run is None:
-            return None, position
-        sign = self.text[run.end() - 1]
-        start = self.opened.close_row(sign, self.text.count(sign, position, run.end()))
-        return (None, position) if start is None else ((start, run.end()), run.end())
-
     def _token(self, sign: str, start: int, end: int) -> int:
         if sign in "{[":
             return self._past_brackets(start)
@@ -296,11 +286,6 @@ class _Scanner:
 def _last(signs: str, text: str, start: int, stop: int) -> int:
     """Return the place after the last of two signs between two places; the first place where there is none."""
     return max(start, text.rfind(signs[0], start, stop) + 1, text.rfind(signs[1], start, stop) + 1)
-
-
-def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:
-    found = pattern.match(text, position)
-    return position if found is None else found.end()
 
 
 def _found(pattern: re.Pattern[str], text: str, position: int) -> int:

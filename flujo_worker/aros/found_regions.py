@@ -1,22 +1,29 @@
-"""The regions of a text that a scan has found so far, and what continues them.
+"""The regions of a text that a scan has found so far, what continues them, and the brackets that are still open.
 
-It must not find any. In: regions and surplus closing brackets, in the order of the text; out: those that may be the value.
+It must not find any. In: regions, and brackets, in the order of the text; out: regions that may be the value, the one that a closer ends, and
+the openers that nothing closed. Many openers in a row are unpacked only when one of them is closed: most are prose.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from itertools import repeat
+from bisect import bisect_left
+from itertools import islice, repeat
 from typing import Final
 
 from flujo_worker.aros.outcome import LIMIT, StageRefused
 from flujo_worker.aros.region_patterns import (
+    BEGINS,
+    BRACKET,
     CONTINUED,
     MEMBER,
     MORE,
     MORE_LISTED,
     NO_MORE,
+    OPENER,
     REGION,
+    TOO_DEEP,
     TORN,
     RegionPatterns,
 )
@@ -28,35 +35,71 @@ LONGEST_EQUAL: Final = 1000
 """Characters of a region that is looked for again."""
 FAR: Final = 1024
 """Characters after a region beyond which nothing continues it."""
+_AT_ONCE: Final = 64
+"""Decodable regions that are added at once."""
+_FAILURES: Final = 64
+"""The number of failures after which the decoder is no longer tried."""
+_decoded_from: Final = json.JSONDecoder().raw_decode
+
+MOST_OPEN: Final = 100_000
+"""Brackets that may be open at once: most of them are prose."""
+FEW: Final = 128
+"""Brackets of which each may begin a value."""
+ENDS: Final = 16
+"""If there are more, the number of the first and the last that are examined regardless of what follows them."""
+_DEEP: Final = 1000
+_BRACE: Final = re.compile(r"\{")
+_LIST: Final = re.compile(r"\[")
+_NONE: Final = (0, 0)
 
 Region = tuple[int, int]
 
 
 class FoundRegions(list[Region]):
-    """Regions as (start, end), none inside of another one; some of them are runs of many that cannot be the value.
-
-    Attributes:
-        text: the text.
-        patterns: what the scan sees at once.
-        wanted: what the value must be.
-        needed: where the text names what the value has.
-        different: the texts of those outside of all brackets that may be the value.
-        runs: the regions that are runs, with the text of each part if they are equal.
-        settled: how many of them no later bracket continues.
-    """
+    """Regions as (start, end), none inside of another one; some of them are runs of many that cannot be the value."""
 
     def __init__(self, text: str, patterns: RegionPatterns, wanted: Wanted) -> None:
         super().__init__()
         self.text, self.patterns, self.wanted = text, patterns, wanted
         self.needed = NeededPlaces(text, wanted)
         self.different = set[str]()
+        """The texts of those outside of all brackets that may be the value."""
         self.runs: dict[Region, str | None] = {}
+        """The regions that are runs, with the text of each part if they are equal."""
         self.settled = 0
+        """How many of them no later bracket continues."""
+        self._failures_left = _FAILURES
 
     def candidates(self) -> list[Region]:
         """Return those that may be the value, at the text's end."""
         self._join_what_goes_on()
         return [region for region in self if region not in self.runs] if self.runs else list(self)
+
+    def append_decodable(self, place: int, level: int) -> int:
+        """Add some regions that are strict JSON, with only prose between them; the decoder finds their ends faster than a scan.
+
+        Args:
+            place: where the first begins.
+            level: from 1 on, the text after a region decides whether it ends there.
+
+        Returns:
+            Where the last one ends; the place itself if there is none.
+        """
+        text, end = self.text, place
+        try:
+            for _ in repeat(None, _AT_ONCE if self._failures_left else 0):
+                stop = _decoded_from(text, place)[1]
+                if level and text[stop : stop + 1].strip() not in {"", *",}]"}:
+                    break
+                self.append((place, stop))
+                end = stop
+                bracket = BRACKET.search(text, end)
+                if bracket is None or bracket[0] in "}]":
+                    break
+                place = bracket.start()
+        except (ValueError, RecursionError):
+            self._failures_left -= 1
+        return end
 
     def append_run(self, region: Region, part: str | None = None) -> None:
         self.append(region)
@@ -144,3 +187,95 @@ class FoundRegions(list[Region]):
             if follows is not None:
                 self[index:] = [(self[index][0], len(self.text))]
                 return
+
+
+class OpenBrackets:
+    """Places of open brackets, by kind."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.braces, self.lists = list[int](), list[int]()
+        self._row, self._in_row = _NONE, 0
+        self._not_too_deep = -1
+
+    def __bool__(self) -> bool:
+        return bool(self.braces or self.lists)
+
+    def __len__(self) -> int:
+        return len(self.braces) + len(self.lists) + self._in_row
+
+    def open(self, place: int) -> None:
+        """Add one opener.
+
+        Raises:
+            StageRefused: at too many.
+        """
+        self.unpack()
+        (self.braces if self.text[place] == "{" else self.lists).append(place)
+        self._check_depth()
+
+    def open_row(self, start: int, stop: int) -> int:
+        """Add the openers between two places, where there are no closers and no strings, after another one; return their number.
+
+        Raises:
+            StageRefused: there are too many.
+        """
+        number = self.text.count("{", start, stop) + self.text.count("[", start, stop)
+        if self._row[1] == start:
+            self._row = (self._row[0], stop)
+            self._in_row += number
+        else:
+            self.unpack()
+            self._row, self._in_row = (start, stop), number
+        self._check_depth()
+        return number
+
+    def unpack(self) -> None:
+        """Add the openers of the last row to the others: only these can be closed."""
+        if self._row != _NONE:
+            row, self._row, self._in_row = self._row, _NONE, 0
+            self.braces += [mark.start() for mark in _BRACE.finditer(self.text, *row)]
+            self.lists += [mark.start() for mark in _LIST.finditer(self.text, *row)]
+
+    def close_row(self, sign: str, number: int) -> int | None:
+        """Close so many brackets of the kind of a closer; return the place of the outermost. None: it is not so simple, and nothing is closed."""
+        self.unpack()
+        own, others = (self.lists, self.braces) if sign == "]" else (self.braces, self.lists)
+        if number > len(own) or (others and others[-1] > own[-number]):
+            return None
+        start = own[-number]
+        del own[-number:]
+        return start
+
+    def worth_reading(self) -> tuple[int, ...]:
+        """Return the places where a value may begin, outermost first: of many, not those in prose, which are seen at a glance."""
+        if len(self) <= FEW:
+            self.unpack()
+        known = sorted(self.braces + self.lists)
+        if len(known) <= FEW and self._row == _NONE:
+            return tuple(known)
+        start, stop = self._row
+        backwards = self.text[start:stop][::-1]
+        kept = {*known[:ENDS], *known[-ENDS:]}
+        kept |= {mark.start() for mark in islice(OPENER.finditer(self.text, start, stop), ENDS)}
+        kept |= {stop - mark.end() for mark in islice(OPENER.finditer(backwards), ENDS)}
+        begins = (mark.start() for pattern in BEGINS for mark in pattern.finditer(self.text, known[0]))
+        kept |= {
+            place for place in begins if start <= place < stop or known[bisect_left(known, place) % len(known)] == place
+        }
+        return tuple(sorted(kept))
+
+    def clear(self) -> None:
+        self.braces.clear()
+        self.lists.clear()
+        self._row, self._in_row = _NONE, 0
+
+    def _check_depth(self) -> None:
+        """Refuse too many open brackets, and more in one another than any value has."""
+        opened = len(self)
+        if opened > MOST_OPEN:
+            raise StageRefused(LIMIT, f"more than {MOST_OPEN} brackets are open", stage="extract")
+        if opened > _DEEP and (first := min(self.braces[:1] + self.lists[:1])) != self._not_too_deep:
+            if TOO_DEEP.match(self.text, first):
+                raise StageRefused(LIMIT, f"brackets nested deeper than {_DEEP}", stage="extract")
+            self._not_too_deep = first

@@ -36,7 +36,8 @@ def _count(counts: dict[str, Any], event: Event) -> None:
         case "output.coercion.success":
             _add(counts, f"aros{shadow}.coercion.total")
             _add(counts, f"aros{shadow}.coercion.stage.{data['stage']}")
-            _note(counts, f"aros{shadow}.coercion.transforms", data["transforms"])
+            name = f"aros{shadow}.coercion.transforms"
+            counts[name] = list(dict.fromkeys((*counts.get(name, ()), *data["transforms"])))[:MOST_TRANSFORMS]
         case "output.coercion.fail":
             _add(counts, f"aros{shadow}.coercion.failed")
             _add(counts, f"aros{shadow}.coercion.failed.{data['rule']}")
@@ -57,8 +58,3 @@ def _count(counts: dict[str, Any], event: Event) -> None:
 
 def _add(counts: dict[str, Any], name: str) -> None:
     counts[name] = counts.get(name, 0) + 1
-
-
-def _note(counts: dict[str, Any], name: str, transforms: Iterable[str]) -> None:
-    """Record each name once, up to a limit."""
-    counts[name] = list(dict.fromkeys((*counts.get(name, ()), *transforms)))[:MOST_TRANSFORMS]

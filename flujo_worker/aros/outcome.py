@@ -38,21 +38,18 @@ Path = tuple[str | int, ...]
 
 
 class Transform(NamedTuple):
-    """One thing that was done to the text or the value.
-
-    Attributes:
-        stage: `extract`, `unescape`, `tolerant`, `syntactic`, `semantic` or `custom`, as the seed's events name it.
-        name: such as `fence`, `trailing-comma`, `json5` or `str->int`.
-        pointer: where in the value; empty for the whole of it.
-        before: a bounded view of what was there, for conversions.
-        after: what it became.
-    """
+    """One thing that was done to the text or the value."""
 
     stage: str
+    """`extract`, `unescape`, `tolerant`, `syntactic`, `semantic` or `custom`, as the seed's events name it."""
     name: str
+    """Such as `fence`, `trailing-comma`, `json5` or `str->int`."""
     pointer: str = ""
+    """Where in the value; empty for the whole of it."""
     before: Any = None
+    """A bounded view of what was there, for conversions."""
     after: Any = None
+    """What it became."""
 
     def attributes(self) -> dict[str, Any]:
         """Return the transform as an event's attributes: `from` and `to` only for conversions."""
@@ -68,45 +65,39 @@ class Preview(NamedTuple):
 
 
 class Unfit(NamedTuple):
-    """The value of a text that the schema rejects: an output processor may still make it fit.
-
-    Attributes:
-        value: the decoded value, with the conversions that could be made.
-        transforms: the repairs and conversions, in order.
-    """
+    """The value of a text that the schema rejects: an output processor may still make it fit."""
 
     value: Any
+    """The decoded value, with the conversions that could be made."""
     transforms: tuple[Transform, ...] = ()
+    """The repairs and conversions, in order."""
 
 
 class ParseOutcome(NamedTuple):
-    """The answer to one text.
-
-    Attributes:
-        ok: whether `value` is set and satisfies the schema.
-        value: the decoded value; None when rejected.
-        feedback: for the model's next try: place, expected, found. None when accepted.
-        rule: why it was rejected, one of this module's words.
-        stage: the last stage that had to act; `parse` if the text needed no repair.
-        transforms: the repairs and conversions, in order; empty if the text needed none.
-        branches: the index of the chosen branch, by the pointer of the union.
-        elapsed_s: seconds by the caller's clock; 0.0 without one.
-        pointer: the place of `feedback`, as a JSON pointer.
-        preview: of a tolerant repair.
-        unfit: the value of a rejected text, if only the schema rejected it and no other part of the text could be meant.
-    """
+    """The answer to one text."""
 
     ok: bool
+    """Whether `value` is set and satisfies the schema."""
     value: Any = None
+    """The decoded value; None when rejected."""
     feedback: str | None = None
+    """For the model's next try: place, expected, found. None when accepted."""
     rule: str | None = None
+    """Why it was rejected, one of this module's words."""
     stage: str = "parse"
+    """The last stage that had to act; `parse` if the text needed no repair."""
     transforms: tuple[Transform, ...] = ()
+    """The repairs and conversions, in order; empty if the text needed none."""
     branches: Mapping[str, int] = NO_BRANCHES
+    """The index of the chosen branch, by the pointer of the union."""
     elapsed_s: float = 0.0
+    """Seconds by the caller's clock; 0.0 without one."""
     pointer: str | None = None
+    """The place of `feedback`, as a JSON pointer."""
     preview: Preview | None = None
+    """Of a tolerant repair."""
     unfit: Unfit | None = None
+    """The value of a rejected text, if only the schema rejected it and no other part of the text could be meant."""
 
 
 class StageRefused(Exception):

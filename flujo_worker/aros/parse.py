@@ -53,14 +53,7 @@ def parse(
     clock: Clock | None = None,
     judge: Judge | None = None,
 ) -> ParseOutcome:
-    """Read the value out of one text.
-
-    Args:
-        raw: what the model wrote.
-        schema: JSON Schema 2020-12; compiled once, cached by its content.
-        settings: the keys of a step's `processing` block.
-        clock: returns seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
-        judge: returns whether the type behind the schema takes a value that the schema refuses; see `type_judge`.
+    """Read the value out of one text, by the function that `prepare` returns for the rest; it is cached by their content.
 
     Raises:
         BlueprintError: for settings that cannot be; never for a text.
@@ -161,10 +154,8 @@ class _Search:
 
     def _outcome(self, raw: str) -> ParseOutcome:
         try:
-            if self.settings.aop == "off":
+            if self.settings.aop == "off" or len(raw) > self.settings.max_characters:
                 self._strictly(raw)
-            if len(raw) > self.settings.max_characters:
-                self._only_decoded(raw)
             return self._found(raw)
         except StageRefused as refused:
             return _refusal(refused)
@@ -173,13 +164,10 @@ class _Search:
 
     def _strictly(self, raw: str) -> None:
         budget = ParseBudget.of(raw, self.settings, None)
-        ParseAttempt(self.check, raw, budget, self.judge).strictly(TextCandidate(0, len(raw), "scalar"))
-
-    def _only_decoded(self, raw: str) -> None:
         try:
-            self._strictly(raw)
+            ParseAttempt(self.check, raw, budget, self.judge).strictly(TextCandidate(0, len(raw), "scalar"))
         except StageRefused as refused:
-            if refused.rule != NOT_JSON:
+            if refused.rule != NOT_JSON or self.settings.aop == "off":
                 raise
             most = self.settings.max_characters
             message = f"this is not strict JSON, and too long to search: {len(raw)} of {most} characters (coercion.max_characters)"

@@ -35,21 +35,18 @@ _VERDICT: Final = {"type": ["object", "array", "boolean", "number"]}
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """The finding of a gate, as in its event.
-
-    Attributes:
-        reason: a code for programs.
-        keys: the missing keys, or the required ones.
-        error: the class of a judge's exception.
-        feedback: for the model.
-    """
+    """The finding of a gate, as in its event."""
 
     result: Literal["pass", "fail", "skipped"]
     reason: str
+    """A code for programs."""
     score: float | None = None
     keys: tuple[str, ...] = ()
+    """The missing keys, or the required ones."""
     error: str | None = None
+    """The class of a judge's exception."""
     feedback: str | None = None
+    """For the model."""
 
     def figures(self) -> dict[str, Any]:
         """Return the result, and the score if there is one, as an event's attributes."""
@@ -57,7 +54,9 @@ class GateFinding:
 
     def attributes(self) -> dict[str, Any]:
         """Return all there is of it as an event's attributes, feedback as a bounded preview."""
-        feedback = None if self.feedback is None else _preview(self.feedback)
+        feedback = self.feedback
+        if feedback is not None and len(feedback) > MAX_PREVIEW:
+            feedback = f"{feedback[: MAX_PREVIEW - 1]}…"
         rest = {"reason": self.reason, "keys": list(self.keys), "error": self.error, "feedback": feedback}
         return self.figures() | {name: value for name, value in rest.items() if value}
 
@@ -84,10 +83,6 @@ class PlanVerdict:
             return GateFinding("pass", "validator", held.score)
         reason = "score_below_threshold" if self.passed else "refused"
         return GateFinding("fail", reason, held.score, feedback=held.feedback or "the plan was refused")
-
-
-def _preview(text: str) -> str:
-    return text if len(text) <= MAX_PREVIEW else f"{text[: MAX_PREVIEW - 1]}…"
 
 
 def plan_in(data: Any, delimiters: tuple[str, str]) -> str | None:
@@ -175,12 +170,8 @@ def decoded_object(text: str) -> dict[str, Any] | None:
 def agreement(texts: Sequence[str]) -> float:
     """Return how much texts agree, 0 to 1: the mean pairwise Jaccard index of their words, ignoring case."""
     words = [frozenset(_WORD.findall(text.lower())) for text in texts]
-    return fmean([_jaccard(one, other) for one, other in combinations(words, 2)] or [1.0])
-
-
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    together = one | other
-    return len(one & other) / len(together) if together else 1.0
+    pairs = combinations(words, 2)
+    return fmean([len(one & other) / len(one | other) if one | other else 1.0 for one, other in pairs] or [1.0])
 
 
 def verdict_of(answer: Any) -> PlanVerdict:
@@ -216,13 +207,11 @@ def _named(answer: Any, get: Callable[[str], Any]) -> PlanVerdict:
 def _verdict(answer: Any, passed: Any, score: Any, feedback: Any) -> PlanVerdict:
     if passed is None and score is not None:
         passed = True
-    if isinstance(passed, bool) and _is_score(score) and isinstance(feedback, str | None):
+    is_number = isinstance(score, int | float) and not isinstance(score, bool)
+    is_score = score is None or (is_number and 0 <= score <= 1)
+    if isinstance(passed, bool) and is_score and isinstance(feedback, str | None):
         return PlanVerdict(passed, score, feedback or None)
     raise TypeError(
         "a plan's judge must answer with an object or a mapping with `passed` or `is_valid`, `score` from 0 to 1 and `feedback`, "
         f"a bool, (bool, feedback), a score, or JSON of one of these, got a {type(answer).__name__}"
     )
-
-
-def _is_score(score: Any) -> bool:
-    return score is None or (isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1)

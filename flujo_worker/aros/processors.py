@@ -46,16 +46,12 @@ class _Processor:
 
 @dataclass(frozen=True)
 class JsonRegionExtractorProcessor(_Processor):
-    """Stage 0: the text of the best region, with its layers of encoding undone.
-
-    Attributes:
-        schema: its root says which kind of region goes first.
-        max_unescape_depth: how many layers are undone.
-    """
+    """Stage 0: the text of the best region, with its layers of encoding undone."""
 
     name: ClassVar[str] = "JsonRegionExtractor"
     stage: ClassVar[str] = "extract"
     schema: Schema = _ANY
+    """Its root says which kind of region goes first."""
     max_unescape_depth: int = 2
 
     def _processed(self, text: str) -> str:

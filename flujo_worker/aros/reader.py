@@ -17,24 +17,19 @@ from flujo_worker.aros.scalars import REPAIR, Frame, Scalars
 
 DEEPEST: Final = 256
 CLOSER: Final = "closer"
-"""Refused for a bracket that closes another: only `brackets` meets this word."""
+"""Refused for a bracket that closes another: only `last_resorts` and its caller meet this word."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """A value and how it was come by.
-
-    Attributes:
-        value: the decoded value.
-        end: where the value ends in the text.
-        repairs: the slips that were read over.
-        open: the containers that the text's end left open, outermost first: path, and whether it is a list.
-    """
+    """A value and how it was come by."""
 
     value: Any
     end: int
     repairs: dict[str, None]
+    """The slips that were read over."""
     open: list[tuple[Path, bool]] = field(default_factory=list)
+    """The containers that the text's end left open, outermost first: path, and whether it is a list."""
 
 
 class Reader(Scalars):

@@ -33,27 +33,22 @@ REPAIR: Final = 2
 
 @dataclass(slots=True)
 class ParseBudget:
-    """The bounds of one text, over all tries.
-
-    Attributes:
-        left: tokens that may still be read.
-        fits: steps of fitting values to the schema.
-        checks: parts of values that are checked against branches of unions; a value is checked again at each depth.
-        asks: parts of values that the type is asked about.
-        clock: returns seconds of processor time; None: the search is bounded in steps only.
-        ends_at: the end of the search, by the clock.
-        per_mb: the allowed milliseconds for each megabyte.
-        words: texts that the schema lists; without quotes too they are text.
-    """
+    """The bounds of one text, over all tries."""
 
     left: int = MAX_STEPS
+    """Tokens that may still be read."""
     fits: int = FITS
+    """Steps of fitting values to the schema."""
     checks: int = MAX_CHECKS
+    """Parts of values that are checked against branches of unions; a value is checked again at each depth."""
     asks: int = MAX_CHECKS
+    """Parts of values that the type is asked about."""
     clock: Callable[[], float] | None = None
+    """Returns seconds of processor time; None: the search is bounded in steps only."""
     ends_at: float = 0.0
     per_mb: float = 0.0
     words: frozenset[str] = frozenset()
+    """Texts that the schema lists; without quotes too they are text."""
 
     @classmethod
     def of(

@@ -46,17 +46,12 @@ _SHOWN: Final = 40
 
 
 class Match(NamedTuple):
-    """A part of a text that matches the schema.
-
-    Attributes:
-        start: where it begins.
-        stop: where it ends.
-        value: its value's canonical text.
-    """
+    """A part of a text that matches the schema."""
 
     start: int
     stop: int
     value: str
+    """Its value's canonical text."""
 
 
 def meant(text: str, found: Sequence[Match]) -> tuple[Match, str | None]:
@@ -146,7 +141,7 @@ def _marked(text: str, found: Sequence[Match]) -> Iterator[Match]:
     for each in found:
         lead = text[max(before, each.start - _LOOKED_AT) : each.start]
         clause, follows = _clause(_OPENING_FENCE.sub("\n", _TAG.sub(" ", lead)), at_start=not before)
-        mark = _last(clause)
+        mark = next(reversed(list(_MARK.finditer(clause))), None)
         if mark is not None and (each is not found[-1] or (follows and _is_meant(clause, mark))):
             yield each
         before = each.stop
@@ -165,10 +160,6 @@ def _clause(lead: str, *, at_start: bool) -> tuple[str, bool]:
         return clause, False
     is_heading = len(_MARK.sub(" ", clause).split()) <= _HEADING
     return clause, is_heading if has_line_break else True
-
-
-def _last(clause: str) -> re.Match[str] | None:
-    return next(reversed(list(_MARK.finditer(clause))), None)
 
 
 def _is_meant(clause: str, mark: re.Match[str]) -> bool:

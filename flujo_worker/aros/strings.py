@@ -100,7 +100,9 @@ def is_torn(body: str, quotes: str, role: str) -> bool:
         return True
     if len(places) % 2:
         return not _match(body) or _is_doubled(body, places)
-    return not _is_balanced(body)
+    return not (
+        _match(body) or _match("".join(mark[0] for mark in _LIKE_JSON.finditer(body)))
+    )  # or all are where JSON has none
 
 
 def _closes_late(body: str, place: int) -> bool:
@@ -116,11 +118,6 @@ def _is_doubled(body: str, places: list[int]) -> bool:
     return not body[: places[0]].strip() or not (
         body[last + 1 :].strip(" \t\r\n,") or _INCHES.search(body[max(0, last - 16) : last])
     )
-
-
-def _is_balanced(body: str) -> bool:
-    """Return whether the brackets in a string match, or all of them, but for those that match, are where JSON has none."""
-    return _match(body) or _match("".join(mark[0] for mark in _LIKE_JSON.finditer(body)))
 
 
 def _match(brackets: str) -> bool:
@@ -152,16 +149,22 @@ def unescape(body: str, level: int) -> str:
         StageRefused: for an escape that the level does not know, one next to others that it knows, or half a character.
     """
     spoken = _unescaped(body, level) if "\\" in body else body
-    if _SURROGATE.search(spoken):
-        spoken = _joined(spoken)
-    return spoken
+    if not _SURROGATE.search(spoken):
+        return spoken
+    try:  # of each escaped pair one character
+        return spoken.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise StageRefused(LOSSY, "half of a surrogate pair in a string") from None
 
 
 def _unescaped(body: str, level: int) -> str:
     json5 = min(level, 1)
     unknown = _UP_TO_UNKNOWN[json5].match(body)
     if unknown is None:
-        return _of_json(body) or _ESCAPE[json5].sub(lambda found: _meant(found[1]), body)
+        try:
+            return str(json.loads(f'"{body}"', strict=False))  # the standard library is fast
+        except ValueError:
+            return _ESCAPE[json5].sub(lambda found: _meant(found[1]), body)
     escape = unknown.group()[-2:]
     if level < 2:  # noqa: PLR2004 - the level that keeps impossible escapes
         raise StageRefused(NOT_JSON, f"unknown escape {escape!r} in a string; write the backslash twice")
@@ -172,23 +175,7 @@ def _unescaped(body: str, level: int) -> str:
     return body
 
 
-def _of_json(body: str) -> str | None:
-    """Undo escapes by the standard library, which is fast; None for what it does not know."""
-    try:
-        return str(json.loads(f'"{body}"', strict=False))
-    except ValueError:
-        return None
-
-
 @functools.lru_cache(maxsize=1024)
 def _meant(escape: str) -> str:
     """Return the meaning of an escape, by the text after its backslash."""
     return chr(int(escape[1:], 16)) if escape[0] in "ux" else _ESCAPES_JSON5[escape]
-
-
-def _joined(text: str) -> str:
-    """Make one character of each escaped pair."""
-    try:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16")
-    except UnicodeDecodeError:
-        raise StageRefused(LOSSY, "half of a surrogate pair in a string") from None

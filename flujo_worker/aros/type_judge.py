@@ -15,30 +15,24 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, ValidationError
+from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError
 
 from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
-from flujo_client.schemas.core import Core, core_of, with_parts
+from flujo_client.schemas.core import Core, core_of, validator_by, with_parts
 from flujo_client.schemas.fail_fast import stopping
 from flujo_worker.aros.decode import canonical
 from flujo_worker.aros.outcome import Path
 from flujo_worker.aros.validation_feedback import real_place
 
-Judge = Callable[[Any], "TypeRefusal | None"]
+TypeRefusal = tuple[Path, ...]
+"""The places where a type refuses a value; none if they are not known."""
+NOWHERE: Final[TypeRefusal] = ()
+Judge = Callable[[Any], TypeRefusal | None]
 
 _GROUPS: Final = (list, tuple, set, frozenset)
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
-
-
-class TypeRefusal(NamedTuple):
-    """A type's refusal: where; no places if that is not known."""
-
-    places: tuple[Path, ...] = ()
-
-
-NOWHERE: Final = TypeRefusal()
 
 
 def judge_of(kind: Any) -> Judge | None:
@@ -58,13 +52,8 @@ def _judge_of(kind: Any) -> Judge | None:
     core = core_of(kind)
     if core is None:
         return None
-    guarded = stopping(_guarded(core), with_functions=True)
-    try:
-        # Not the models' validators, which pydantic would reuse: they convert any scalar.
-        validator = SchemaValidator(guarded, None, False)  # noqa: FBT003 - it has no keyword
-    except SchemaError:
-        return None
-    return functools.partial(_asked, kind, validator)
+    validator = validator_by(stopping(_guarded(core), with_functions=True))
+    return None if validator is None else functools.partial(_asked, kind, validator)
 
 
 def _asked(kind: Any, validator: SchemaValidator, value: Any) -> TypeRefusal | None:
@@ -74,7 +63,7 @@ def _asked(kind: Any, validator: SchemaValidator, value: Any) -> TypeRefusal | N
         validator.validate_python(_copied(value))
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        return TypeRefusal(tuple({real_place(each["loc"], value): None for each in found}))
+        return tuple({real_place(each["loc"], value): None for each in found})
     except Exception:  # noqa: BLE001 - of a user's function: the schema's verdict stands
         return NOWHERE
     return None
@@ -154,17 +143,16 @@ def _around(function: Callable[..., Any]) -> Callable[..., Any]:
 # --- the copy of the validator ---------------------------------------------------------------------------------------
 
 
-def _guarded(core: Any) -> Any:
+def _guarded(core: Core) -> Core:
     """Copy a core schema so that it takes scalars of the text only in the kind that its JSON Schema asks for."""
-    if isinstance(core, list | tuple):
-        return type(core)(map(_guarded, core))
-    if not isinstance(core, dict):
-        return core
     kind = core.get("type")
     if kind in _AS_JSON:  # a value of the text, before it is one of Python
         return _with_reference(_guarded(core[_AS_JSON[kind]]), core)
-    if kind == "union":
-        core = {**core, "choices": _without_texts(core["choices"])}
+    if (
+        kind == "union"
+    ):  # pydantic-ai adds a choice that reads JSON in a text to types that it asks for under a key: not in the schema
+        choices = [each for each in core["choices"] if not (isinstance(each, dict) and each.get("type") == "json")]
+        core = {**core, "choices": choices or core["choices"]}
     if kind == "chain":  # what later steps get is an earlier one's
         return {**core, "steps": [_guarded(core["steps"][0]), *core["steps"][1:]]}
     own = {name: value for name, value in core.items() if name not in _LEFT_OUT}
@@ -186,11 +174,6 @@ _FUNCTIONS: Final = {"function-before": _before, "function-wrap": _around}
 
 def _with_reference(copy: Core, core: Core) -> Core:
     return {**copy, "ref": core["ref"]} if "ref" in core else copy
-
-
-def _without_texts(choices: list[Any]) -> list[Any]:
-    """Leave out choices that read JSON in a text: pydantic-ai adds one to types that it asks for under a key, and the schema has none."""
-    return [each for each in choices if not (isinstance(each, dict) and each.get("type") == "json")] or choices
 
 
 def _only(fits: Callable[[Any], bool], core: Core) -> Core:
@@ -250,3 +233,46 @@ _KINDS: Final[Mapping[Any, Callable[[Any], bool]]] = {
     "generator": lambda value: isinstance(value, list),
     **dict.fromkeys(("set", "frozenset"), _has_no_twins),
 }
+
+
+# --- values that were changed in Python ------------------------------------------------------------------------------
+
+Places = frozenset[tuple[tuple[int | str, ...], str]]
+
+_INSTANCES: Final = frozenset({"model", "dataclass"})
+_NONE: Final[Places] = frozenset()
+
+
+def misfits(value: Any, output_type: Any) -> Places:
+    """List where a value does not fit a type, looking into models and dataclasses, with what is wrong there.
+
+    A validator that refuses its own result is listed too: compare with what was listed before the value was changed.
+    """
+    validator = _validator(output_type)
+    if validator is None:
+        return _NONE
+    try:
+        validator.validate_python(value, strict=True, by_name=True)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return frozenset((tuple(each["loc"]), each["type"]) for each in found)
+    except Exception:  # noqa: BLE001 - a user's validator that cannot take its own result says nothing of it
+        return _NONE
+    return _NONE
+
+
+def can_judge(output_type: Any) -> bool:
+    """Return whether a type can be asked about its own values."""
+    return _validator(output_type) is not None
+
+
+@functools.lru_cache(maxsize=64)
+def _validator(output_type: Any) -> SchemaValidator | None:
+    core = core_of(output_type)
+    return None if core is None else validator_by(_asking_instances(core))
+
+
+def _asking_instances(core: Core) -> Core:
+    """Copy a core schema so that instances are validated too."""
+    copy = with_parts(core, _asking_instances, unchanged={"config"})
+    return {**copy, "revalidate_instances": "always"} if core.get("type") in _INSTANCES else copy

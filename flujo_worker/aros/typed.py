@@ -75,7 +75,10 @@ def validated(text: str, output_type: Any) -> Any:
     if output_type is None:
         return decode(text)
     if _is_struct(output_type):
-        return _into_struct(text, output_type)
+        try:
+            return msgspec.json.decode(text, type=output_type)
+        except msgspec.ValidationError as error:
+            raise AgentIOValidationError(f"{error} [{SCHEMA}]"[:_LONGEST], rule=SCHEMA) from None
     adapter = adapter_of(output_type)
     if adapter is None:
         return decode(text)
@@ -86,13 +89,6 @@ def validated(text: str, output_type: Any) -> Any:
         return adapter.validate_json(text)
     except pydantic.ValidationError as error:
         raise misfit(error, text, is_cut=False) from None
-
-
-def _into_struct(text: str, output_type: Any) -> Any:
-    try:
-        return msgspec.json.decode(text, type=output_type)
-    except msgspec.ValidationError as error:
-        raise AgentIOValidationError(f"{error} [{SCHEMA}]"[:_LONGEST], rule=SCHEMA) from None
 
 
 def _is_struct(output_type: Any) -> bool:

@@ -123,13 +123,12 @@ def _opening_quote(text: str, start: int) -> int | None:
 
 
 def _readable(literals: Iterable[str]) -> list[str]:
-    decoded = (_decoded(literal) for literal in literals)
-    return list(dict.fromkeys(text for text in decoded if text and ("{" in text or "[" in text)))
-
-
-def _decoded(literal: str) -> str | None:
-    try:
-        text = json.loads(literal, strict=False)
-    except ValueError:
-        return None
-    return text if isinstance(text, str) else None
+    found: dict[str, None] = {}
+    for literal in literals:
+        try:
+            text = json.loads(literal, strict=False)
+        except ValueError:
+            continue
+        if isinstance(text, str) and ("{" in text or "[" in text):
+            found[text] = None
+    return list(found)

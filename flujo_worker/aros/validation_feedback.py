@@ -21,7 +21,6 @@ from flujo_worker.aros.outcome import pointer_of
 LONGEST: Final = 600
 _WORD: Final = 60
 _SENTENCE: Final = 160
-_NOWHERE: Final = object()
 
 
 def misfit(error: ValidationError, output: Any, *, is_cut: bool) -> AgentIOValidationError:
@@ -32,7 +31,12 @@ def misfit(error: ValidationError, output: Any, *, is_cut: bool) -> AgentIOValid
         output: what was validated, as JSON text or data.
         is_cut: the model was stopped at its token limit, which is then what is wrong (rule `cut`).
     """
-    data = _data(output)
+    data = output
+    if isinstance(output, str):
+        try:
+            data = orjson.loads(output)
+        except orjson.JSONDecodeError:
+            data = None  # no place is in it
     found = error.errors(include_url=False, include_context=False)
     places = [_pointer(each, data) for each in found]
     lines = dict.fromkeys(
@@ -55,20 +59,8 @@ def _message(each: ErrorDetails) -> str:
     if each["type"] == "missing":
         return "a required member is missing"
     secret = each["loc"][-1] if each["loc"] else ""
-    return f"{expected}, found {_short(_text(redact_tree(safe_serialize(each['input']), secret)), _WORD)}"
-
-
-def _text(tree: Any) -> str:
-    return orjson.dumps(tree).decode()
-
-
-def _data(output: Any) -> Any:
-    if not isinstance(output, str):
-        return output
-    try:
-        return orjson.loads(output)
-    except orjson.JSONDecodeError:
-        return _NOWHERE
+    found = orjson.dumps(redact_tree(safe_serialize(each["input"]), secret)).decode()
+    return f"{expected}, found {_short(found, _WORD)}"
 
 
 def _pointer(each: ErrorDetails, data: Any) -> str:
@@ -81,18 +73,11 @@ def real_place(place: tuple[int | str, ...], data: Any) -> tuple[int | str, ...]
     """Return a place in data, without the names of union branches and functions that pydantic puts between."""
     steps: list[int | str] = []
     for step in place:
-        data, is_real = _below(data, step)
-        if is_real:
+        is_index = isinstance(data, list) and isinstance(step, int) and step < len(data)
+        if is_index or (isinstance(data, dict) and step in data):
+            data = data[step]
             steps.append(step)
     return tuple(steps)
-
-
-def _below(data: Any, step: str | int) -> tuple[Any, bool]:
-    if isinstance(data, dict) and step in data:
-        return data[step], True
-    if isinstance(data, list) and isinstance(step, int) and step < len(data):
-        return data[step], True
-    return data, False
 
 
 def _bounded(lines: Iterable[str]) -> str:

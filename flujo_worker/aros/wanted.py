@@ -22,15 +22,11 @@ MOST_NEEDED: Final = 8
 
 @dataclass(frozen=True)
 class Wanted:
-    """The requirements for a bracketed part.
-
-    Attributes:
-        kinds: the kinds of value that the schema accepts.
-        needed: the required members; empty if the schema also accepts other values than objects.
-    """
+    """The requirements for a bracketed part."""
 
     kinds: frozenset[str]
     needed: tuple[str, ...] = ()
+    """The required members; empty if the schema also accepts other values than objects."""
 
     @classmethod
     def of(cls, check: Check) -> Wanted:

@@ -16,8 +16,7 @@ from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.shaping import is_structured_dict
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
-from flujo_worker.aros.revalidate import can_judge, misfits
-from flujo_worker.aros.type_judge import judge_of
+from flujo_worker.aros.type_judge import can_judge, judge_of, misfits
 from flujo_worker.aros.typed import schema_of, validated
 from flujo_worker.attempts.checks import Processed
 from flujo_worker.runtime.fault_text import message_of

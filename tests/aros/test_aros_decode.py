@@ -9,7 +9,7 @@ import pytest
 from test_aros_corpus import CASES, SHARED
 
 from flujo_worker.aros import decode as decoding
-from flujo_worker.aros import json_repair_fallback, parse, prepare
+from flujo_worker.aros import last_resorts, parse, prepare
 from flujo_worker.aros.decode import ERRORS, decode, exact, same
 
 YES = {
@@ -87,7 +87,7 @@ def test_the_corpus_has_the_same_outcomes_without_them():
 
 def test_without_json_repair_the_tier_stands_on_its_own_reader(monkeypatch):
     """M-104: what is missing is skipped, and nothing else changes."""
-    monkeypatch.setattr(json_repair_fallback, "json_repair", None)
+    monkeypatch.setattr(last_resorts, "json_repair", None)
     full = {"aop": "full", "coercion": {"tolerant_level": 2}}
     assert parse('{"a": 1 "b": 2}', {}, full).value == {"a": 1, "b": 2}
     assert parse('{"a": 1}, "b": 2', {}, full).rule == "not-json"

@@ -1,17 +1,31 @@
-"""One slip in the brackets: every text that one closer more, less or of the other kind, or two that change places, make balanced (level 2).
+"""What level 2 does with a region that the reader cannot read: one bracket elsewhere, and then json-repair.
 
-It must not choose between them: more than one that holds is a refusal. In: a region whose brackets do not match; out: the
-few texts to try.
+Brackets: every text that one closer more, less or of the other kind, or two that change places, make balanced. It must not choose between
+them: more than one that holds is a refusal. In: a region whose brackets do not match; out: the few texts to try.
+
+json-repair must not be believed: its value counts only if its scalars, in order, are the text without brackets, separators, quotes and
+comments, its brackets are the text's own, nothing was missing where a value belongs, and no number became a string. In: a region; out: a
+value, or None.
 """
+
+# ruff: noqa: RUF001 - typographic quotes are what is spoken of
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from flujo_worker.aros.extract import marks
+from flujo_worker.aros.grammar import NO_TEXT, SUM
 from flujo_worker.aros.outcome import TWO_READINGS, StageRefused
-from flujo_worker.aros.scalars import ParseBudget
+from flujo_worker.aros.scalars import REPAIR, ParseBudget
+
+try:
+    import json_repair
+except ImportError:
+    json_repair = None  # type: ignore[assignment]
 
 MOST_BRACKETS: Final = 300
 MOST_VARIANTS: Final = 64
@@ -19,6 +33,15 @@ WRONG: Final = "a closing bracket is missing or wrong"
 _SHOWN: Final = 24
 _PAIRS: Final = {"{": "}", "[": "]"}
 Marks = list[tuple[int, str]]
+LONGEST: Final = 20_000
+"""Characters: json-repair has been quadratic."""
+_PUNCTUATION: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
+_HOLE: Final = re.compile(
+    SUM.pattern + r"|[\[{:,(]\s*[,:]|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b"
+)
+
+_LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|None)\s*\Z", re.IGNORECASE)
+"""A string of these says that a separator was taken for text, or a number or a word for a string: only quotes allow that."""
 
 
 def balanced(brackets: list[str]) -> bool:
@@ -91,3 +114,46 @@ def _ends_of_values(found: Marks, brackets: Marks, gap: int, end: int) -> Iterat
     yield from (place for place, mark in found if mark == "," and before < place < after)
     if char not in _PAIRS:
         yield after
+
+
+def salvaged(text: str, budget: ParseBudget) -> Any:
+    """Return the value that json-repair reads from `text` if nothing was lost or invented; None otherwise."""
+    if json_repair is None or len(text) > LONGEST or _HOLE.search(text) or text.count('"') % 2:
+        return None
+    budget.spend(len(text))
+    try:
+        value = json_repair.loads(text, skip_json_loads=True)
+    except Exception:  # noqa: BLE001 - any error means that there is no value
+        return None
+    return value if isinstance(value, dict | list) and _is_lossless(value, text, budget) else None
+
+
+def _is_lossless(value: Any, text: str, budget: ParseBudget) -> bool:
+    pieces = list(_pieces(value))
+    strings = (piece for piece, kind in pieces if kind == "string" and piece not in budget.words)
+    doubtful = (string for string in strings if _LIKE_JSON.search(string) or NO_TEXT.fullmatch(string))
+    if not all(any(f"{quote}{string}{quote}" in text for quote in "\"'") for string in doubtful):
+        return False
+    brackets = [piece for piece, kind in pieces if kind == "bracket"]
+    own = [mark for _, mark in marks(text, REPAIR, budget) if mark != ","]
+    content = "".join(piece for piece, kind in pieces if kind != "bracket")
+    return brackets == own and '"' not in content and _PUNCTUATION.sub("", content) == _PUNCTUATION.sub("", text)
+
+
+def _pieces(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield what a value consists of, in the order of its text, and what each piece is."""
+    if isinstance(value, dict):
+        yield "{", "bracket"
+        for key, member in value.items():
+            yield str(key), "key"
+            yield from _pieces(member)
+        yield "}", "bracket"
+    elif isinstance(value, list):
+        yield "[", "bracket"
+        for element in value:
+            yield from _pieces(element)
+        yield "]", "bracket"
+    elif isinstance(value, str):
+        yield value, "string"
+    else:
+        yield json.dumps(value), "literal"
