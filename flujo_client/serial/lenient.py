@@ -169,10 +169,6 @@ def _float(number: float) -> float | str:
     return number if isfinite(number) else str(number)
 
 
-def _function(func: Any) -> str:
-    return f"<function {func.__module__}.{func.__qualname__}>"
-
-
 # Things that are written as one text or number, the more specific first.
 _SCALARS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
     (str, str.__str__),
@@ -183,7 +179,7 @@ _SCALARS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
     ((Decimal, uuid.UUID, PurePath, complex, dt.timedelta, dt.tzinfo, Fraction, *ADDRESSES, *URLS, NameEmail), str),
     (re.Pattern, lambda pattern: str(pattern.pattern)),
     (type, lambda cls: f"<class {_name(cls)}>"),
-    ((FunctionType, BuiltinFunctionType, MethodType), _function),
+    ((FunctionType, BuiltinFunctionType, MethodType), lambda func: f"<function {func.__module__}.{func.__qualname__}>"),
     (partial, lambda part: f"<partial of {getattr(part.func, '__qualname__', _name(type(part.func)))}>"),
     (ModuleType, lambda module: f"<module {module.__name__}>"),
 )
@@ -227,15 +223,11 @@ def _attribute_names(obj: Any, kind: type) -> Iterable[str]:
     for ancestor in kind.__mro__:
         slots = vars(ancestor).get("__slots__", ())
         yield from (slots,) if isinstance(slots, str) else slots
-    yield from _own(obj)
-
-
-def _own(obj: Any) -> Mapping[str, Any]:
     try:
-        found = object.__getattribute__(obj, "__dict__")
+        own = object.__getattribute__(obj, "__dict__")
     except AttributeError:
-        return {}
-    return found if type(found) is dict else {}
+        return
+    yield from own if type(own) is dict else ()
 
 
 def _public(names: Iterable[str], obj: Any) -> dict[str, Any]:

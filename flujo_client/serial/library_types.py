@@ -21,9 +21,8 @@ from pydantic_core import MultiHostUrl, TzInfo, Url
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial import names
-from flujo_client.serial.refusal import EncodingRefused
 from flujo_client.serial.resolve import reference
-from flujo_client.serial.rule import EncodingRule, Entries, simple
+from flujo_client.serial.rule import EncodingRefused, EncodingRule, Entries, simple
 
 # --- time zones ------------------------------------------------------------------------------------------------------
 
@@ -68,10 +67,6 @@ def _factory_reference(value: defaultdict[Any, Any]) -> str:
             f"a defaultdict's factory must be importable: {error.message}",
             "use a class such as list, or a function at the top level of a module",
         ) from None
-
-
-def _deque_apart(value: deque[Any]) -> Entries:
-    return {"v": list(value)} if value.maxlen is None else {"v": list(value), "m": value.maxlen}
 
 
 # --- pydantic's ------------------------------------------------------------------------------------------------------
@@ -156,7 +151,11 @@ EXACT: Final[dict[type, EncodingRule]] = {
         _factory_reference,
     ),
     OrderedDict: simple("ordereddict", lambda value: [[*pair] for pair in value.items()], OrderedDict),
-    deque: EncodingRule("deque", _deque_apart, lambda _, entries: deque(entries["v"], entries.get("m"))),
+    deque: EncodingRule(
+        "deque",
+        lambda value: {"v": list(value)} | ({} if value.maxlen is None else {"m": value.maxlen}),
+        lambda _, entries: deque(entries["v"], entries.get("m")),
+    ),
     Fraction: simple("fraction", lambda value: [value.numerator, value.denominator], lambda parts: Fraction(*parts)),
     range: simple("range", lambda value: [value.start, value.stop, value.step], lambda parts: range(*parts)),
     re.Pattern: simple("pattern", lambda value: [value.pattern, value.flags], lambda parts: re.compile(*parts)),

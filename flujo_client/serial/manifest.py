@@ -30,15 +30,11 @@ _PART: Final = "part:"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The parts of a value.
-
-    Attributes:
-        digest: the value's.
-        entries: fragments of its JSON, and references to parts.
-    """
+    """The parts of a value."""
 
     digest: str
     entries: tuple[Packed, ...]
+    """Fragments of its JSON, and references to parts."""
 
     @classmethod
     def of(cls, packed: Packed) -> Self:
@@ -56,7 +52,9 @@ class Manifest:
             return None
         if body[1:_LIST] != _checksum(digest, body[_LIST:]):
             raise SerializationError("the manifest is damaged or belongs to another value")
-        return cls(digest, tuple(_entry(each) for each in loads(body[_LIST:])))
+        entries = loads(body[_LIST:])
+        made = (Packed.of_json(each.encode()) if isinstance(each, str) else Packed.from_wire(each) for each in entries)
+        return cls(digest, tuple(made))
 
     def __bytes__(self) -> bytes:
         entries = dumps([_written(each) for each in self.entries])
@@ -113,7 +111,3 @@ def _written(entry: Packed) -> Tree:
     """Write an entry: a reference, an encrypted fragment, or the text of a fragment, which is not compressed separately."""
     is_plain = not entry.is_reference and entry.stored[:1] != FORM
     return entry.json().decode() if is_plain else entry.to_wire()
-
-
-def _entry(tree: Tree) -> Packed:
-    return Packed.of_json(tree.encode()) if isinstance(tree, str) else Packed.from_wire(tree)

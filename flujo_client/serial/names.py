@@ -9,6 +9,7 @@ Nothing here imports a module: what a reference of the form `module:Name` names 
 
 from __future__ import annotations
 
+import builtins
 import collections
 import datetime as dt
 import decimal
@@ -33,24 +34,8 @@ from typing_extensions import TypeAliasType
 from flujo_client.errors import SerializationError
 from flujo_client.serial.tree import Tree, dumps, loads
 
-_LISTED: Final = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    bytearray,
-    list,
-    dict,
-    tuple,
-    set,
-    frozenset,
-    range,
-    object,
-    type,
-)
 _OF_MODULES: Final = {
+    builtins: "bool int float complex str bytes bytearray list dict tuple set frozenset range object type",
     collections: "Counter OrderedDict defaultdict deque",
     dt: "date datetime time timedelta timezone",
     decimal: "Decimal",
@@ -65,7 +50,6 @@ _OF_MODULES: Final = {
     " NaiveDatetime NameEmail",
 }
 _NAMED: Final[dict[str, Any]] = {
-    **{each.__name__: each for each in _LISTED},
     **{name: getattr(module, name) for module, names in _OF_MODULES.items() for name in names.split()},
     "None": None,
     "NoneType": type(None),

@@ -126,7 +126,8 @@ class Packed:
                 f"only a reference to {self.digest[:12]}…, not the value", suggestion="load the value it refers to"
             )
         if self._json is None and not self._parts:
-            self._json = _json_of(decrypted(self.stored), max_bytes)
+            plain = decrypted(self.stored)
+            self._json = plain[1:] if plain[:1] == b"j" else _decompress(plain[1:], max_bytes)
             self._length = len(self._json)
         if self.length > max_bytes:
             raise SerializationError(f"{self.length} bytes, more than the {max_bytes} allowed")
@@ -239,11 +240,6 @@ def _ends(json: bytes) -> tuple[int, bytes, bytes]:
 
 def _same(part: Packed | None, json: bytes) -> Packed | None:
     return part if part is not None and part.json() == json else None
-
-
-def _json_of(stored: bytes, max_bytes: int) -> bytes:
-    """Return the JSON of a value that is not encrypted."""
-    return stored[1:] if stored[:1] == b"j" else _decompress(stored[1:], max_bytes)
 
 
 def _decompress(data: bytes, max_bytes: int) -> bytes:

@@ -23,9 +23,8 @@ from pydantic_core import PydanticUndefined
 from flujo_client.errors import SerializationError
 from flujo_client.serial import library_types
 from flujo_client.serial.library_types import refuse_secret, zone_apart, zone_together
-from flujo_client.serial.refusal import EncodingRefused
 from flujo_client.serial.resolve import reference
-from flujo_client.serial.rule import EncodingRule, Entries, simple
+from flujo_client.serial.rule import EncodingRefused, EncodingRule, Entries, simple
 from flujo_client.serial.tree import is_mock, type_name
 
 if TYPE_CHECKING:
@@ -40,14 +39,6 @@ def _base64(value: bytes | bytearray) -> str:
 
 def _unbase64(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
-
-
-def _odd_text(value: str) -> str:
-    return _base64(value.encode("utf-8", "surrogatepass"))
-
-
-def _odd_untext(text: str) -> str:
-    return _unbase64(text).decode("utf-8", "surrogatepass")
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------
@@ -71,10 +62,6 @@ def _clock(cls: type[dt.datetime | dt.time]) -> EncodingRule:
 
 
 # --- users' classes --------------------------------------------------------------------------------------------------
-
-
-def _enum(cls: type[Enum], entries: Entries) -> Enum:
-    return cls(entries["v"])
 
 
 def _namedtuple(cls: Any, entries: Entries) -> Any:
@@ -123,7 +110,7 @@ def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
         name: sent[name] if name in sent else _model_default(field, name, sent)
         for name, field in cls.__pydantic_fields__.items()
     }
-    unknown = {} if sent.keys() == fields.keys() else _unknown(sent, fields)
+    unknown = {} if sent.keys() == fields.keys() else {name: item for name, item in sent.items() if name not in fields}
     policy = cls.model_config.get("extra")
     if unknown and policy == "forbid":
         raise ValueError(f"{cls.__qualname__} forbids the fields {sorted(unknown)}")
@@ -140,10 +127,6 @@ def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
         }
     )
     return value
-
-
-def _unknown(sent: Entries, fields: Entries) -> Entries:
-    return {name: item for name, item in sent.items() if name not in fields}
 
 
 def _model_default(field: FieldInfo, name: str, sent: Entries) -> Any:
@@ -182,7 +165,12 @@ MAP = "map"
 SETS = {set: "set", frozenset: "frozenset"}
 
 _CLASS_RULES = (
-    EncodingRule("enum", lambda value: {"v": value.value}, _enum, lambda cls: issubclass(cls, Enum)),
+    EncodingRule(
+        "enum",
+        lambda value: {"v": value.value},
+        lambda cls, entries: cls(entries["v"]),
+        lambda cls: issubclass(cls, Enum),
+    ),
     EncodingRule("model", _model_apart, _model, lambda cls: issubclass(cls, BaseModel)),
     EncodingRule(
         "namedtuple", lambda value: {"v": dict(zip(value._fields, value, strict=True))}, _namedtuple, _is_namedtuple
@@ -192,7 +180,11 @@ _CLASS_RULES = (
 )
 
 _EXACT: dict[type, EncodingRule] = {
-    str: simple("text", _odd_text, _odd_untext),
+    str: simple(
+        "text",
+        lambda text: _base64(text.encode("utf-8", "surrogatepass")),
+        lambda text: _unbase64(text).decode("utf-8", "surrogatepass"),
+    ),
     int: simple("int", hex, lambda text: int(text, 16)),
     float: simple("float", str, float),
     complex: simple("complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)),

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import copysign, isfinite
+from math import copysign
 from typing import Any, Final
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial.lenient import safe_serialize
-from flujo_client.serial.refusal import EncodingRefused, step_to
+from flujo_client.serial.rule import EncodingRefused, step_to
 from flujo_client.serial.text import is_storable_text, storable_text
 from flujo_client.serial.tree import Tree, dumps, type_name
 from flujo_client.sizes import MAX_NESTING
@@ -60,7 +60,7 @@ def _check(tree: Tree, depth: int) -> None:
                 if type(item) is not str or not item.isascii() or "\0" in item:
                     _check(item, depth + 1)
             except EncodingRefused as refused:
-                refused.past(tree, step_to(key) if kind is dict else f"[{key}]")
+                refused.past(tree, step_to(key))
                 raise
     elif kind not in _IS_KEPT:
         raise EncodingRefused(
@@ -70,22 +70,18 @@ def _check(tree: Tree, depth: int) -> None:
         raise EncodingRefused(f"Postgres would not return this {type_name(kind)} unchanged: {tree!r:.80}")
 
 
-def _check_key(key: Any, of: type) -> None:
-    if of is dict and (type(key) is not str or not is_storable_text(key)):
-        raise EncodingRefused("a key must be a text without NUL and lone surrogates")
-
-
-def _is_kept_float(number: float) -> bool:
-    return isfinite(number) and abs(number) < _INTEGER_FROM and (number != 0 or copysign(1, number) > 0)
-
-
 _IS_KEPT: Final[dict[type, Callable[[Any], bool]]] = {
     str: is_storable_text,
     int: lambda number: -(2**63) <= number < 2**64,
-    float: _is_kept_float,
+    float: lambda number: abs(number) < _INTEGER_FROM and (number != 0 or copysign(1, number) > 0),
     bool: lambda _: True,
     type(None): lambda _: True,
 }
+
+
+def _check_key(key: Any, of: type) -> None:
+    if of is dict and (type(key) is not str or not is_storable_text(key)):
+        raise EncodingRefused("a key must be a text without NUL and lone surrogates")
 
 
 def _storable(tree: Any) -> Tree:

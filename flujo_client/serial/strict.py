@@ -8,6 +8,7 @@ whose type has no rule.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final
@@ -17,8 +18,7 @@ import orjson
 from flujo_client.errors import CodeMissing, SerializationError
 from flujo_client.serial import names
 from flujo_client.serial.custom import deserializer_for, serializer_for
-from flujo_client.serial.refusal import EncodingRefused, step_to
-from flujo_client.serial.rule import EncodingRule
+from flujo_client.serial.rule import EncodingRefused, EncodingRule, Entries, step_to
 from flujo_client.serial.rules import BY_TAG, MAP, SETS, reference_of, rule_of
 from flujo_client.serial.text import is_storable_text
 from flujo_client.serial.tree import Tree
@@ -111,7 +111,7 @@ def _encode_list(value: list[Any], depth: int) -> Tree:
                     out = value.copy()
                 out[index] = tree
     except EncodingRefused as refused:
-        refused.past(value, f"[{index}]")
+        refused.past(value, step_to(index))
         raise
     return out
 
@@ -189,16 +189,14 @@ def _check_depth(depth: int) -> None:
 
 def _decode(tree: Tree, resolve: Resolve) -> Any:
     kind = type(tree)
-    if kind is dict:
-        return _decode_tagged(tree, resolve) if _TAG in tree else _decode_dict(tree, resolve)
-    return _decode_list(tree, resolve) if kind is list else tree
-
-
-def _decode_dict(tree: dict[str, Tree], resolve: Resolve) -> Any:
+    if kind not in _CONTAINERS:
+        return tree
+    if kind is dict and _TAG in tree:
+        return _decode_tagged(tree, resolve)
     out = tree
-    key = ""
+    key: str | int = ""
     try:
-        for key, item in tree.items():
+        for key, item in tree.items() if kind is dict else enumerate(tree):
             if type(item) not in _CONTAINERS:
                 continue  # most are leaves; a call for each would double the time
             value = _decode(item, resolve)
@@ -212,24 +210,6 @@ def _decode_dict(tree: dict[str, Tree], resolve: Resolve) -> Any:
     return out
 
 
-def _decode_list(tree: list[Tree], resolve: Resolve) -> Any:
-    out = tree
-    index = 0
-    try:
-        for index, item in enumerate(tree):
-            if type(item) not in _CONTAINERS:
-                continue
-            value = _decode(item, resolve)
-            if value is not item:
-                if out is tree:
-                    out = tree.copy()
-                out[index] = value
-    except EncodingRefused as refused:
-        refused.past(tree, f"[{index}]")
-        raise
-    return out
-
-
 def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
     tag, ref = tree[_TAG], tree.get("c")
     entries = {
@@ -238,20 +218,22 @@ def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
         if name not in (_TAG, "c")
     }
     try:
-        if tag == _CUSTOM:
-            return _deserializer(ref)(entries["v"])
-        rule = _rule(tag)
-        return rule.together(_class(rule, ref, resolve), entries)
+        return _maker(tag, ref, resolve)(entries)
     except EncodingRefused:
         raise
     except Exception as error:  # the payload is foreign, so any error here is about it
         raise EncodingRefused(f"not a valid {tag} ({ref or 'builtin'}): {type(error).__name__}: {error}") from error
 
 
-def _rule(tag: Any) -> EncodingRule:
-    if rule := BY_TAG.get(str(tag)):
-        return rule
-    raise _missing(f"unknown tag {tag!r:.80}", "deploy the same version here")
+def _maker(tag: Any, ref: Any, resolve: Resolve) -> Callable[[Entries], Any]:
+    """Return what makes the value of its entries."""
+    if tag == _CUSTOM:
+        if func := deserializer_for(ref):
+            return lambda entries: func(entries["v"])
+        raise _missing(f"no deserializer for {ref!r:.80}", "call register_custom_deserializer() in this process too")
+    if (rule := BY_TAG.get(str(tag))) is None:
+        raise _missing(f"unknown tag {tag!r:.80}", "deploy the same version here")
+    return functools.partial(rule.together, _class(rule, ref, resolve))
 
 
 def _class(rule: EncodingRule, ref: Any, resolve: Resolve) -> Any:
@@ -267,12 +249,6 @@ def _class(rule: EncodingRule, ref: Any, resolve: Resolve) -> Any:
     if not (isinstance(cls, type) or rule.named) or not rule.owns(cls):
         raise EncodingRefused(f"{ref!r} does not name the class of a {rule.tag}")
     return cls
-
-
-def _deserializer(name: Any) -> Callable[[Any], Any]:
-    if func := deserializer_for(name):
-        return func
-    raise _missing(f"no deserializer for {name!r:.80}", "call register_custom_deserializer() in this process too")
 
 
 def _missing(message: str, suggestion: str) -> EncodingRefused:

@@ -18,7 +18,7 @@ from typing_extensions import is_typeddict
 from flujo_client.errors import SerializationError
 from flujo_client.serial.custom import serializer_for
 from flujo_client.serial.library_types import refuse_secret
-from flujo_client.serial.refusal import EncodingRefused
+from flujo_client.serial.rule import EncodingRefused
 from flujo_client.serial.rules import rule_of
 
 _OTHERS: Final = ("flujo_client", "flujo_worker", "pydantic_ai", "typing", "typing_extensions")
