@@ -16,7 +16,7 @@ SEEDS ?= 301 302 303
 DEFAULT := not chaos and not pages and not release and not integrations
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements lock demo test test-slow test-pools test-integrations test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ $(STAMP): pyproject.toml requirements.lock
 
 requirements: $(STAMP) ## print each requirement with the tests that name its id
 	@$(ALONE) $(BIN)/python tests/architecture/requirements_page.py
+
+settings: $(STAMP) ## write the table of settings in docs/reference/configuration.md anew from the settings' models
+	@$(ALONE) $(BIN)/python tests/architecture/settings_table.py
 
 lock: ## write requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --group dev --group integrations --universal --generate-hashes \

@@ -33,18 +33,11 @@ PAGE_RUNS = 500
 """As many runs or questions are read at once by `find_runs` and `find_approvals`."""
 
 
-class FlujoClient:
-    """Enqueue pipelines and read their results. Use it as a context manager, or `close` it.
-
-    Args:
-        settings: the settings; from flujo.toml and the environment when None. Without configured services, Postgres and Redis are started
-            from wheels, or joined if they already run.
-        config: a flujo.toml to read instead of the nearest one.
-    """
+class _Connected:
+    """What both clients have: their settings, and the embedded services that they use or started."""
 
     def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
         self.settings, self._services = open_services(settings or ConfigManager(config).settings())
-        self._door = SyncRunner(self.settings)
 
     @property
     def is_embedded(self) -> bool:
@@ -55,6 +48,20 @@ class FlujoClient:
     def has_started_services(self) -> bool:
         """Return whether this client started the embedded services, so that they have no workers."""
         return self._services is not None and self._services.is_owner
+
+
+class FlujoClient(_Connected):
+    """Enqueue pipelines and read their results. Use it as a context manager, or `close` it.
+
+    Args:
+        settings: the settings; from flujo.toml and the environment when None. Without configured services, Postgres and Redis are started
+            from wheels, or joined if they already run.
+        config: a flujo.toml to read instead of the nearest one.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
+        super().__init__(settings, config=config)
+        self._door = SyncRunner(self.settings)
 
     def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
@@ -89,7 +96,7 @@ class FlujoClient:
             ServiceUnreachable: Postgres does not answer, or Redis has not answered within the last second. Nothing was recorded.
             ClientError: `connection` cannot be used; the message names what to pass.
         """
-        return RunHandle(self, self._door.perform(operations.enqueue(self.settings, pipeline, value, options)))
+        return RunHandle(self, self.perform(operations.enqueue(self.settings, pipeline, value, options)))
 
     def enqueue_many(
         self,
@@ -112,15 +119,15 @@ class FlujoClient:
             FlujoError: as for `enqueue`. The message names the value's index, and how many values are recorded.
         """
         verb = bulk.enqueue_many(self.settings, pipeline, values, options)
-        return [RunHandle(self, each) for each in self._door.perform(verb)]
+        return [RunHandle(self, each) for each in self.perform(verb)]
 
     def publish(self, runs: Iterable[RunHandle]) -> None:
         """Publish runs that were enqueued inside your own transaction, now that you have committed it, as `RunHandle.publish` does for one."""
-        self._door.perform(operations.publish([envelope for run in runs for envelope in run.unpublished]))
+        self.perform(operations.publish([envelope for run in runs for envelope in run.unpublished]))
 
     def get_run(self, run_id: str) -> RunHandle:
         """Find a run; raises RunNotFound."""
-        self._door.perform(operations.status_of(run_id))
+        self.perform(operations.status_of(run_id))
         return RunHandle(self, operations.Enqueued(run_id, is_new=False))
 
     def list_runs(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[RunFilters]) -> list[RunRecord]:
@@ -162,7 +169,7 @@ class FlujoClient:
 
     def approvals(self, **filters: Unpack[ApprovalFilters]) -> list[Approval]:
         """List the open questions to people of all runs, oldest first: by `pipeline` and `tenant`, `limit` (100) from `offset`."""
-        return self._door.perform(approvals.open_approvals(self.settings, filters))
+        return self.perform(approvals.open_approvals(self.settings, filters))
 
     def find_approvals(
         self, filters: RunFilter, *, after: tuple[datetime, str] | None = None, until: datetime | None = None
@@ -184,7 +191,7 @@ class FlujoClient:
         Raises:
             ResumeError: the token is forged or over, or as for `RunHandle.resume`.
         """
-        return self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
+        return self.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
         """List the background runs that failed in the last hours and have not been started again, newest first.
@@ -212,7 +219,7 @@ class FlujoClient:
             ResumeError: it is not a background run, has succeeded, was already started again (`STARTED_AGAIN`), or continues anyway.
             FeatureDisabled: `[background_tasks]` turns resuming off.
         """
-        return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
+        return RunHandle(self, self.perform(background_runs.resume(self.settings, task_id, new_data)))
 
     def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[RunHandle]:
         """Start all failed background steps of a run again, as `resume_background_task` does, and return the new runs.
@@ -227,7 +234,7 @@ class FlujoClient:
             RunNotFound: there is no such run.
             FeatureDisabled: `[background_tasks]` turns resuming off.
         """
-        begun = self._door.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
+        begun = self.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
         return [RunHandle(self, each) for each in begun]
 
     def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
@@ -238,33 +245,23 @@ class FlujoClient:
         Args:
             stale_hours: how long; the project's `[background_tasks]` setting when None, by default 24.
         """
-        return self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
+        return self.perform(background_runs.fail_stale(self.settings, stale_hours))
 
     def ask(self, request: requests.Request[T]) -> T:
         """Send one of the gateway's requests."""
-        return self._door.perform(query(request))
+        return self.perform(query(request))
 
     def perform(self, operation: Operation[T]) -> T:
         """Perform one of the client's operations."""
         return self._door.perform(operation)
 
 
-class AsyncFlujoClient:
+class AsyncFlujoClient(_Connected):
     """The async variant of FlujoClient, with the same names. `async with`, or `await close()`."""
 
     def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
-        self.settings, self._services = open_services(settings or ConfigManager(config).settings())
+        super().__init__(settings, config=config)
         self._door = AsyncRunner(self.settings)
-
-    @property
-    def is_embedded(self) -> bool:
-        """Return whether Postgres and Redis are embedded ones."""
-        return self._services is not None
-
-    @property
-    def has_started_services(self) -> bool:
-        """Return whether this client started the embedded services, so that they have no workers."""
-        return self._services is not None and self._services.is_owner
 
     async def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
@@ -285,9 +282,7 @@ class AsyncFlujoClient:
         **options: Unpack[EnqueueOptions],
     ) -> AsyncRunHandle[OutputT, ContextT]:
         """Enqueue a pipeline, as `FlujoClient.enqueue` does."""
-        return AsyncRunHandle(
-            self, await self._door.perform(operations.enqueue(self.settings, pipeline, value, options))
-        )
+        return AsyncRunHandle(self, await self.perform(operations.enqueue(self.settings, pipeline, value, options)))
 
     async def enqueue_many(
         self,
@@ -297,15 +292,15 @@ class AsyncFlujoClient:
     ) -> list[AsyncRunHandle[OutputT, ContextT]]:
         """Enqueue a run for each value, as `FlujoClient.enqueue_many` does; other tasks continue meanwhile."""
         verb = bulk.enqueue_many(self.settings, pipeline, values, options)
-        return [AsyncRunHandle(self, each) for each in await self._door.perform(verb)]
+        return [AsyncRunHandle(self, each) for each in await self.perform(verb)]
 
     async def publish(self, runs: Iterable[AsyncRunHandle]) -> None:
         """Publish runs that were enqueued inside your own transaction, now that you have committed it."""
-        await self._door.perform(operations.publish([envelope for run in runs for envelope in run.unpublished]))
+        await self.perform(operations.publish([envelope for run in runs for envelope in run.unpublished]))
 
     async def get_run(self, run_id: str) -> AsyncRunHandle:
         """Find a run; raises RunNotFound."""
-        await self._door.perform(operations.status_of(run_id))
+        await self.perform(operations.status_of(run_id))
         return AsyncRunHandle(self, operations.Enqueued(run_id, is_new=False))
 
     async def list_runs(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[RunFilters]) -> list[RunRecord]:
@@ -331,7 +326,7 @@ class AsyncFlujoClient:
 
     async def approvals(self, **filters: Unpack[ApprovalFilters]) -> list[Approval]:
         """List the open questions to people, with the filters of `FlujoClient.approvals`."""
-        return await self._door.perform(approvals.open_approvals(self.settings, filters))
+        return await self.perform(approvals.open_approvals(self.settings, filters))
 
     async def find_approvals(
         self, filters: RunFilter, *, after: tuple[datetime, str] | None = None, until: datetime | None = None
@@ -344,7 +339,7 @@ class AsyncFlujoClient:
 
     async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
         """Answer the question that a token is for, as `FlujoClient.answer` does."""
-        return await self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
+        return await self.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     async def get_failed_background_tasks(
         self, parent_run_id: str | None = None, hours_back: float = 24
@@ -354,20 +349,20 @@ class AsyncFlujoClient:
 
     async def resume_background_task(self, task_id: str, new_data: Any = None) -> AsyncRunHandle:
         """Continue a background step's run, as `FlujoClient.resume_background_task` does."""
-        return AsyncRunHandle(self, await self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
+        return AsyncRunHandle(self, await self.perform(background_runs.resume(self.settings, task_id, new_data)))
 
     async def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[AsyncRunHandle]:
         """Start failed background steps again, as `FlujoClient.retry_failed_background_tasks` does."""
-        begun = await self._door.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
+        begun = await self.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
         return [AsyncRunHandle(self, each) for each in begun]
 
     async def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
         """Fail background steps without activity, as `FlujoClient.cleanup_stale_background_tasks` does."""
-        return await self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
+        return await self.perform(background_runs.fail_stale(self.settings, stale_hours))
 
     async def ask(self, request: requests.Request[T]) -> T:
         """Send one of the gateway's requests."""
-        return await self._door.perform(query(request))
+        return await self.perform(query(request))
 
     async def perform(self, operation: Operation[T]) -> T:
         """Perform one of the client's operations."""

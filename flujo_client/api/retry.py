@@ -6,9 +6,8 @@ A retry is a new run of the plan that the old one had; a fork is one of the pres
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from flujo_client.address import new_run_id
 from flujo_client.api.operations import (
@@ -123,27 +122,17 @@ def _recorded(new: NewFork) -> Operation[Enqueued]:
         raise retried_before(new.forked_from, retried_as) from None
 
 
-def order_of(  # noqa: PLR0913 - one for each option of a retry
-    settings: Settings,
-    retryable_run: RetryableRun,
-    *,
-    now: float,
-    idempotency_key: str | None = None,
-    queue: str | None = None,
-    priority: int | None = None,
-    deadline_s: float | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    limits: Any = None,
-) -> Order:
+def order_of(settings: Settings, retryable_run: RetryableRun, *, now: float, **options: Unpack[RetryOptions]) -> Order:
     """Make the order: that of the old run with the given options; raise ConfigurationError for an invalid one."""
-    run, tenant = new_run_id(now), retryable_run.ticket.tenant
+    run, tenant, deadline_s = new_run_id(now), retryable_run.ticket.tenant, options.get("deadline_s")
     patience_s = retryable_run.patience_s if deadline_s is None else deadline_s
+    limits, metadata = options.get("limits"), options.get("metadata")
     own = limits_of(retryable_run) if limits is None else limits
     order = Order(
         run,
-        idempotency_key=idempotency_key,
-        queue=queue,
-        priority=priority,
+        idempotency_key=options.get("idempotency_key"),
+        queue=options.get("queue"),
+        priority=options.get("priority"),
         tenant=tenant,
         deadline=None if patience_s is None else now + patience_s,
         limits=in_force(settings.budgets, retryable_run.plan, own, run=run, tenant=tenant),

@@ -1,10 +1,20 @@
-"""`flujo validate`: everything that is wrong with a pipeline, at once, and before anything is sent. Needs no services and no worker."""
+"""`flujo validate`: everything that is wrong with a pipeline, at once, and before anything is sent. Needs no services and no worker.
+
+`--fix` shows the fixes of a blueprint's file, asks, and writes it; `blueprint/autofix.py` makes the fixes.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import difflib
+import os
+import stat
+import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path as File
+from dataclasses import asdict, dataclass
+from io import StringIO
+from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import click
@@ -12,14 +22,37 @@ import click
 from flujo_client.blueprint.editor import json_schema
 from flujo_client.blueprint.finding import nearest
 from flujo_client.blueprint.rules.table import RULES, Profile, checked
-from flujo_client.blueprint.validate import validate
-from flujo_client.cli.fixing import Fixed, fix_files, how_to_fix
+from flujo_client.blueprint.validate import autofix_file, validate
 from flujo_client.cli.format import counted, printable
 from flujo_client.cli.output import OK, VALIDATION, exit_code, say, show_json, show_value
 from flujo_client.config.manager import ConfigManager
 from flujo_client.config.toml_positions import read
-from flujo_client.contract.validation import ValidationReport
-from flujo_client.errors import SettingsError
+from flujo_client.contract.validation import Finding, ValidationReport
+from flujo_client.errors import BlueprintError, SettingsError
+from flujo_client.pipeline.reference import is_file
+
+
+@dataclass(frozen=True, slots=True)
+class _FixOptions:
+    """Whether a file's fixes are shown, confirmed, and written."""
+
+    shows: bool
+    asks: bool
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """The result of fixing a file."""
+
+    findings: Sequence[Finding] = ()
+    diff: str = ""
+    is_written: bool = False
+
+    def shape(self) -> dict[str, Any]:
+        """Return what `--json` has of it, apart from the findings that are left."""
+        mended = [asdict(each) for each in self.findings]
+        return {"mended": mended, "diff": self.diff, "written": self.is_written}
 
 
 @click.command("validate")
@@ -77,8 +110,8 @@ def command(  # noqa: PLR0913 - a parameter for each option
     else:
         settings = ConfigManager().settings()
         weights = profile_of(settings.validation.profiles, profile, rules)
-        how = how_to_fix(fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
-        fixed = fix_files(targets, how, allowed=settings.allowed_imports, profile=weights) if how else {}
+        how = _how_to_fix(fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
+        fixed = _fix_files(targets, how, allowed=settings.allowed_imports, profile=weights) if how else {}
         found = [validate(each, allowed=settings.allowed_imports, include_imports=imports) for each in targets]
         reports = [weights.applied(each) for each in found]
         _show(reports, fixed, in_json=in_json)
@@ -111,8 +144,8 @@ def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rule
         checked(weights, f"profile '{known}'")
     tables: list[Mapping[str, str]] = []
     if rules is not None:
-        is_file = rules not in profiles and (File(rules).exists() or rules.endswith(".toml"))
-        tables.append(checked(read(File(rules)).tree, rules) if is_file else _profile(profiles, rules))
+        is_path = rules not in profiles and (Path(rules).exists() or rules.endswith(".toml"))
+        tables.append(checked(read(Path(rules)).tree, rules) if is_path else _profile(profiles, rules))
     if name is not None:
         tables.append(_profile(profiles, name))
     return Profile(tuple(tables))
@@ -133,7 +166,7 @@ def _print_kept(report: ValidationReport, profile: Profile) -> None:
         )
 
 
-def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, Fixed], *, in_json: bool) -> None:
+def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, _Fixed], *, in_json: bool) -> None:
     if in_json:
         shapes = [_shape(each) | (fixed[each.target].shape() if fixed else {}) for each in reports]
         show_json(shapes[0] if len(shapes) == 1 else shapes)
@@ -148,7 +181,7 @@ def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, Fixed], *, in
 
 
 def _shape(report: ValidationReport) -> dict[str, Any]:
-    findings = [dataclasses.asdict(each) for each in report.findings]
+    findings = [asdict(each) for each in report.findings]
     return {"target": report.target, "valid": report.is_valid, "findings": findings}
 
 
@@ -159,3 +192,98 @@ def _show_rules(*, in_json: bool) -> None:
     width = max(map(len, RULES))
     for name, rule in RULES.items():
         show_value(f"{name:<{width}}  {rule.severity:<7}  {rule.what}")
+
+
+def _how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> _FixOptions | None:
+    """Return how the options want files to be fixed; None: not at all. Raises UsageError for options that exclude each other."""
+    if (fix and dry_run) or (yes and not fix):
+        raise click.UsageError(
+            "give either --fix, which writes, or --fix-dry-run, which does not; --yes works only with --fix"
+        )
+    if fix and in_json and not yes:
+        raise click.UsageError(
+            "--fix asks before it writes, which JSON output does not allow: add --yes, or use --fix-dry-run"
+        )
+    return _FixOptions(shows=not in_json, asks=not yes, writes=fix) if fix or dry_run else None
+
+
+def _fix_files(
+    targets: Sequence[str], how: _FixOptions, *, allowed: Sequence[str], profile: Profile
+) -> dict[str, _Fixed]:
+    """Fix blueprints' files.
+
+    Args:
+        targets: the files; missing ones are left to the validation.
+        how: whether to show the fixes, ask, and write them.
+        allowed: import prefixes that references may be under.
+        profile: rules that it turns off are not fixed.
+
+    Raises:
+        UsageError: one is not a file, or stdin is not a terminal.
+    """
+    for each in targets:
+        if not is_file(each):
+            raise click.UsageError(f"'{each}' is not a blueprint file; only blueprint files can be fixed")
+    return {each: _fixed(each, how, allowed=allowed, profile=profile) for each in targets}
+
+
+def _fixed(target: str, how: _FixOptions, *, allowed: Sequence[str], profile: Profile) -> _Fixed:
+    try:
+        data, mended = autofix_file(target, allowed=allowed, profile=profile)
+    except BlueprintError:
+        return _Fixed()
+    if not mended.findings:
+        say(f"{target}: no finding can be fixed automatically")
+        return _Fixed()
+    mark = data[: len(BOM_UTF8)] if data.startswith(BOM_UTF8) else b""
+    diff = _diff(target, data[len(mark) :].decode(), mended.text)
+    if how.shows:
+        show_value(diff.rstrip("\n"))
+    is_written = how.writes and (not how.asks or _is_wanted(target, len(mended.findings)))
+    if is_written:
+        _write(target, data, mark + mended.text.encode())
+        say(f"{target}: {counted(len(mended.findings), 'correction')} written")
+    return _Fixed(mended.findings, diff, is_written)
+
+
+def _diff(target: str, before: str, after: str) -> str:
+    lines = difflib.unified_diff(list(StringIO(before)), list(StringIO(after)), target, target)
+    return "".join(each if each.endswith("\n") else f"{each}\n\\ No newline at end of file\n" for each in lines)
+
+
+def _is_wanted(target: str, count: int) -> bool:
+    try:
+        return click.confirm(f"write {counted(count, 'correction')} into {target}?", err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError("--fix asks before it writes, and stdin is not a terminal: add --yes") from None
+
+
+def _write(target: str, before: bytes, after: bytes) -> None:
+    """Write a file as a whole or not at all, even if the disk is full or the machine crashes; links, owner and mode are preserved."""
+    file = Path(target).resolve()
+    try:
+        with file.open("r+b") as opened:  # a rename would replace a read-only file
+            if opened.read() != before:
+                raise click.UsageError(
+                    f"{target} was changed after it was read and has been left unchanged: run this command again"
+                )
+            _replace(file, after, os.fstat(opened.fileno()))
+    except OSError as error:
+        raise click.FileError(target, error.strerror) from error
+
+
+def _replace(file: Path, data: bytes, like: os.stat_result) -> None:
+    descriptor, draft = mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
+            os.fsync(descriptor)
+        Path(draft).replace(file)
+    except BaseException:
+        Path(draft).unlink()
+        raise

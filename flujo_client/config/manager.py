@@ -21,37 +21,18 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import pydantic
 from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
+from flujo_client.config import models
 from flujo_client.config.errors import KEYRINGS, Origins, legacy_variable, nearest, settings_error
 from flujo_client.config.models import (
     SENTINEL,
-    AdmissionSettings,
-    Agents,
-    Aros,
-    BackgroundTasks,
-    BreakerSettings,
-    Budgets,
-    Cassettes,
-    Cost,
-    Events,
-    Health,
-    HookSettings,
-    Log,
     ModulePrefix,
     PostgresUrl,
-    RateLimitSettings,
     RedisUrl,
-    Retention,
-    Retry,
-    Runs,
     SecretUrl,
     Section,
     SigningKeys,
-    SizeLimits,
-    TemplateSettings,
-    Validation,
     ValueKeys,
     Variable,
-    Worker,
     listed,
 )
 from flujo_client.config.toml_positions import Written, read
@@ -98,42 +79,62 @@ class Settings(Section):
     whole. `ConfigManager` makes it, and turns pydantic's errors into a `SettingsError`.
     """
 
-    mode: Literal["development", "production"] = "development"
-    database_url: PostgresUrl | None = None
-    broker_url: RedisUrl | None = None
-    result_backend_url: RedisUrl | None = Field(default_factory=_broker_by_default)
-    sentinel_master: str | None = Field(default=None, min_length=1)
-    sentinel_password: SecretStr | None = None
-    broker_key_prefix: str = ""
-    prepare_statements: bool = True
-    embedded_dir: Path = Path(".flujo")
-    allowed_imports: Annotated[tuple[ModulePrefix, ...], BeforeValidator(listed)] = Field(
-        default_factory=_imports_by_mode
+    mode: Literal["development", "production"] = Field(
+        "development",
+        description="`development` or `production`, which requires services, `allowed_imports` and `signing_keys`",
     )
-    signing_keys: SigningKeys = Field(default_factory=dict)
-    value_keys: ValueKeys = Field(default_factory=dict)
-    failpoints: str = ""
-    demo_model: str | None = None
-    limits: SizeLimits = SizeLimits()
-    worker: Worker = Worker()
-    runs: Runs = Runs()
-    retry: Retry = Retry()
-    breakers: BreakerSettings = BreakerSettings()
-    rate_limits: RateLimitSettings = RateLimitSettings()
-    agents: Agents = Agents()
-    template: TemplateSettings = TemplateSettings()
-    aros: Aros = Aros()
-    budgets: Budgets = Budgets()
-    cost: Cost = Cost()
-    background_tasks: BackgroundTasks = BackgroundTasks()
-    health: Health = Health()
-    log: Log = Log()
-    events: Events = Events()
-    retention: Retention = Retention()
-    admission: AdmissionSettings = AdmissionSettings()
-    hooks: HookSettings = HookSettings()
-    cassettes: Cassettes = Cassettes()
-    validation: Validation = Validation()
+    database_url: PostgresUrl | None = Field(None, description="Postgres, `postgresql://…`")
+    broker_url: RedisUrl | None = Field(None, description="Redis, `redis://…`; set both URLs or neither")
+    result_backend_url: RedisUrl | None = Field(
+        default_factory=_broker_by_default, description="Redis for results of chord members; by default the broker"
+    )
+    sentinel_master: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the name under which [Sentinels](#redis-over-tls-sentinel) watch the primary",
+    )
+    sentinel_password: SecretStr | None = Field(None, description="the Sentinels' own password, if they have one")
+    broker_key_prefix: str = Field(
+        "",
+        description="prefix of every key and channel in Redis, for a [user of its own](../how-to/deploy.md#a-redis-user); the app's `global_keyprefix` when attached",
+    )
+    prepare_statements: bool = Field(
+        True, description="prepare statements in Postgres, except [behind a pooler](#pgbouncer)"
+    )
+    embedded_dir: Path = Field(Path(".flujo"), description="the data folder of embedded services")
+    allowed_imports: Annotated[tuple[ModulePrefix, ...], BeforeValidator(listed)] = Field(
+        default_factory=_imports_by_mode,
+        description="prefixes of modules that may be imported for pipelines, agents and classes; `*`, in development only, allows all. Of Flujo itself, only [a few names](blueprints.md#yaml-syntax) are allowed, without a prefix",
+    )
+    signing_keys: SigningKeys = Field(
+        default_factory=dict, description="`id:secret` pairs of at least 16 bytes each; the first signs, all verify"
+    )
+    value_keys: ValueKeys = Field(
+        default_factory=dict,
+        description="`id:secret` pairs of at least 32 bytes each, to [encrypt values](../how-to/deploy.md#encrypt-values); the first encrypts, all decrypt. Needs `flujo-worker[encryption]`",
+    )
+    failpoints: str = Field("", description="for fault tests only; not in the file")
+    demo_model: str | None = Field(None, description="the model that `flujo demo` asks; not in the file")
+    limits: models.SizeLimits = models.SizeLimits()
+    worker: models.Worker = models.Worker()
+    runs: models.Runs = models.Runs()
+    retry: models.Retry = models.Retry()
+    breakers: models.BreakerSettings = models.BreakerSettings()
+    rate_limits: models.RateLimitSettings = models.RateLimitSettings()
+    agents: models.Agents = models.Agents()
+    template: models.TemplateSettings = models.TemplateSettings()
+    aros: models.Aros = models.Aros()
+    budgets: models.Budgets = models.Budgets()
+    cost: models.Cost = models.Cost()
+    background_tasks: models.BackgroundTasks = models.BackgroundTasks()
+    health: models.Health = models.Health()
+    log: models.Log = models.Log()
+    events: models.Events = models.Events()
+    retention: models.Retention = models.Retention()
+    admission: models.AdmissionSettings = models.AdmissionSettings()
+    hooks: models.HookSettings = models.HookSettings()
+    cassettes: models.Cassettes = models.Cassettes()
+    validation: models.Validation = models.Validation()
 
     _is_joined: bool = PrivateAttr(default=False)
 
@@ -236,7 +237,7 @@ class Settings(Section):
             }
             if missing := [name for name, value in named.items() if not value]:
                 raise ValueError(f'mode = "production" requires {", ".join(missing)}')
-            if self.cassettes != Cassettes():
+            if self.cassettes != models.Cassettes():
                 raise ValueError('mode = "production" uses no cassettes: remove `cassettes.mode`')
         return self
 
@@ -293,8 +294,22 @@ _VARIABLES = {
 }
 
 
+def _meanings(model: type[Section], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, Section):
+            yield from _meanings(type(field.default), f"{name}.")
+        else:
+            yield f"{above}{field.alias or name}", field.description or ""
+
+
+MEANINGS = dict(_meanings(Settings))
+"""What each setting means, as the reference shows it."""
+
+
 class Setting(NamedTuple):
     """One setting as it is in force: `source` is built-in, file or variable, `place` the file and line or the variable's name.
+
+    `meaning` is what the reference says of it, as Markdown.
 
     Passwords in the value are `***`; of signing keys there are the ids alone.
     """
@@ -303,6 +318,7 @@ class Setting(NamedTuple):
     value: Any
     source: str
     place: str | None
+    meaning: str
 
 
 class ConfigManager:
@@ -328,6 +344,7 @@ class ConfigManager:
                 dict.fromkeys(value, "***") if name in KEYRINGS else value,
                 sources.get(name, "built-in"),
                 origins.of(tuple(name.split("."))) if name in sources else None,
+                MEANINGS[name],
             )
             for name, value in _flat(settings.model_dump(mode="json", by_alias=True))
         ]

@@ -128,7 +128,11 @@ KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 SigningKeys = Annotated[dict[KeyId, Annotated[SecretStr, _secret(MIN_KEY_BYTES)]], BeforeValidator(_keys)]
 ValueKeys = Annotated[dict[KeyId, Annotated[SecretStr, _secret(MIN_VALUE_KEY_BYTES)]], BeforeValidator(_keys)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Hours = Annotated[float, Field(gt=0, le=876_000, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+CountFromZero = Annotated[int, Field(ge=0)]
 QueueName = Annotated[str, Field(pattern=r"^[\w.:-]+$", max_length=120)]
 """Keep the length out of the pattern: a word character repeated up to 120 times takes every process 40 ms to compile."""
 
@@ -170,16 +174,17 @@ class Section(BaseModel):
 
 
 class SizeLimits(Section):
-    """Maximum sizes in bytes.
+    """Maximum sizes in bytes."""
 
-    `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message; `snapshot_max_bytes` the uncompressed
-    JSON, above which enqueueing fails; `cache_value_max_bytes` a result in its stored form, above which it is not cached.
-    """
-
-    snapshot_inline_bytes: Annotated[int, Field(ge=0)] = 65_536
-    snapshot_max_bytes: Count = 16_777_216
-    message_max_bytes: Count = 16_777_216
-    cache_value_max_bytes: Count = 1_048_576
+    snapshot_inline_bytes: CountFromZero = Field(
+        65_536,
+        description="compressed bytes up to which a value is sent inside the message; above 256 KiB of JSON, uncompressed bytes",
+    )
+    snapshot_max_bytes: Count = Field(16_777_216, description="bytes of JSON above which a value is rejected")
+    message_max_bytes: Count = Field(16_777_216, description="bytes above which a message is rejected")
+    cache_value_max_bytes: Count = Field(
+        1_048_576, description="bytes, compressed, above which a cached step's result is not stored"
+    )
 
     @model_validator(mode="after")
     def _inline_fits(self) -> Self:
@@ -204,31 +209,48 @@ BuildName = Annotated[str, AfterValidator(_build_name)]
 
 
 class Worker(Section):
-    """A worker process's options. Times in seconds; `pool_max` counts Postgres connections per process.
+    """A worker process's options. Times in seconds."""
 
-    `broker_acks` stores kombu's acknowledgements in Redis. Claims and leases recover lost work, with or without them. `build` names the
-    worker's version of your code, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each
-    process needs its own file. `shutdown_grace_s` is the time that a stopping worker continues its attempts before it hands them to other
-    workers. `max_starved` is how often an attempt that timed out because its process was starved begins again without using up a retry.
-    `max_left_behind` is the number of calls that ignore their cancellation before a process retires. `loop_blocked_s` is the time its event
-    loop may be blocked before it takes no more messages.
-    """
-
-    lease_s: Seconds = 5.5
-    renew_s: Seconds = 2.0
-    sweep_s: Seconds = 1.0
-    shutdown_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 75.0
-    max_lost: Count = 3
-    max_starved: Annotated[int, Field(ge=0)] = 5
-    max_left_behind: Count = 16
-    loop_blocked_s: Seconds = 2.0
-    pool_max: Count = 10
-    concurrency: Count = 500
-    broker_acks: bool = False
-    attempts_queue: QueueName = "flujo.attempts"
-    control_queue: QueueName = "flujo.control"
-    heartbeat_file: Path | None = None
-    build: BuildName | None = None
+    lease_s: Seconds = Field(5.5, description="seconds a worker's lease lasts")
+    renew_s: Seconds = Field(2.0, description="seconds between renewals; at most half of the lease")
+    sweep_s: Seconds = Field(1.0, description="seconds between two sweeps of the whole fleet")
+    shutdown_grace_s: NotNegative = Field(
+        75.0,
+        description="seconds that a stopping worker continues its attempts; then other workers [restart them](../how-to/deploy.md#stop-and-restart). The default is 7.5 for workers of `flujo up`, `flujo demo` and `Flujo`",
+    )
+    max_lost: Count = Field(
+        3,
+        description="how often an attempt may kill its process in [quarantine](../how-to/debug-a-stuck-run.md#a-step-in-quarantine); the next time fails it",
+    )
+    max_starved: CountFromZero = Field(
+        5,
+        description="how often an attempt that timed out because its [process was starved](../how-to/deploy.md#a-starved-worker) begins again without using up a retry",
+    )
+    max_left_behind: Count = Field(
+        16,
+        description="calls still running after their timeout and `agents.cancel_grace_s`, at which a process [retires](../how-to/deploy.md#stop-and-restart)",
+    )
+    loop_blocked_s: Seconds = Field(
+        2.0,
+        description="seconds that the event loop may be blocked before the worker stops taking messages until it answers",
+    )
+    pool_max: Count = Field(10, description="connections to Postgres per process")
+    concurrency: Count = Field(
+        500,
+        description="attempts at once per process, which mostly wait for models; lower it if your steps compute. With `--pool prefork` the number of processes, by default one per core",
+    )
+    broker_acks: bool = Field(
+        False, description="use kombu's acknowledgements in Redis, which cost round trips; nothing depends on them"
+    )
+    attempts_queue: QueueName = Field("flujo.attempts", description="the Celery queue of steps")
+    control_queue: QueueName = Field("flujo.control", description="the Celery queue of requested sweeps")
+    heartbeat_file: Path | None = Field(
+        None,
+        description="a file per process, for [probes](../how-to/deploy.md#probes): a worker touches it when it renews its lease, beat when it sends something",
+    )
+    build: BuildName | None = Field(
+        None, description="your name for the worker's code, such as a release; `flujo status` shows it for parked runs"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -242,16 +264,21 @@ class Worker(Section):
 class Runs(Section):
     """The options of runs of pipelines that do not set them (ADR 37)."""
 
-    on_change: OnChange = "carry_on"
+    on_change: OnChange = Field(
+        "carry_on",
+        description="the [policy for changed code](../explanation/changed-code.md#policies) (`carry_on`, `pin` or `park`), unless the pipeline sets it",
+    )
 
 
 class Retry(Section):
-    """The delays before retries, in seconds; `jitter` is a share of the delay."""
+    """The delays before retries, in seconds."""
 
-    base_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
-    cap_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
-    jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
+    base_s: NotNegative = Field(1.0, description="seconds before the second attempt")
+    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
+        2.0, description="factor by which the wait grows"
+    )
+    cap_s: NotNegative = Field(60.0, description="the longest wait, in seconds")
+    jitter: Annotated[float, Field(ge=0, le=1)] = Field(0.1, description="share of the wait, up or down")
 
     @model_validator(mode="after")
     def _cap_above_base(self) -> Self:
@@ -260,26 +287,28 @@ class Retry(Section):
         return self
 
 
-Share = Annotated[float, Field(gt=0, le=1)]
-
-
 class BreakerSettings(Section):
-    """When calls of a model are suspended, and how they resume. Times in seconds.
+    """When calls of a model are suspended, and how they resume. Times in seconds."""
 
-    The share `rate` of failed calls opens a model's breaker if `window_s` has at least `least_calls`; below that, `failures` in a row do.
-    After `recovery_s` `half_open_calls` are let through, and the same share of them decides. A call longer than `slow_s` is counted as
-    slow; the share `slow_rate` of slow calls opens it too, where that is set.
-    """
-
-    enabled: bool = True
-    failures: Count = 5
-    window_s: Seconds = 60.0
-    rate: Share = 0.5
-    least_calls: Count = 20
-    recovery_s: Seconds = 30.0
-    half_open_calls: Count = 3
-    slow_s: Seconds = 5.0
-    slow_rate: Share | None = None
+    enabled: bool = Field(
+        True, description="[hold back calls](../how-to/handle-a-provider-outage.md) to a model whose provider fails"
+    )
+    failures: Count = Field(
+        5, description="failed calls in a row that open a model's breaker while it has fewer than `least_calls`"
+    )
+    window_s: Seconds = Field(60.0, description="seconds for which a call counts")
+    rate: Share = Field(
+        0.5, description="share of failed calls that opens it, and of failed probes that opens it again"
+    )
+    least_calls: Count = Field(20, description="calls in the window from which on the share counts")
+    recovery_s: Seconds = Field(
+        30.0, description="seconds before the model is tried again, unless the provider says when"
+    )
+    half_open_calls: Count = Field(3, description="attempts let through then; their share of failures decides")
+    slow_s: Seconds = Field(5.0, description="seconds above which a call counts as slow")
+    slow_rate: Share | None = Field(
+        None, description="share of slow calls that opens the breaker; by default none does"
+    )
 
 
 class ModelRate(Section):
@@ -288,6 +317,20 @@ class ModelRate(Section):
     requests_per_minute: Count | None = None
     tokens_per_minute: Count | None = None
     per: Annotated[tuple[Literal["model", "tenant"], ...], BeforeValidator(listed)] = ("model",)
+
+
+def _table(value: Any) -> Any:
+    """Read what a variable carries: JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('must be JSON, such as {"total_tokens_limit": 1000}') from None
+
+
+Value = TypeVar("Value")
+Table = Annotated[dict[str, Value], BeforeValidator(_table)]
 
 
 def _model_patterns(value: dict[str, ModelRate]) -> dict[str, ModelRate]:
@@ -301,53 +344,60 @@ def _model_patterns(value: dict[str, ModelRate]) -> dict[str, ModelRate]:
 
 
 class RateLimitSettings(Section):
-    """The rate limits of models, for all workers together. `models` maps names and patterns of models to their limits.
+    """The rate limits of models, for all workers together."""
 
-    A model of which nothing is known reaches its full speed after `slow_start_s` seconds.
-    """
-
-    slow_start_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
-    models: Annotated[
-        dict[str, ModelRate],
-        BeforeValidator(lambda value: _table(value)),  # noqa: PLW0108 - it is defined below
-        AfterValidator(_model_patterns),
-    ] = Field(default_factory=dict)
+    slow_start_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = Field(
+        30.0, description="seconds until a rate-limited model gets its full rate, if nothing is known of it"
+    )
+    models: Annotated[Table[ModelRate], AfterValidator(_model_patterns)] = Field(
+        default_factory=dict,
+        description="[rate limits](../how-to/limit-rates-and-concurrency.md) by model name or pattern: `requests_per_minute`, `tokens_per_minute`, `per`",
+    )
 
 
 ModelName = Annotated[str, Field(min_length=1)]
 
 
 class Agents(Section):
-    """The defaults of every agent call. Times in seconds.
+    """The defaults of every agent call. Times in seconds."""
 
-    `cancel_grace_s` is how long code may take to end after it was cancelled; then its attempt ends without it.
-    `default_…_model` is the model of that recipe of `flujo_worker.agents`, where none is given.
-    """
-
-    agent_timeout_s: Seconds = 60.0
-    function_timeout_s: Seconds = 30.0
-    cancel_grace_s: Seconds = 5.0
-    default_review_model: ModelName = "openai:gpt-4o"
-    default_solution_model: ModelName = "openai:gpt-4o"
-    default_validator_model: ModelName = "openai:gpt-4o"
-    default_reflection_model: ModelName = "openai:gpt-4o"
-    default_self_improvement_model: ModelName = "openai:gpt-4o"
-    default_repair_model: ModelName = "openai:gpt-4o"
+    agent_timeout_s: Seconds = Field(60.0, description="timeout of an agent call, unless the step sets it")
+    function_timeout_s: Seconds = Field(
+        30.0, description="timeout of a condition, mapper, reducer, merge function or hook"
+    )
+    cancel_grace_s: Seconds = Field(
+        5.0,
+        description="seconds that cancelled code may take to end; then its attempt ends [without it](../how-to/deploy.md#code-that-does-not-end)",
+    )
+    default_review_model: ModelName = Field(
+        "openai:gpt-4o", description="the default model of [`make_review_agent`](agents.md#recipes)"
+    )
+    default_solution_model: ModelName = Field("openai:gpt-4o", description="of `make_solution_agent`")
+    default_validator_model: ModelName = Field("openai:gpt-4o", description="of `make_validator_agent`")
+    default_reflection_model: ModelName = Field("openai:gpt-4o", description="of `make_reflection_agent`")
+    default_self_improvement_model: ModelName = Field("openai:gpt-4o", description="of `make_self_improvement_agent`")
+    default_repair_model: ModelName = Field("openai:gpt-4o", description="of `make_repair_agent`")
 
 
 class TemplateSettings(Section):
-    """How prompts are rendered from templates.
+    """How prompts are rendered from templates."""
 
-    `undefined_variables` is the policy for a variable without a value: empty with a `template.undefined` event, empty, or an error.
-    `log_resolution` records each template that was filled in as the event `template.resolved`, with names and no values. `folders` are
-    searched for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
-    """
+    undefined_variables: Literal["warn", "strict", "ignore"] = Field(
+        "warn",
+        description="an undefined variable in a prompt's [template](agents.md#templates): `warn` (empty, and a `template.undefined` event), `ignore` (empty) or `strict` (a `TemplateError`); likewise a name in a [blueprint's template](templates.md#missing-values) (a `template.missing` event, a `TemplateResolutionError`)",
+    )
+    log_resolution: bool = Field(
+        False, description="report each rendered template as `template.resolved`, without values"
+    )
+    folders: Annotated[tuple[str, ...], BeforeValidator(listed)] = Field(
+        (), description="folders searched for templates before Flujo's own, relative to the worker's working directory"
+    )
+    max_chars: Count = Field(1_000_000, description="characters of a rendered prompt")
+    max_s: Seconds = Field(10.0, description="seconds to render it")
 
-    undefined_variables: Literal["warn", "strict", "ignore"] = "warn"
-    log_resolution: bool = False
-    folders: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
-    max_chars: Count = 1_000_000
-    max_s: Seconds = 10.0
+
+def _lower(text: Any) -> Any:
+    return text.lower() if isinstance(text, str) else text
 
 
 class Aros(Section):
@@ -356,48 +406,48 @@ class Aros(Section):
     The section counts only where it is written: a project without one, and a step without a block, are left alone.
     """
 
-    enabled: bool = True
-    structured_output_default: Annotated[
-        Literal["off", "auto", "openai_json"],
-        BeforeValidator(lambda text: text.lower() if isinstance(text, str) else text),
-    ] = "auto"
-    enable_aop_default: Literal["off", "minimal", "full"] = "minimal"
-    coercion_tolerant_level: Annotated[int, Field(ge=0, le=2)] = 0
-    max_unescape_depth: Annotated[int, Field(ge=0)] = 2
-    anyof_strategy: Literal["first-pass"] = "first-pass"
-    max_characters: Annotated[int, Field(ge=1)] = 16_000_000
-    max_steps: Annotated[int, Field(ge=1)] = 250_000
-    max_ms_per_mb: Annotated[float, Field(ge=0)] = 50.0
-    enable_reasoning_precheck: bool = False
-    correction_ledger_enabled: bool = False
-    strict_schema: bool = False
-    shadow_mode: bool = False
+    enabled: bool = Field(True, description="`false` turns AROS off for every step")
+    structured_output_default: Annotated[Literal["off", "auto", "openai_json"], BeforeValidator(_lower)] = Field(
+        "auto", description="`structured_output`: `off`, `auto` or `openai_json`, unless the step sets it, as below"
+    )
+    enable_aop_default: Literal["off", "minimal", "full"] = Field(
+        "minimal", description="`aop`: `off`, `minimal` or `full`"
+    )
+    coercion_tolerant_level: Annotated[int, Field(ge=0, le=2)] = Field(
+        0, description="[`coercion.tolerant_level`](aros.md#the-processing-options)"
+    )
+    max_unescape_depth: CountFromZero = Field(2, description="`coercion.max_unescape_depth`")
+    anyof_strategy: Literal["first-pass"] = Field("first-pass", description="`coercion.anyof_strategy`")
+    max_characters: Count = Field(16_000_000, description="`coercion.max_characters`")
+    max_steps: Count = Field(250_000, description="`coercion.max_steps`")
+    max_ms_per_mb: Annotated[float, Field(ge=0)] = Field(50.0, description="`coercion.max_ms_per_mb`")
+    enable_reasoning_precheck: bool = Field(False, description="`reasoning_precheck.enabled`")
+    correction_ledger_enabled: bool = Field(
+        False, description="store each repair in the [correction ledger](aros.md#the-correction-ledger)"
+    )
+    strict_schema: bool = Field(False, description="[`strict_schema`](aros.md#the-type-decides)")
+    shadow_mode: bool = Field(False, description="[`shadow`](aros.md#shadow-mode)")
 
     def table(self) -> dict[str, Any] | None:
         """Return the section as plain data; None where it is not written."""
         return self.model_dump() if self.model_fields_set else None
 
 
-def _table(value: Any) -> Any:
-    """Read what a variable carries: JSON."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise ValueError('must be JSON, such as {"total_tokens_limit": 1000}') from None
-
-
 class Budgets(Section):
-    """The usage limits of runs, unless their code sets lower ones.
+    """The usage limits of runs, unless their code sets lower ones. A variable contains JSON."""
 
-    `default` applies to each run whose pipeline is not named; `pipeline` maps names and patterns such as `billing-*` to limits, `tenant`
-    those of tenants to limits for all their runs in one day, UTC. A variable contains JSON.
-    """
-
-    default: Annotated[UsageLimits | None, BeforeValidator(_table)] = None
-    pipeline: Annotated[dict[str, UsageLimits], BeforeValidator(_table)] = Field(default_factory=dict)
-    tenant: Annotated[dict[str, UsageLimits], BeforeValidator(_table)] = Field(default_factory=dict)
+    default: Annotated[UsageLimits | None, BeforeValidator(_table)] = Field(
+        None,
+        description="what a run may [spend](../how-to/set-budgets.md): `total_cost_usd_limit`, `total_tokens_limit`",
+    )
+    pipeline: Table[UsageLimits] = Field(
+        default_factory=dict,
+        description="the same by pipeline, instead: the exact name, else the first matching pattern",
+    )
+    tenant: Table[UsageLimits] = Field(
+        default_factory=dict,
+        description="what all runs of a tenant may spend in one day (UTC), by its name or a pattern",
+    )
 
 
 def _always(value: bool) -> bool:  # noqa: FBT001 - pydantic gives it so
@@ -407,18 +457,18 @@ def _always(value: bool) -> bool:  # noqa: FBT001 - pydantic gives it so
 
 
 class BackgroundTasks(Section):
-    """The options of the runs of background steps.
+    """The options of the runs of background steps."""
 
-    `tracking`: they are recorded; it cannot be turned off. `resumability`: they may be resumed and started again. `quota`: each may spend
-    `max_cost_usd` and `max_tokens`, and so may each of its retries. `stale_hours` is the time without activity after which one is stale.
-    """
-
-    tracking: Annotated[bool, AfterValidator(_always)] = True
-    resumability: bool = True
-    quota: bool = True
-    max_cost_usd: Dollars = 1.0
-    max_tokens: Tokens = 10_000
-    stale_hours: Annotated[float, Field(gt=0, le=24 * 366)] = 24.0
+    tracking: Annotated[bool, AfterValidator(_always)] = Field(
+        True, description="always `true`: background steps are recorded runs"
+    )
+    resumability: bool = Field(True, description="allow background runs to be resumed and retried")
+    quota: bool = Field(True, description="limit each to the next two settings")
+    max_cost_usd: Dollars = Field(1.0, description="US dollars of each background run, and of each retry")
+    max_tokens: Tokens = Field(10_000, description="tokens, likewise")
+    stale_hours: Annotated[float, Field(gt=0, le=24 * 366)] = Field(
+        24.0, description="hours without activity after which a cleanup fails one"
+    )
 
     def limits(self) -> UsageLimits | None:
         """Return what one may spend; None where the quota is off."""
@@ -428,16 +478,15 @@ class BackgroundTasks(Section):
 
 
 class Validation(Section):
-    """The severities of the findings of `flujo validate`.
+    """What `flujo validate` reports, and what blueprints may use. A variable contains JSON."""
 
-    `profiles` maps a name of yours to weights: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`. A variable carries JSON.
-    `enabled_template_filters` are the filters that blueprints may use in expressions and templates.
-    """
-
-    profiles: Annotated[dict[str, dict[str, Literal["off", "warn", "error"]]], BeforeValidator(_table)] = Field(
-        default_factory=dict
+    profiles: Table[dict[str, Literal["off", "warn", "error"]]] = Field(
+        default_factory=dict,
+        description="[profiles](validation.md#profiles) of `flujo validate`, by name: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`",
     )
-    enabled_template_filters: Annotated[tuple[TemplateFilter, ...], BeforeValidator(listed)] = get_args(TemplateFilter)
+    enabled_template_filters: Annotated[tuple[TemplateFilter, ...], BeforeValidator(listed)] = Field(
+        get_args(TemplateFilter), description="the [filters](expressions.md#filters) that blueprints may use"
+    )
 
 
 class ModelPrice(Section):
@@ -459,88 +508,99 @@ class Historical(Section):
 
     runs: Count = 50
     attempts: Count = 5
-    quantile: Annotated[float, Field(gt=0, le=1)] = 0.9
+    quantile: Share = 0.9
     refresh_s: Seconds = 60.0
 
 
 class Cost(Section):
-    """Prices of models, and estimates of attempts.
+    """Prices of models, and estimates of attempts. A variable contains tables as JSON."""
 
-    A variable contains tables as JSON. `providers` maps a provider and a model to prices that override the known ones; `estimators` maps
-    names and patterns of models to the reservation of one attempt. `estimation_strategy` "historical" first uses the costs of earlier
-    attempts at the same step, by `historical`, then models. `default_output_tokens` are reserved for a model's output if no `max_tokens`
-    bounds it and no earlier attempts show its usual length. `strict` rejects a model without a price.
-    """
-
-    strict: bool = False
-    estimation_strategy: Literal["heuristic", "historical"] = "heuristic"
-    historical: Annotated[Historical | None, BeforeValidator(_table)] = None
-    default_output_tokens: Count = 1000
-    providers: Annotated[dict[str, dict[str, ModelPrice]], BeforeValidator(_table)] = Field(default_factory=dict)
-    estimators: Annotated[dict[str, UsageEstimate], BeforeValidator(_table)] = Field(default_factory=dict)
+    strict: bool = Field(False, description="reject a model that has no price")
+    estimation_strategy: Literal["heuristic", "historical"] = Field(
+        "heuristic",
+        description="what an attempt reserves: `historical`, by earlier attempts at the same step; else by its model's price",
+    )
+    historical: Annotated[Historical | None, BeforeValidator(_table)] = Field(
+        None,
+        description="which earlier attempts count for that, and for the length of outputs: the latest `runs` (50), the `attempts` required (5), the `quantile` of their costs (0.9), `refresh_s` between readings (60)",
+    )
+    default_output_tokens: Count = Field(
+        1000, description="what an attempt reserves for its output without `max_tokens` and earlier attempts"
+    )
+    providers: Table[dict[str, ModelPrice]] = Field(
+        default_factory=dict,
+        description="prices by provider and model, before the known ones: `prompt_tokens_per_1k`, `completion_tokens_per_1k` in US dollars",
+    )
+    estimators: Table[UsageEstimate] = Field(
+        default_factory=dict, description="what an attempt reserves, by model name or pattern: `cost_usd`, `tokens`"
+    )
 
 
 class Health(Section):
-    """The schedule, scope and thresholds of the health check.
+    """The schedule, scope and thresholds of the health check."""
 
-    `every_s` seconds between two reports, of which the newest `keep` are stored. `window_hours` to `model` are the command's options. The
-    others are seconds, and `queue_depth` messages: how long a run may have no work, an attempt be without its worker or wait, the fleet be
-    without a sweep; how long a dead worker is reported. At least `failed_runs` of a window, and the part `failure_rate` of those that ended, are
-    too many failures; so is a part `failure_rise` times that of the `baseline_hours` before it.
-    """
-
-    every_s: Seconds = 300.0
-    keep: Count = 2016
-    window_hours: Annotated[float, Field(gt=0, le=876_000, allow_inf_nan=False)] = 24.0
-    limit: Count | None = None
-    trend_buckets: Annotated[int, Field(ge=2, le=1000)] | None = None
-    pipeline: str | None = None
-    step: str | None = None
-    model: str | None = None
-    stuck_s: Seconds = 60.0
-    orphan_s: Seconds = 30.0
-    queued_s: Seconds = 300.0
-    sweep_lag_s: Seconds = 30.0
-    dead_s: Seconds = 3600.0
-    queue_depth: Count = 10_000
-    failed_runs: Count = 3
-    failure_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.1
-    failure_rise: Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)] = 3.0
-    baseline_hours: Annotated[float, Field(gt=0, le=876_000, allow_inf_nan=False)] = 168.0
+    every_s: Seconds = Field(300.0, description="seconds between scheduled [health checks](health-check.md)")
+    keep: Count = Field(2016, description="stored reports, by default a week's")
+    window_hours: Hours = Field(
+        24.0, description="the scheduled check's window: runs that began or ended in these last hours"
+    )
+    limit: Count | None = Field(None, description="only this many of the newest runs")
+    trend_buckets: Annotated[int, Field(ge=2, le=1000)] | None = Field(
+        None, description="parts of the window, 2 or more, in addition to its halves"
+    )
+    pipeline: str | None = Field(None, description="only runs of this pipeline")
+    step: str | None = Field(None, description="only this step")
+    model: str | None = Field(None, description="only this model")
+    stuck_s: Seconds = Field(
+        60.0, description="seconds a run may have nothing to do, or ignore a cancel, before it is reported as stuck"
+    )
+    orphan_s: Seconds = Field(
+        30.0, description="seconds after a worker's lease at which it is reported as dead, its attempts as orphans"
+    )
+    queued_s: Seconds = Field(300.0, description="seconds a due attempt or hook may wait")
+    sweep_lag_s: Seconds = Field(30.0, description="seconds live workers may be without a sweep")
+    dead_s: Seconds = Field(3600.0, description="seconds for which a dead worker is reported")
+    queue_depth: Count = Field(10_000, description="messages from which a queue is reported as long")
+    failed_runs: Count = Field(3, description="failed runs of a window below which no failure rate is reported")
+    failure_rate: Share = Field(
+        0.1, description="the part of the runs of a window, or of a pipeline in it, that may not fail"
+    )
+    failure_rise: Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)] = Field(
+        3.0, description="how many times the failure rate before the window is reported as a rise"
+    )
+    baseline_hours: Hours = Field(168.0, description="the hours before the window that it is compared with")
 
 
 class Log(Section):
-    """The options of logs.
-
-    `redact` names fields whose values are hidden everywhere, in addition to those whose names say that they are secret. `prompts` is how
-    much of prompts and answers is recorded as events: a preview, all of it, or nothing.
-    """
+    """The options of logs."""
 
     level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
         BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text),
-    ] = "INFO"
-    as_json: bool = Field(default=True, alias="json")
-    redact: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
-    prompts: Literal["off", "preview", "full"] = "preview"
+    ] = Field("INFO", description="DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    as_json: bool = Field(default=True, alias="json", description="log lines as JSON, else as text")
+    redact: Annotated[tuple[str, ...], BeforeValidator(listed)] = Field(
+        (), description="fields to hide in log lines and events, in addition to names that indicate a secret"
+    )
+    prompts: Literal["off", "preview", "full"] = Field(
+        "preview",
+        description="how much of prompts and answers to [log](events.md#prompts): off, preview (200 characters of each text) or full (65 536, for debugging)",
+    )
 
 
 class Cassettes(Section):
-    """The source of models' answers in tests that use a cassette.
+    """The source of models' answers in tests that use a cassette."""
 
-    `mode`: `replay` reads them from its file, `record` calls the models and writes it, `none` calls them and writes nothing.
-    """
-
-    mode: Literal["none", "record", "replay"] = "replay"
+    mode: Literal["none", "record", "replay"] = Field(
+        "replay",
+        description="in tests with a [cassette](testing.md#cassettes): `replay` answers from its file, `record` asks the models and writes it, `none` only asks them. Production accepts only the default",
+    )
 
 
 class HookSettings(Section):
-    """The policy for errors in a pipeline's hooks.
+    """The policy for errors in a pipeline's hooks."""
 
-    `strict`: an error ends the run, as an abort does. Otherwise it is recorded as an event, and the run continues.
-    """
-
-    strict: bool = False
+    strict: bool = Field(False, description="any error in a [hook](pipelines.md#hooks) ends its run, not only an abort")
 
 
 Days = Annotated[int, Field(ge=0, le=36_500)]
@@ -563,21 +623,22 @@ class RunRetention(Section):
 
 
 class Retention(Section):
-    """Days that ended runs are stored, by their status; 0: forever.
+    """Days that ended runs are stored, by their status. A run is deleted with all its data and all its child runs."""
 
-    `pipeline` maps names to other numbers of days. A run is deleted with all its data and all its child runs. `runs_per_minute` is the
-    maximum that the fleet deletes. With `keep_summaries`, a row of each run stays until `summary_days` after its end; 0: forever.
-    """
-
-    succeeded_days: Days = 0
-    failed_days: Days = 0
-    cancelled_days: Days = 0
-    expired_days: Days = 0
-    runs_per_minute: Count = 30_000
-    keep_summaries: bool = False
-    summary_days: Days = 730
-    pipeline: Annotated[dict[str, RunRetention], BeforeValidator(_table), AfterValidator(_pipeline_names)] = Field(
-        default_factory=dict
+    succeeded_days: Days = Field(
+        0, description="days to [store](../how-to/deploy.md#what-grows) succeeded runs after their end; 0: for ever"
+    )
+    failed_days: Days = Field(0, description="the same for failed runs")
+    cancelled_days: Days = Field(0, description="the same for cancelled runs")
+    expired_days: Days = Field(0, description="the same for expired runs")
+    runs_per_minute: Count = Field(30_000, description="how many runs all workers together delete at most")
+    keep_summaries: bool = Field(
+        False, description="keep a [summary](../how-to/deploy.md#what-grows) of each deleted run"
+    )
+    summary_days: Days = Field(730, description="days to store summaries after the run's end; 0: for ever")
+    pipeline: Annotated[Table[RunRetention], AfterValidator(_pipeline_names)] = Field(
+        default_factory=dict,
+        description="`succeeded_days` to `expired_days` by pipeline name; missing keys are as for all pipelines",
     )
 
 
@@ -589,18 +650,23 @@ class FairShare(Section):
 
 
 class AdmissionSettings(Section):
-    """Limits of the runs that are under way at once, if several tenants or pipelines share the workers; the others wait in Postgres.
+    """Limits of the runs that are under way at once, if several tenants or pipelines share the workers; the others wait in Postgres."""
 
-    `tenant_window` is the number of runs of each tenant; a tenant's weight multiplies it. Unset: any number. `tenant` and `pipeline` map
-    names, and patterns such as `free-*`, to shares. A variable contains JSON.
-    """
-
-    tenant_window: Count | None = None
-    tenant: Annotated[dict[str, FairShare], BeforeValidator(_table)] = Field(default_factory=dict)
-    pipeline: Annotated[dict[str, FairShare], BeforeValidator(_table)] = Field(default_factory=dict)
+    tenant_window: Count | None = Field(
+        None,
+        description="how many runs of each tenant may be [under way at once](../how-to/concurrency-limits-and-fair-queues.md#share-workers-between-tenants), multiplied by its weight; by default any number",
+    )
+    tenant: Table[FairShare] = Field(
+        default_factory=dict,
+        description="by tenant name or pattern: `weight` (1), its turns relative to others; `max_running`, instead of the window",
+    )
+    pipeline: Table[FairShare] = Field(
+        default_factory=dict,
+        description="by pipeline name or pattern: `weight` (1) in its tenant's window; `max_running`, its runs under way at once",
+    )
 
 
 class Events(Section):
-    """Events in Postgres. `keep_days` is the number of days that they are stored; 0: forever."""
+    """Events in Postgres."""
 
-    keep_days: Days = 90
+    keep_days: Days = Field(90, description="days to store events; 0: for ever")

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import click
 from for_each import for_each
+from settings_table import page_with, settings_table
 
 import flujo_client
 from flujo_client import errors
 from flujo_client.cli.main import _OPERATORS, _OURS, cli
 from flujo_client.config.errors import LEGACY_VARIABLES
-from flujo_client.config.manager import _VARIABLES, ConfigManager, Settings, _flat
+from flujo_client.config.manager import _VARIABLES, MEANINGS, ConfigManager
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker import errors as worker_errors
 from flujo_worker import failpoints
@@ -166,26 +167,11 @@ def test_a_decision_has_its_four_parts(file):
 # tables that equal the code
 
 
-def test_every_setting_is_listed_with_its_variables_and_default():
-    rows = [row for row in table("docs/reference/configuration.md", columns=4) if words(row[0])]
-    listed = {words(row[0])[0]: (tuple(words(row[1])), words(row[2])) for row in rows}
-    defaults = dict(_flat(Settings().model_dump(by_alias=True)))
-    assert listed == {name: (_VARIABLES[name], written(default)) for name, default in defaults.items()}
-    assert all(row[3] for row in rows)
-
-
-def written(default):
-    if default in (None, "", {}, ()):
-        return []
-    if isinstance(default, tuple):
-        return [",".join(default)]
-    return [
-        str(default).lower()
-        if isinstance(default, bool)
-        else f"{default:g}"
-        if isinstance(default, float)
-        else str(default)
-    ]
+def test_the_table_of_settings_is_made_from_their_models():
+    """Each setting is described once, beside its key: `make settings` writes the table anew."""
+    assert text("docs/reference/configuration.md") == page_with(settings_table())
+    assert MEANINGS.keys() == _VARIABLES.keys()
+    assert [name for name, meaning in MEANINGS.items() if not meaning] == []
 
 
 def test_every_variable_of_the_original_that_is_refused_is_listed():
