@@ -140,7 +140,7 @@ def emit_dropped_options(options: Sequence[str], **by: Any) -> None:
 
 async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any], shaping: Shaping | None) -> Any:
     if shaping is None:
-        from flujo_worker.agents.bounds import Bounded
+        from flujo_worker.agents.outputs import Bounded
 
         return await run(capabilities=[Bounded()]), False
     from flujo_worker.agents.structured import run_shaped

@@ -18,8 +18,7 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.output import OutputContext
 
 from flujo_client.errors import AgentIOValidationError
-from flujo_worker.agents.bounds import Bounded, kind_of_output, refuse_large, too_ambiguous
-from flujo_worker.agents.outputs import KEY, has_fields, under_key
+from flujo_worker.agents.outputs import KEY, Bounded, has_fields, kind_of_output, refuse_large, too_ambiguous, under_key
 from flujo_worker.agents.shaping import Origin, Schema, Shaping, is_structured_dict
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats

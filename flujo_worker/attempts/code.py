@@ -141,7 +141,7 @@ class Preparation:
         return [self._versions.find(*each) for each in asked]
 
 
-_ASKING: Final = ("flujo_worker.agents.models", "flujo_worker.agents.structured", "flujo_worker.agents.bounds")
+_ASKING: Final = ("flujo_worker.agents.models", "flujo_worker.agents.structured", "flujo_worker.agents.outputs")
 """What `ask_model` imports late, and pydantic-ai with it."""
 
 

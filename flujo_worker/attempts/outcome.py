@@ -29,9 +29,8 @@ from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, Tree, decode, encode
 from flujo_worker.aros.metrics import tally
-from flujo_worker.attempts.around import StepHooks
+from flujo_worker.attempts.around import StepHooks, holding
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
-from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.resume import perform_resume
 from flujo_worker.attempts.step import looks_at_context, perform_step
 from flujo_worker.changed_code.code_registry import LoadedPipeline, lack_in

@@ -18,9 +18,9 @@ from flujo_client.pipeline.compile import functions_of
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.step import Step
 from flujo_client.sizes import MAX_STEPS
-from flujo_worker.agents.parts import AgentPart, agent_parts, function_part
 from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline, put_bounded
-from flujo_worker.changed_code.context_fields import context_parts
+from flujo_worker.changed_code.context_migrations import context_parts
+from flujo_worker.changed_code.parts import AgentPart, agent_parts, function_part
 from flujo_worker.domain.conversation import is_revisited
 from flujo_worker.ports import Ledger
 

@@ -21,9 +21,8 @@ from flujo_client.plan.plan import Backoff, Plan
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker import failpoints
 from flujo_worker.changed_code.code_registry import lack_in, put_bounded
-from flujo_worker.coordinator.known_scopes import KnownScopes
+from flujo_worker.coordinator.answers import KnownScopes, RecordedAnswers
 from flujo_worker.coordinator.offload import offload_large_values
-from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import (
     AttemptReport,

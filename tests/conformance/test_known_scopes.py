@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from flujo_client import Pipeline, Step
-from flujo_worker.coordinator.known_scopes import KnownScopes
+from flujo_worker.coordinator.answers import KnownScopes
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, CallUserCode, ReadScope
 from flujo_worker.ports import Committed

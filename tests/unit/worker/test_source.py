@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from flujo_worker.runtime.source import body_digest
+from flujo_worker.changed_code.parts import body_digest
 
 BODY = """
 SCALE = 10
@@ -92,7 +92,7 @@ def test_every_process_says_the_same(tmp_path):
     """Also of lambdas and of sets, whose order differs from process to process."""
     path = tmp_path / "judge.py"
     path.write_text(BODY + "\npicks = lambda x: x in {'a', 'b', 'c', 'd', 'e'}\n")
-    asks = "import judge; from flujo_worker.runtime.source import body_digest; print(*map(body_digest, (judge.rate, judge.picks, judge.Judge)))"
+    asks = "import judge; from flujo_worker.changed_code.parts import body_digest; print(*map(body_digest, (judge.rate, judge.picks, judge.Judge)))"
     told = {
         subprocess.run(
             [sys.executable, "-c", asks],
