@@ -57,17 +57,12 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
-    run = functools.partial(
-        _run_agent,
-        agent,
-        prompt,
-        model=model,
-        model_settings=settings,
-        usage=spent,
-        instructions=instructions,
-        deps=deps,
-        around=[check, *_pace(), *_request_events(data, guidance, history)],
-    )
+    around = [check, *_pace(), *_request_events(data, guidance, history)]
+
+    async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
+        fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
+        return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)
+
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
@@ -111,12 +106,6 @@ def _shown(history: str | None) -> str | None:
     run = current_run()
     own = None if run is None else run.history
     return own.shown if own is not None and own.text == history else history
-
-
-async def _run_agent(
-    agent: Any, prompt: str, *, around: list[Any], capabilities: Sequence[Any] = (), **rest: Any
-) -> Any:
-    return await agent.run(prompt, capabilities=[*capabilities, *around], **rest)
 
 
 def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:

@@ -172,11 +172,7 @@ class OutputParser:
         outcome = await self._parsed(text, schema, STRICT)
         emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **data, **self._shadow)
         if not outcome.ok and not self.settings.shadow:
-            raise AgentIOValidationError(
-                f"the output does not match its grammar: {outcome.feedback}",
-                rule=outcome.rule or "schema",
-                pointer=outcome.pointer or "",
-            )
+            raise _refused(outcome, "the output does not match its grammar: ")
 
     async def _parsed(
         self, text: str, schema: Mapping[str, Any], settings: ProcessingSettings, judge: Judge | None = None
@@ -188,11 +184,7 @@ class OutputParser:
         return await loop.run_in_executor(self._threads, _parsed, text, schema, settings, judge)
 
     def _refusal(self, outcome: ParseOutcome, origin: Origin) -> AgentIOValidationError:
-        if origin.is_cut:
-            return AgentIOValidationError(f"{_CUT_OFF}: {outcome.feedback}", rule=CUT, pointer=outcome.pointer or "")
-        return AgentIOValidationError(
-            outcome.feedback or "", rule=outcome.rule or "schema", pointer=outcome.pointer or ""
-        )
+        return _refused(outcome, f"{_CUT_OFF}: ", CUT) if origin.is_cut else _refused(outcome)
 
     async def _next_level(self, text: str, schema: Mapping[str, Any] | None, judge: Judge | None) -> dict[str, Any]:
         """Return what the next level up would have read, so that a retry's value can be compared with it."""
@@ -221,6 +213,11 @@ class OutputParser:
                     latency_ms_saved=1000 * (time.monotonic() - self._began),
                 )
             )
+
+
+def _refused(outcome: ParseOutcome, prefix: str = "", rule: str | None = None) -> AgentIOValidationError:
+    message, rule = f"{prefix}{outcome.feedback or ''}", rule or outcome.rule or "schema"
+    return AgentIOValidationError(message, rule=rule, pointer=outcome.pointer or "")
 
 
 def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings, judge: Judge | None) -> ParseOutcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -102,18 +103,10 @@ class StepAttempt:
         if not stage.applies(self):
             return
         self.run.enter(stage.during, None if stage.during == "system" else self.work.timeout_s)
-        if self.shape is None or stage.during != "agent":
-            await self._act(stage)
-            return
-        with bound(agent=self.shape.agent, model=self.shape.model):
-            await self._act(stage)
-
-    async def _act(self, stage: Stage) -> None:
-        if not stage.is_bounded:
-            await stage.act(self)
-            return
-        async with self._bounded():
-            await stage.act(self)
+        shape = self.shape if stage.during == "agent" else None
+        with nullcontext() if shape is None else bound(agent=shape.agent, model=shape.model):
+            async with self._bounded() if stage.is_bounded else nullcontext():
+                await stage.act(self)
 
     def _bounded(self) -> within:
         return within(self.work.timeout_s, self.run.failed)

@@ -113,14 +113,7 @@ class Kind:
 
 @dataclass
 class DecisionBuilder:
-    """A decision in the making.
-
-    Args:
-        plan: the pipeline the run was started with.
-        notice: an attempt's outcome.
-        kinds: the table of node kinds.
-        control_queue: where starts and joins go.
-    """
+    """A decision in the making; see `decide`."""
 
     plan: Plan
     notice: AttemptReport

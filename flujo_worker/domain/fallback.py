@@ -12,6 +12,7 @@ from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container
 
 LIMIT = "limit"
+"""What there was to spend is spent: a fallback would only spend more."""
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
@@ -26,19 +27,16 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
     """
     if body.status == "succeeded":
         feedback = (
-            f"Original error: {_original(container)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
+            f"Original error: {container.metadata['original_error']}"
+            if body.name == FALLBACK and node.rules["diagnostics"]
+            else None
         )
         yield from finish(draft, container, body.output, body.context, feedback=feedback)
-    elif body.name == PRIMARY and not is_final(body.fault) and not _is_limit(body.fault):
+    elif body.name == PRIMARY and not is_final(body.fault) and not (body.fault and body.fault.category == LIMIT):
         yield from _fall_back(draft, container, body.fault)
     else:
         fault = body.fault if body.name == PRIMARY else _both(container, body.fault)
         yield from give_up(draft, container, fault, context=body.context)
-
-
-def _is_limit(fault: Fault | None) -> bool:
-    """Return whether what there was to spend is spent: a fallback would only spend more."""
-    return fault is not None and fault.category == LIMIT
 
 
 def _fall_back(draft: DecisionBuilder, container: ScopeState, fault: Fault | None) -> Steps:
@@ -59,12 +57,9 @@ def _both(container: ScopeState, fault: Fault | None) -> Fault | None:
     """Make the fault of both when both failed; control flow passes unchanged."""
     if fault is None or is_final(fault):
         return fault
-    return replace(fault, feedback=f"Original error: {_original(container)}; Fallback error: {fault.feedback}")
-
-
-def _original(container: ScopeState) -> str:
-    original_error: str = container.metadata["original_error"]
-    return original_error
+    return replace(
+        fault, feedback=f"Original error: {container.metadata['original_error']}; Fallback error: {fault.feedback}"
+    )
 
 
 KIND = Kind(enter=enter, closed=closed)

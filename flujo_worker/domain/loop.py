@@ -35,34 +35,22 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, iteration:
         yield from _broken(draft, container, iteration)
         return
     container.merges = True
+    during = "pipeline_execution_error"
     try:
         container.context = yield from _turns(node, container.context, iteration.context)
-    except UserCodeFailed as refused:
-        yield from _stop(draft, container, refused, "pipeline_execution_error")
-        return
-    try:
+        during = "exit_condition_error"
         reason = yield from _exit_reason(container, node, iteration.output)
+        if reason is None:
+            during, given = "iteration_input_mapper_error", (iteration.output, container.context, container.output)
+            data = {"index": container.cursor}
+            value = yield from call_user_code(node, "iteration_input", *given, otherwise=iteration.output, data=data)
     except UserCodeFailed as refused:
-        yield from _stop(draft, container, refused, "exit_condition_error")
+        yield from _stop(draft, container, refused, during)
         return
-    if reason is not None:
+    if reason is None:
+        yield from _iterate(draft, container, value)
+    else:
         yield from _leave(draft, container, node, iteration.output, reason)
-        return
-    data = {"index": container.cursor}
-    try:
-        value = yield from call_user_code(
-            node,
-            "iteration_input",
-            iteration.output,
-            container.context,
-            container.output,
-            otherwise=iteration.output,
-            data=data,
-        )
-    except UserCodeFailed as refused:
-        yield from _stop(draft, container, refused, "iteration_input_mapper_error")
-        return
-    yield from _iterate(draft, container, value)
 
 
 def _iterate(draft: DecisionBuilder, container: ScopeState, value: Packed) -> Steps:
