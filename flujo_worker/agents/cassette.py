@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 DIFF_LINES = 60
 _OF_A_PART = ("part_kind", "tool_name", "tool_call_id", "args", "content")
 _OF_A_RESPONSE = ("parts", "usage", "model_name", "provider_name", "finish_reason", "kind")
+_PLAIN = (str, int, float, bool, list, dict)
 
 
 class Cassette:
@@ -170,7 +171,7 @@ def _canonical(
     """Write a request as plain data without times, ids of runs, and secrets; calls of tools are numbered."""
     ids: dict[str, str] = {}
     dumped = [_message(each, ids) for each in ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")]
-    options = {name: value for name, value in sorted((settings or {}).items()) if _is_plain(value)}
+    options = {name: value for name, value in sorted((settings or {}).items()) if isinstance(value, _PLAIN)}
     form = wanted.output_object
     request = {
         "model": model,
@@ -194,10 +195,6 @@ def _message(tree: Mapping[str, Any], ids: dict[str, str]) -> dict[str, Any]:
 
 def _tool(tool: Any) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "schema": tool.parameters_json_schema}
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, (str, int, float, bool, list, dict))
 
 
 def _lines(request: Mapping[str, Any]) -> list[str]:

@@ -153,7 +153,8 @@ def _origin(ctx: RunContext[Any], output: OutputContext) -> Origin:
     """Return how the output was requested: one type that is not an object under a key, several in an envelope."""
     is_whole = not output.has_function and output.output_type is not None
     is_under_key = is_whole and not has_fields(output.output_type)
-    return Origin(_finish_reason(ctx), KEY if is_under_key else None, is_whole)
+    last = next(message for message in reversed(ctx.messages) if isinstance(message, ModelResponse))
+    return Origin(last.finish_reason, KEY if is_under_key else None, is_whole)
 
 
 def _as_tool_call(response: ModelResponse, parameters: ModelRequestParameters) -> ModelResponse:
@@ -166,7 +167,3 @@ def _as_tool_call(response: ModelResponse, parameters: ModelRequestParameters) -
         return response
     others = [part for part in response.parts if part not in texts]
     return replace(response, parts=[*others, ToolCallPart(parameters.output_tools[0].name, content)])
-
-
-def _finish_reason(ctx: RunContext[Any]) -> str | None:
-    return next(message.finish_reason for message in reversed(ctx.messages) if isinstance(message, ModelResponse))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse, SystemPromptPart, ToolCallPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, ToolCallPart
 
 from flujo_client.attempt_info import current_attempt
 from flujo_client.redact import preview
@@ -139,8 +139,8 @@ class RequestEvents(AbstractCapability[Any]):
             self._emit_system(request, news)
             self._emit_prompt(self._shown)
         else:
-            for text in (_text(part) for message in news for part in message.parts):
-                self._emit_prompt(text)
+            for part in (part for message in news for part in message.parts):
+                self._emit_prompt(text_of(hidden(getattr(part, "content", part))))
         self._emitted = len(request.messages)
         self._emit_schema(request.model, request.model_request_parameters)
 
@@ -192,7 +192,3 @@ def _mode_of(model: Model[Any]) -> str:
 def _system(messages: list[ModelRequest]) -> str:
     parts = [part.content for message in messages for part in message.parts if isinstance(part, SystemPromptPart)]
     return "\n\n".join([*parts, *(message.instructions for message in messages if message.instructions)])
-
-
-def _text(part: ModelRequestPart) -> str:
-    return text_of(hidden(getattr(part, "content", part)))

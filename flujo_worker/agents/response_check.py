@@ -185,7 +185,8 @@ class ResponseCheck(AbstractCapability[Any]):
         """Return our error for an answer with nothing in it, or a call of an unknown tool; any other error as it is."""
         if type(error) is not UnexpectedModelBehavior or self._last is None:
             return error
-        unknown = [part.tool_name for part in _calls(self._last) if part.tool_name not in self._offered]
+        called = [part.tool_name for part in self._last.parts if isinstance(part, ToolCallPart)]
+        unknown = [name for name in called if name not in self._offered]
         if unknown:
             return _unknown_tool(self._last, unknown[0], self._offered)
         return error if _says_anything(self._last) else _empty(self._last)
@@ -227,10 +228,6 @@ def _empty(response: ModelResponse) -> AgentError:
         "let it think less, or raise `max_tokens`" if has_thought else "try another model, or say what to answer then"
     )
     return AnswerEmpty(f"model {response.model_name} returned {what} ({facts})", suggestion=way_out)
-
-
-def _calls(response: ModelResponse) -> list[ToolCallPart]:
-    return [part for part in response.parts if isinstance(part, ToolCallPart)]
 
 
 def _says_anything(response: ModelResponse) -> bool:

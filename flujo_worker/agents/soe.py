@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from flujo_worker.agents.shaping import Schema, Shaping
+from flujo_worker.agents.shaping import Shaping
 from flujo_worker.aros.typed import schema_hash
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.call_args import accepted_kwargs
@@ -62,17 +62,14 @@ def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping
     if mode in TELEMETRY:
         emit_telemetry(mode, hashed, shadow=shaping.shadow)
         return {}
-    hint = {_NAME: _hint(shaping.name, shaping.schema)}
+    schema = {"name": shaping.name, "schema": dict(shaping.schema), "strict": False}
+    hint = {_NAME: {"type": "json_schema", "json_schema": schema}}
     reason = _against(agent, target, options, hint, shadow=shaping.shadow)
     if reason is not None:
         emit_skipped(mode, reason, shadow=shaping.shadow)
         return {}
     emit_enabled(mode, "json_schema", hashed)
     return hint
-
-
-def _hint(name: str, schema: Schema) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": dict(schema), "strict": False}}
 
 
 def _against(

@@ -148,7 +148,7 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
         reading = OutputReader(shaping, replace(output_request, output_type=None, skipped=reason).emit_events)
         result = await run(capabilities=[reading])
         if memory is not None and reason == soe.REFUSED:
-            await memory.add(names[_is_about_schema(refusal)])
+            await memory.add(names["invalid schema" in str(refusal).lower()])
     return result, reading.was_read
 
 
@@ -166,11 +166,6 @@ def _reason(refusal: UserError | ModelHTTPError) -> str | None:
     if isinstance(refusal, ModelHTTPError):
         return soe.REFUSED if refuses_format(refusal) else None
     return "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
-
-
-def _is_about_schema(refusal: BaseException) -> bool:
-    """Return whether a provider refused this schema, and not every one."""
-    return "invalid schema" in str(refusal).lower()
 
 
 def output_request_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any]) -> OutputRequest:

@@ -79,12 +79,10 @@ class BaseAgent(Front):
             TemplateError: the template cannot be rendered.
             Exception: what goes wrong when the model is asked.
         """
-        answer = await self.agent.run(await self._prompt(task, context), **options)
+        # In a thread: a large message would block everything else in the process.
+        prompt = await in_thread(lambda: self._build_user_prompt(text_of(task), as_mapping(context)))
+        answer = await self.agent.run(prompt, **options)
         return AgentResult(**{each.name: getattr(answer, each.name) for each in fields(AgentAnswer)})
-
-    async def _prompt(self, task: Any, context: Any) -> str:
-        """Build the user's message in a thread: a large one would block everything else in the process."""
-        return await in_thread(lambda: self._build_user_prompt(text_of(task), as_mapping(context)))
 
     def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
         """Write the user's message; override it for one of your own."""

@@ -54,7 +54,8 @@ class OutputCorrection:
         except Exception as error:
             if ErrorHandler().handle_error(error, "agent").action == "raise" or is_of_service(error):
                 raise
-            return refused._replace(feedback=f"{refused.feedback}; {self._failed(error)}")
+            raised = f"{type(error).__name__}: {message_of(error, None)[:_SHOWN]}"
+            return refused._replace(feedback=f"{refused.feedback}; {processors_named(self._names)} raised {raised}")
         if before == after:
             return refused
         self._names = done.changed_by or self._names
@@ -72,9 +73,6 @@ class OutputCorrection:
 
     def _after(self, feedback: str) -> str:
         return f"after {processors_named(self._names)}: {feedback}"
-
-    def _failed(self, error: Exception) -> str:
-        return f"{processors_named(self._names)} raised {type(error).__name__}: {message_of(error, None)[:_SHOWN]}"
 
 
 class FinalCheck:

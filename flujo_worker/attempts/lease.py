@@ -133,7 +133,8 @@ class Lease:
     def holding(self, key: str) -> Iterator[ActiveAttempt | None]:
         """Hold a key for the time of an attempt; None if this process works on it already."""
         with self._lock:
-            held = None if key in self._held else self._held.setdefault(key, self._active(key))
+            active = ActiveAttempt(key, interrupted=self._is_interrupted)
+            held = None if key in self._held else self._held.setdefault(key, active)
         try:
             yield held
         finally:
@@ -142,9 +143,6 @@ class Lease:
                     self._held.pop(key, None)
                     if self._is_interrupted:
                         self._let_go.add(key)
-
-    def _active(self, key: str) -> ActiveAttempt:
-        return ActiveAttempt(key, interrupted=self._is_interrupted)
 
     def interrupt(self) -> None:
         """End the work on every attempt, and remember from now on which were let go."""

@@ -348,10 +348,6 @@ def _readers(step: Step) -> list[Any]:
     return [each for each in step.processors.output_processors if is_answer_reader(each)]
 
 
-def _always(_: StepAttempt) -> bool:
-    return True
-
-
 class Stage(NamedTuple):
     """One stage."""
 
@@ -360,7 +356,7 @@ class Stage(NamedTuple):
     act: Callable[[StepAttempt], Awaitable[None]]
     is_bounded: bool = True
     """Whether the agent's timeout bounds it."""
-    applies: Callable[[StepAttempt], object] = _always
+    applies: Callable[[StepAttempt], object] = lambda _: True
     """Whether the step has anything for it; most steps have little around their agent."""
 
 

@@ -54,11 +54,12 @@ class CodeOfSteps:
         except Exception:
             logger.info("the code of step '%s' could not be determined", path, exc_info=True)
             return None
-        texts = {each.name: each.text for each in parts if each.text is not None and self._has_text(each.name)}
+        texts = {
+            each.name: each.text
+            for each in parts
+            if each.text is not None and (self.stores_prompts or not each.name.startswith("prompt"))
+        }
         return CodeVersion.of({each.name: each.digest for each in parts}, texts)
-
-    def _has_text(self, name: str) -> bool:
-        return self.stores_prompts or not name.startswith("prompt")
 
     def _parts(self, entry: LoadedPipeline, path: str) -> Iterator[AgentPart]:
         step, at = entry.steps[path], f"step '{path}'"

@@ -217,7 +217,8 @@ def _asking(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Ite
         yield from function_part("prompt", runner.function, at)
     if model := model_name(library):
         yield AgentPart(f"model of {at}", model[:_MOST_NAME], model[:_MOST_NAME])
-    settings = [_plain(getattr(owner, name, None)) for owner in (agent, library) for name in _SETTINGS]
+    given = [getattr(owner, name, None) for owner in (agent, library) for name in _SETTINGS]
+    settings = [dict(each) if isinstance(each, Mapping) else None for each in given]
     yield data_part(f"settings of {at}", settings, shown=[each for each in settings if each])
     yield data_part(f"output of {at}", _schema(getattr(agent, "output_type", None)))
     for tool in getattr(getattr(library, "_function_toolset", None), "tools", {}).values():
@@ -260,10 +261,6 @@ def _schema(output_type: Any) -> Any:
             return output_type.model_json_schema()
         return output_type.__qualname__
     return None
-
-
-def _plain(settings: Any) -> Any:
-    return dict(settings) if isinstance(settings, Mapping) else None
 
 
 def data_part(name: str, data: Any, *, shown: Any = None) -> AgentPart:

@@ -29,7 +29,6 @@ from flujo_worker.domain.values import (
     BranchClosed,
     CacheEntry,
     CallUserCode,
-    ChildRun,
     ChildRunRow,
     Decision,
     FanOut,
@@ -356,8 +355,8 @@ class Coordinator:
 
     async def _publish(self, decision: Decision, committed: Committed) -> None:
         envelopes = [decision.envelope_of(following) for following in decision.next if following.is_due]
-        if decision.child_run is not None:
-            envelopes.append(_first_of(decision, decision.child_run))
+        if (child := decision.child_run) is not None:
+            envelopes.append(replace(decision.envelope_of(child.first), ticket=child.ticket))
         if committed.taken is not None:
             envelopes += await self.effects.call(self._store.envelopes, [committed.taken])
         if envelopes:
@@ -390,7 +389,3 @@ class Coordinator:
         refused = Event("outcome.refused", data, "warning")
         await call(self._store.note, run, [refused], key=envelope.key)
         return ConcludeResult(verdict)
-
-
-def _first_of(decision: Decision, child: ChildRun) -> Envelope:
-    return replace(decision.envelope_of(child.first), ticket=child.ticket)

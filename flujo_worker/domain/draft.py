@@ -14,7 +14,7 @@ from flujo_client.address import END, ROOT, is_repeated
 from flujo_client.contract.envelope import AttemptKind
 from flujo_client.contract.outcome import Event, Fault
 from flujo_client.contract.records import CODE, SEQUENCE
-from flujo_client.plan.plan import Node, Nodes, Plan, PlanLocation
+from flujo_client.plan.plan import Node, Plan, PlanLocation
 from flujo_client.serial import Packed
 from flujo_worker.domain.transitions import SCOPE, require
 from flujo_worker.domain.values import (
@@ -163,13 +163,16 @@ class DecisionBuilder:
         """Return the attempt's own scope, as its envelope has it."""
         envelope = self.notice.envelope
         location, mark = self.plan.locate(envelope.address), self.notice.outcome.code
+        cursor = 0
+        if location.nodes:
+            cursor = len(location.nodes) if envelope.step.endswith(END) else location.nodes.place_of(envelope.step)
         scope = ScopeState(
             address=envelope.address,
             parent=None if envelope.address == envelope.ticket.root else location.above,
             kind=SEQUENCE if location.nodes is not None or location.container is None else location.container.kind,
             step=location.container.name if location.container else "",
             name=envelope.address.rpartition("/")[2],
-            cursor=_cursor(location.nodes, envelope.step) if location.nodes else 0,
+            cursor=cursor,
             version=envelope.version,
             output=envelope.input,
             context=envelope.context,
@@ -263,10 +266,6 @@ class DecisionBuilder:
         """Return the attempt's own scope, then the others, deepest first: the order in which everything locks."""
         own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
-
-
-def _cursor(nodes: Nodes, step: str) -> int:
-    return len(nodes) if step.endswith(END) else nodes.place_of(step)
 
 
 def _read(row: ScopeRow) -> ScopeState:

@@ -59,12 +59,9 @@ class HookCaller:
                     raise lack from error
                 fault = self._fault(hook, error)
                 events.append(_hook_failed(hook, kind, fault))
-                if kind is not PostRunPayload and self._stops(error):
+                if kind is not PostRunPayload and (self._strict or isinstance(error, PipelineAbortSignal)):
                     return Called(tuple(events), fault)
         return Called(tuple(events))
-
-    def _stops(self, error: BaseException) -> bool:
-        return self._strict or isinstance(error, PipelineAbortSignal)
 
     def _fault(self, hook: Any, error: BaseException) -> Fault:
         """Return the fault of a hook that stops; it passes through every container, regardless of its class."""
