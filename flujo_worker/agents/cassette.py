@@ -26,7 +26,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.errors import ConfigurationError, NonRetryableError
 from flujo_client.redact import redact_tree
 from flujo_client.serial import canonical
-from flujo_worker.agents.factory import FlujoAgent, asker_of
+from flujo_worker.agents.factory import library_agent
 
 if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
@@ -72,8 +72,7 @@ class Cassette:
         """
         with ExitStack() as stack:
             for each in agents:
-                asker = asker_of(each)
-                agent = asker.agent if isinstance(asker, FlujoAgent) else asker
+                agent = library_agent(each)
                 if agent.model is None:
                     what = f"agent {each!r} has no model whose answers could be recorded"
                     raise ConfigurationError(what, suggestion="give it one", code="CASSETTE")

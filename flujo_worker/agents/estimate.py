@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from flujo_client.config.models import Cost
 from flujo_client.contract.limits import UsageEstimate
-from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, model_of
+from flujo_worker.agents.factory import MODEL_OPTIONS, asker_of, library_agent, model_of
 from flujo_worker.agents.pricing import AskedModel, models_of, price_of
 from flujo_worker.domain.budget import BYTES_PER_TOKEN, Learned
 
@@ -50,7 +50,7 @@ def facts_of(agent: Any) -> AgentFacts:
     """Collect an agent's properties. An agent that raises here fails again when it is called; the error is reported there."""
     try:
         asker = asker_of(agent)
-        library = asker.agent if isinstance(asker, FlujoAgent) else asker
+        library = library_agent(asker)
         name, model = model_of(asker) or "", getattr(library, "model", None)
         return AgentFacts(
             model=name,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from pydantic import TypeAdapter
 
 from flujo_client.errors import ConfigurationError
-from flujo_client.plan.identity import agent_traits, identify, model_name
+from flujo_client.plan.identity import agent_traits, defaults_of, identify, model_name
 from flujo_worker.agents.model_call import ask_model
 from flujo_worker.agents.shaping import CallOptions, naming_options
 from flujo_worker.concurrency.event_loop import is_async
@@ -202,18 +202,17 @@ class FlujoAgent:
 
 
 class Front:
-    """A wrapper that words what one of our agents is asked: steps, budgets and breakers look at the agent behind it."""
+    """A wrapper that words what an agent is asked: steps, budgets and breakers look at the agent behind it."""
 
-    def __init__(self, agent: FlujoAgent) -> None:
-        self.agent, self.name, self.output_type = agent, agent.name, agent.output_type
-
-    @property
-    def __flujo_asks__(self) -> FlujoAgent:
-        return self.agent
+    agent: Any
 
     @property
-    def __flujo_defaults__(self) -> dict[str, Any]:
-        return self.agent.__flujo_defaults__
+    def __flujo_asks__(self) -> Any:
+        return asker_of(self.agent)
+
+    @property
+    def __flujo_defaults__(self) -> Mapping[str, Any]:
+        return defaults_of(self.agent)
 
 
 def unwrapped(output_type: Any) -> Any:
@@ -247,10 +246,15 @@ def asker_of(agent: Any) -> Any:
     return getattr(agent, "__flujo_asks__", agent)
 
 
+def library_agent(agent: Any) -> Any:
+    """Return the library's agent by which this one asks its model; itself if it asks by none."""
+    asker = asker_of(agent)
+    return asker.agent if isinstance(asker, FlujoAgent) else asker
+
+
 def model_of(agent: Any) -> str | None:
     """Return the name of the model that an agent asks, if it is known; a model that is made by a function is made for it."""
-    agent = asker_of(agent)
-    return model_name(agent.agent if isinstance(agent, FlujoAgent) else agent)
+    return model_name(library_agent(agent))
 
 
 def service_of(agent: Any) -> str | None:
@@ -258,11 +262,9 @@ def service_of(agent: Any) -> str | None:
 
     An invalid agent fails when it is called; here it only has no name.
     """
-    agent = asker_of(agent)
     try:
         name = model_of(agent)
-        model = getattr(agent.agent if isinstance(agent, FlujoAgent) else agent, "model", None)
-        provider = getattr(model, "system", None)
+        provider = getattr(getattr(library_agent(agent), "model", None), "system", None)
     except Exception:  # noqa: BLE001 - what makes a model, and what a model says of itself, is user code
         return None
     return f"{provider}:{name}" if provider and name and ":" not in name else name

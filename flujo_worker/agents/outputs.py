@@ -18,12 +18,12 @@ from typing import Annotated, Any, Final, Literal, TypeGuard, Union, get_args, g
 from pydantic import BaseModel, Field, Json, TypeAdapter, WithJsonSchema
 from pydantic.errors import PydanticUserError
 from pydantic_ai import RunContext, StructuredDict
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, RawToolArgs
 from pydantic_ai.exceptions import ModelRetry, UserError
 from pydantic_ai.messages import BinaryImage, ToolCallPart
 from pydantic_ai.output import NativeOutput, OutputContext, PendingModelResponse, PromptedOutput, TextOutput, ToolOutput
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
-from typing_extensions import TypedDict, is_typeddict
+from typing_extensions import TypedDict, is_typeddict, override
 
 from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.schemas.fail_fast import fail_fast, fail_fast_json
@@ -113,14 +113,10 @@ def _opened(schema: Schema) -> dict[str, Any]:
 class Bounded(AbstractCapability[Any]):
     """Refuses what is too costly to validate."""
 
+    @override
     async def before_tool_validate(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: ToolDefinition,  # noqa: ARG002 - the library passes it by name
-        args: str | dict[str, Any],
-    ) -> str | dict[str, Any]:
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: RawToolArgs
+    ) -> RawToolArgs:
         """Refuse the arguments of a tool.
 
         Raises:

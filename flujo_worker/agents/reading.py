@@ -7,15 +7,17 @@ for pydantic; and how the output was requested, passed to `on_request` once a re
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext
+from pydantic_ai.capabilities import WrapModelRequestHandler, WrapOutputValidateHandler
 from pydantic_ai.exceptions import ModelHTTPError, UserError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.output import OutputContext
+from typing_extensions import override
 
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.outputs import KEY, Bounded, has_fields, kind_of_output, refuse_large, too_ambiguous, under_key
@@ -51,12 +53,9 @@ class OutputReader(Bounded):
         self._shaping, self._on_request = shaping, on_request
         self.was_sent = self.was_read = False
 
+    @override
     async def wrap_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
-        *,
-        request_context: ModelRequestContext,
-        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """Report how the model is asked, once per run, unless the library refused to ask, or the provider the form of the question."""
         try:
@@ -75,29 +74,22 @@ class OutputReader(Bounded):
             self.was_sent = True
             self._on_request(request_context)
 
+    @override
     async def after_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - as above
-        *,
-        request_context: ModelRequestContext,
-        response: ModelResponse,
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
         """Take a text for the arguments of the output tool that the model should have called."""
         if self._shaping.shadow or not self._shaping.reads:
             return response
         return _as_tool_call(response, request_context.model_request_parameters)
 
-    async def before_output_validate(self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any) -> Any:  # noqa: ARG002
+    @override
+    async def before_output_validate(self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any) -> Any:
         """Leave the output as it is: it has been looked at when it was read."""
         return output
 
     async def wrap_output_validate(
-        self,
-        ctx: RunContext[Any],
-        *,
-        output_context: OutputContext,
-        output: Any,
-        handler: Callable[[Any], Awaitable[Any]],
+        self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: WrapOutputValidateHandler
     ) -> Any:
         """Read, then let pydantic validate. Raises AgentIOValidationError: what could not be read, or does not fit the type."""
         if ctx.partial_output:

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
 from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, ToolCallPart
+from typing_extensions import override
 
 from flujo_client.attempt_info import current_attempt
 from flujo_client.redact import preview
@@ -37,12 +38,9 @@ class Paced(AbstractCapability[Any]):
     def __init__(self, pace: ModelPace) -> None:
         self._pace = pace
 
+    @override
     async def wrap_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
-        *,
-        request_context: ModelRequestContext,
-        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """Send the request when its model's limit allows it."""
         limit = self._pace.limit_of(_name_of(request_context.model))
@@ -89,12 +87,9 @@ class RequestEvents(AbstractCapability[Any]):
         self._shown, self._most = shown, most
         self._emitted, self._schema = 0, ""
 
+    @override
     async def wrap_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
-        *,
-        request_context: ModelRequestContext,
-        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """Emit the request, send it, and emit its cost."""
         is_first = self._emitted == 0
@@ -109,9 +104,10 @@ class RequestEvents(AbstractCapability[Any]):
             emit("agent.request", "debug", **answered, latency_s=_since(began))
         return response
 
+    @override
     async def wrap_tool_execute(
         self,
-        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
+        ctx: RunContext[Any],
         *,
         call: ToolCallPart,
         tool_def: ToolDefinition,

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
 from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, UnexpectedModelBehavior
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from typing_extensions import override
 
 from flujo_client.errors import (
     AgentError,
@@ -126,12 +127,9 @@ class ResponseCheck(AbstractCapability[Any]):
         self._last: ModelResponse | None = None
         self._offered: set[str] = set()
 
+    @override
     async def wrap_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
-        *,
-        request_context: ModelRequestContext,
-        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """Send the request.
 
@@ -155,12 +153,9 @@ class ResponseCheck(AbstractCapability[Any]):
         what = f"the response of model {model.model_name} is not in its provider's format: {found}"
         raise UnreadableResponse(what, suggestion="check the provider's status, and the gateway or proxy before it")
 
+    @override
     async def after_model_request(
-        self,
-        ctx: RunContext[Any],  # noqa: ARG002 - as above
-        *,
-        request_context: ModelRequestContext,
-        response: ModelResponse,
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
         """Let an answer pass that the provider did not stop.
 

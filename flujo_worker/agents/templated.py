@@ -59,7 +59,8 @@ class BaseAgent(Front):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(make_agent_async(model, system_prompt, output_type, name=name, **options))
+        self.agent = agent = make_agent_async(model, system_prompt, output_type, name=name, **options)
+        self.name, self.output_type = agent.name, agent.output_type
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -170,8 +171,10 @@ def make_templated_agent_async(
 class TemplatedAgent(Front):
     """An agent made by `make_templated_agent_async`."""
 
+    agent: FlujoAgent
+
     def __init__(self, agent: FlujoAgent, template: str, variables: dict[str, Any]) -> None:
-        super().__init__(agent)
+        self.agent, self.name, self.output_type = agent, agent.name, agent.output_type
         self.template, self.variables = template, variables
 
     @property

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from pydantic_core import SchemaValidator, core_schema
 
 from flujo_client.errors import ConfigurationError, SerializationError
-from flujo_client.plan.identity import agent_name, defaults_of, identify
+from flujo_client.plan.identity import agent_name, identify
 from flujo_client.serial import loads
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused
-from flujo_worker.agents.factory import asker_of
+from flujo_worker.agents.factory import Front
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.shaping import CallOptions, naming_options
 from flujo_worker.runtime.call_args import unwrap
@@ -52,7 +52,7 @@ class AcceptedCall:
     """JSON pointers of the caller's values that the contract does not know."""
 
 
-class AgentTool:
+class AgentTool(Front):
     """Offers an agent to others as a tool, or to a step as its agent.
 
     Args:
@@ -96,14 +96,6 @@ class AgentTool:
                 f"{self.name}: input_schema has the property '{clash[0]}', which never reaches the context",
                 suggestion=f"the contract describes the context only; these names are a call's own: {', '.join(RESERVED)}",
             )
-
-    @property
-    def __flujo_asks__(self) -> Any:
-        return asker_of(self.agent)
-
-    @property
-    def __flujo_defaults__(self) -> Mapping[str, Any]:
-        return defaults_of(self.agent)
 
     @property
     def output_type(self) -> Any:

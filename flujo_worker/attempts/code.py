@@ -20,7 +20,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import KeyMissing
 from flujo_client.pipeline.step import Step
-from flujo_worker.agents.factory import FlujoAgent, asker_of, is_pydantic_agent, tools_of
+from flujo_worker.agents.factory import FlujoAgent, asker_of, asks_by_library, tools_of
 from flujo_worker.attempts.lease import ActiveAttempt
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeNotHere, LoadedPipeline, put_bounded
 from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions, PerformedWith
@@ -172,7 +172,7 @@ class Readiness:
                 await self._make(asker)
 
     async def _make(self, asker: Any) -> None:
-        if not (isinstance(asker, FlujoAgent) or is_pydantic_agent(asker)):
+        if not asks_by_library(asker):
             return
         for module in _ASKING:
             await in_thread_of(self._threads, partial(import_module, module))

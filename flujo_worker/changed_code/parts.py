@@ -27,7 +27,7 @@ from flujo_client.errors import FlujoError
 from flujo_client.plan.identity import model_name, whole
 from flujo_client.redact import redact
 from flujo_client.serial import digest
-from flujo_worker.agents.factory import FlujoAgent, is_pydantic_agent
+from flujo_worker.agents.factory import asker_of, asks_by_library, library_agent
 from flujo_worker.agents.prompts.render import template_source
 from flujo_worker.agents.templated import BaseAgent, TemplatedAgent
 from flujo_worker.agents.tool import AgentTool
@@ -202,13 +202,12 @@ def _agent(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Iter
         yield _template_part(f"prompt file of {at}", agent.user_prompt_template, templates)
     if isinstance(agent, TemplatedAgent):
         yield _template_part(f"prompt of {at}", agent.template, templates)
-    made = getattr(agent, "__flujo_asks__", agent)
-    if isinstance(made, FlujoAgent) or is_pydantic_agent(made):
-        yield from _asking(made, at, templates, depth)
+    if asks_by_library(agent):
+        yield from _asking(asker_of(agent), at, templates, depth)
 
 
 def _asking(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[AgentPart]:
-    library: Any = agent.agent if isinstance(agent, FlujoAgent) else agent
+    library = library_agent(agent)
     prompts = [getattr(library, "_system_prompts", ()), getattr(library, "_instructions", ())]
     texts = [text for given in prompts for text in _texts(given)]
     if texts:
