@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypedDict, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 Schema = Mapping[str, Any]
 Run = TypeVar("Run", bound=Callable[..., Any])
@@ -41,47 +41,21 @@ def is_structured_dict(output_type: Any) -> bool:
     return getattr(output_type, "__is_model_like__", False) is True
 
 
-class Read(Protocol):
-    """Makes a model's raw output hold under a schema, or raises AgentIOValidationError."""
+Read = Callable[[Any, Schema | None, Origin], Awaitable[Any]]
+"""Makes a raw output hold under a schema (None: any JSON): a text, or data that the provider's client has decoded.
 
-    async def __call__(self, raw: Any, schema: Schema | None, origin: Origin = PLAIN) -> Any:
-        """Return `raw` itself if nothing had to be done, else its meaning: JSON text for a text, data for data.
+It returns the output itself if nothing had to be done, else its meaning: JSON text for a text, data for data; or it raises
+AgentIOValidationError.
+"""
 
-        Args:
-            raw: a text, or data that the provider's client has decoded.
-            schema: the schema that it must satisfy; None for any JSON.
-            origin: its origin.
-        """
-        ...
+Fit = Callable[[Any, Schema | None, Callable[[Any], Awaitable[Any]], Origin], Awaitable[Any]]
+"""Validates what `Read` gave, which holds under the schema, by the library's type, with another try by the step's processors at what it refuses.
 
-
-class Fit(Protocol):
-    """Validates what was read by the library's type, with another try by the step's processors at what the type refuses."""
-
-    async def __call__(
-        self,
-        readable: Any,
-        schema: Schema | None,
-        validate: Callable[[Any], Awaitable[Any]],
-        origin: Origin = PLAIN,
-    ) -> Any:
-        """Return the type's value.
-
-        Args:
-            readable: what `Read` gave.
-            schema: what it holds under.
-            validate: returns the value, or raises AgentIOValidationError.
-            origin: as for `Read`.
-        """
-        ...
+The function that it gets returns the type's value, or raises AgentIOValidationError.
+"""
 
 
-async def fit_at_once(
-    readable: Any,
-    schema: Schema | None,  # noqa: ARG001 - the signature of every `Fit`
-    validate: Callable[[Any], Awaitable[Any]],
-    origin: Origin = PLAIN,  # noqa: ARG001
-) -> Any:
+async def fit_at_once(readable: Any, _: Schema | None, validate: Callable[[Any], Awaitable[Any]], __: Origin) -> Any:
     """Validate what was read: the first verdict of the type is final."""
     return await validate(readable)
 

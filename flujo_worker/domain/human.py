@@ -10,7 +10,6 @@ from typing import Any
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.plan.plan import Node
-from flujo_client.serial import Packed
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import fail, succeed
 from flujo_worker.domain.values import CallUserCode, CloseAttempt, UserCodeFailed
@@ -64,7 +63,7 @@ def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault)
         yield from fail(draft, scope, node, refused.fault)
         return
     question = {"message": message, "schema": None, "expires_s": None, **({"tool": fault.tool} if fault.tool else {})}
-    _pause(draft, scope, node, question, context, number=draft.notice.envelope.number + 1)
+    wait(draft, scope, node, question, context=context, number=draft.notice.envelope.number + 1)
 
 
 def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **fields: Any) -> Steps:
@@ -76,21 +75,7 @@ def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, 
         yield from fail(draft, scope, node, refused.fault)
         return
     question = {"message": message, "schema": schema, "expires_s": node.rules["expires_s"], **fields}
-    _pause(draft, scope, node, question, context, number=number)
-
-
-def _pause(
-    draft: DecisionBuilder,
-    scope: ScopeState,
-    node: Node,
-    question: dict[str, Any],
-    context: Packed | None,
-    *,
-    number: int,
-) -> None:
-    if context is not None:
-        scope.context, scope.merges = context, True
-    wait(draft, scope, node, question, number=number)
+    wait(draft, scope, node, question, context=context, number=number)
 
 
 def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message: str) -> None:

@@ -13,6 +13,7 @@ from flujo_client.address import branch_of
 from flujo_client.contract.envelope import AttemptKind
 from flujo_client.contract.outcome import Fault
 from flujo_client.plan.plan import Node, Plan
+from flujo_client.serial import Packed
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 from flujo_worker.domain.values import CallUserCode, ReadScope, SlotReleased, UserCodeFailed, UserCodePaused
@@ -47,10 +48,13 @@ def wait(
     question: Mapping[str, Any],
     *,
     number: int,
+    context: Packed | None = None,
     kind: AttemptKind = "resume",
     **place: Any,
 ) -> None:
-    """Make the row of a question, which gives its lane to a sibling meanwhile."""
+    """Make the row of a question, which gives its lane to a sibling meanwhile. A `context` that shows the question is merged."""
+    if context is not None:
+        scope.context, scope.merges = context, True
     draft.work(scope, node, kind=kind, number=number, question=question, delay_s=question["expires_s"] or 0.0, **place)
     draft.lane_left = _lane_left(draft, scope)
     draft.emit("flujo.paused", step=node.name, message=question["message"])
