@@ -6,8 +6,8 @@ record; or a rejection that parks its run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Executor, Future
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ from flujo_worker.attempts.lease import ActiveAttempt
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeNotHere, LoadedPipeline, put_bounded
 from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions, PerformedWith
 from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, MigratedContext, fitting
-from flujo_worker.concurrency.event_loop import Loop, within
+from flujo_worker.concurrency.event_loop import within
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
 from flujo_worker.ports import Ledger
@@ -71,13 +71,7 @@ class Preparation:
         self._catalog = hooks.catalog
         self.migrations = ContextMigrations(ledger, hooks.bench)
         self._effects, self._refused = effects, dict[str, None]()
-        self._readiness = Readiness(
-            hooks.bench.loop,
-            hooks.bench.threads,
-            hooks.catalog.agent,
-            effects,
-            most_s=settings.agents.agent_timeout_s,
-        )
+        self._readiness = Readiness(hooks, effects, most_s=settings.agents.agent_timeout_s)
 
     async def of(self, envelope: Envelope, entry: LoadedPipeline) -> Prepared:
         """Prepare one. Raises CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs."""
@@ -148,18 +142,15 @@ _ASKING: Final = ("flujo_worker.agents.models", "flujo_worker.agents.structured"
 class Readiness:
     """The agents of this process that are ready. An agent is waited for `most_s` seconds, because a function that makes a model may hang."""
 
-    def __init__(
-        self, loop: Loop, threads: Executor, agent_of: Callable[[Any], Any], effects: Effects, *, most_s: float
-    ) -> None:
-        self._loop, self._threads, self._agent_of, self._effects = loop, threads, agent_of, effects
-        self._most_s = most_s
+    def __init__(self, hooks: HookCaller, effects: Effects, *, most_s: float) -> None:
+        self._bench, self._agent_of, self._effects, self._most_s = hooks.bench, hooks.catalog.agent, effects, most_s
         self._begun: dict[int, tuple[Step, Future[None]]] = {}
 
     async def of(self, step: Step) -> None:
         """Wait until a step's agent is ready."""
         begun = self._begun.get(id(step))
         if begun is None:
-            begun = step, self._loop.submit(self._prepare(step), f"the import of what step '{step.name}' needs")
+            begun = step, self._bench.loop.submit(self._prepare(step), f"the import of what step '{step.name}' needs")
             put_bounded(self._begun, id(step), begun)
         if not begun[1].done():
             with suppress(Exception, CancelledError):
@@ -167,7 +158,7 @@ class Readiness:
 
     async def _prepare(self, step: Step) -> None:
         async with within(self._most_s):
-            agent = await in_thread_of(self._threads, partial(self._agent_of, step.agent))
+            agent = await in_thread_of(self._bench.threads, partial(self._agent_of, step.agent))
             for asker in (asker_of(agent), *(asker_of(tool.agent) for tool in tools_of(agent))):
                 await self._make(asker)
 
@@ -175,7 +166,7 @@ class Readiness:
         if not asks_by_library(asker):
             return
         for module in _ASKING:
-            await in_thread_of(self._threads, partial(import_module, module))
+            await in_thread_of(self._bench.threads, partial(import_module, module))
         from flujo_worker.agents.models import effective_model
 
         await effective_model(await asker.made() if isinstance(asker, FlujoAgent) else asker)
