@@ -252,13 +252,11 @@ class _Paid(NodeTransformer):
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes), "join", node)
 
-    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802 - likewise
+    def visit_List(self, node: nodes.List | nodes.Dict) -> nodes.Node:  # noqa: N802 - likewise
         self.generic_visit(node)
         return _filtered(node, "made", node)
 
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802 - likewise
-        self.generic_visit(node)
-        return _filtered(node, "made", node)
+    visit_Dict = visit_List  # noqa: N815 - likewise
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802 - likewise
         self.generic_visit(node)
