@@ -80,13 +80,8 @@ def estimated(
 ) -> ExpectedCall:
     """Estimate a call from the model's price, its prompt and its maximum output.
 
-    Args:
-        facts: the agent's.
-        prompt_bytes: the length of its prompt and of the conversation before it.
-        cost: the project's prices, and the default length of a model's output.
-        max_tokens: the maximum of output tokens of one request, if the step sets it.
-        known: the spend of earlier attempts at the step. An agent with tools makes several requests, each with the whole prompt.
-        name: the call's.
+    `known` is the spend of earlier attempts at the step: an agent with tools makes several requests, each with the whole prompt.
+    `max_tokens` is the most output tokens of one request, if the step sets it.
     """
     if not facts.models:
         return ExpectedCall(name, UsageEstimate(tokens=max_tokens or 0))

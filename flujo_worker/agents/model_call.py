@@ -34,18 +34,9 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
 ) -> AgentAnswer:
     """Run a pydantic-ai agent once; its usage is on the answer, or the attempt is charged with it.
 
-    Args:
-        agent: the agent to call.
-        data: as for `FlujoAgent.run`.
-        guidance: likewise.
-        history: likewise.
-        options: model settings; None is not set. One that the model does not send is reported as `agent.option.dropped`.
-        shaping: how the output is requested and read; without it the agent runs unchanged.
-        instructions: as for `FlujoAgent.run`.
-        deps: the deps of the agent's tools and prompts.
-
-    Raises:
-        PricingNotConfiguredError: costs are strict and the model has no price; it is not called.
+    A model setting that is None is not set; one that the model does not send is reported as `agent.option.dropped`. Without `shaping` the
+    agent runs unchanged. The rest is as for `FlujoAgent.run`. Raises PricingNotConfiguredError: costs are strict and the model has no
+    price; it is not called.
     """
     from pydantic_ai.usage import RunUsage
 

@@ -52,11 +52,8 @@ class AskedModel(NamedTuple):
 def require_price(model: Any) -> None:
     """Reject a model without a price before it is called, if costs are strict.
 
-    Args:
-        model: as a pydantic-ai agent has it: a model, one that falls back to others, or `"provider:name"`.
-
-    Raises:
-        PricingNotConfiguredError: neither the project nor the library knows a price.
+    The model may be one that falls back to others, or `"provider:name"`. Raises PricingNotConfiguredError: neither the project nor the
+    library knows a price.
     """
     cost = current_settings().cost
     for asked in models_of(model) if cost.strict else ():

@@ -66,11 +66,8 @@ class StepCalls:
     ) -> list[ExpectedCall]:
         """Estimate each call: by the step, else by the project's estimate for its model, else by the model's price and the call's size.
 
-        Args:
-            prompt_bytes: the length of the prompt and of the conversation before it.
-            cost: the project's prices and estimates.
-            known: the spend of earlier attempts at the step, with auxiliary calls.
-            is_whole: reserve just that, unless the step sets an estimate.
+        `known` is the spend of earlier attempts at the step, with auxiliary calls; `is_whole`: reserve just that, unless the step sets an
+        estimate.
         """
         calls = [
             self._expected(each, prompt_bytes, cost, known if each is self.calls[0] else None) for each in self.calls

@@ -78,11 +78,7 @@ class CodeChanges:
     def carry_on(self, run: str, plan: Plan, *, mine: str | None = None, tries: bool = False) -> CarryOnResult:
         """Move a run to a plan if its rules and its policy allow it.
 
-        Args:
-            run: the run.
-            plan: the plan of this worker's code.
-            mine: the attempt of it that this worker has claimed, and not begun.
-            tries: only return what would happen.
+        `mine` is the attempt of it that this worker has claimed and not begun; `tries`: only return what would happen.
 
         Raises: Unreadable: its rows cannot be read.
         """

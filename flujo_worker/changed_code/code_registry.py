@@ -40,10 +40,8 @@ _NOT_HERE = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
 class CodeMismatch(Exception):
     """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with.
 
-    Args:
-        message: why.
-        awaited: what the run waits for if its plan is here, and bodies of functions are not.
-        loaded: the pipeline that is here instead of the run's, if there is one.
+    `awaited` is what the run waits for if its plan is here, and bodies of functions are not; `loaded` the pipeline that is here instead of
+    its own.
     """
 
     def __init__(
@@ -155,10 +153,8 @@ MAX_ENTRIES = 1_000
 class CodeRegistry:
     """Finds pipelines, agents and resources; each is resolved once per process.
 
-    Args:
-        allowed: import prefixes they may be under.
-        plan_of: finds the plan of a fingerprint, which has the text of a blueprint.
-        on_loaded: called with the fingerprint of each pipeline that is imported.
+    `plan_of` finds the plan of a fingerprint, which has the text of a blueprint; `on_loaded` is called with the fingerprint of each
+    imported pipeline.
     """
 
     def __init__(

@@ -77,9 +77,7 @@ class AdmissionDecision:
 def admit(waiting: Sequence[WaitingRun], states: Mapping[str, GateState]) -> AdmissionDecision:
     """Decide who passes.
 
-    Args:
-        waiting: the first runs of each queue. One with a gate that is not among the states is left as it is.
-        states: the gates that are locked.
+    `waiting` has the first runs of each queue; one with a gate that is not among the states, which are locked, is left as it is.
     """
     now, admitted, moved, kept = dict(states), [], [], []
     for gate, queues in _queues(waiting, states).items():

@@ -73,10 +73,7 @@ def keeps_last_turn(loop: Node) -> bool:
 def settled(before: Sequence[Any], after: Sequence[Any], steps: Collection[str]) -> list[Any]:
     """Return the turns that are retained of an iteration: of these steps' messages as the assistant, the last.
 
-    Args:
-        before: all turns when it began.
-        after: all turns at its end; where those from before were rewritten, nothing is left out.
-        steps: whose turns count.
+    Where turns from before the iteration were rewritten, nothing is left out.
     """
     begin = len(before)
     if list(after[:begin]) != list(before):

@@ -62,9 +62,7 @@ def diff(before: Tree, after: Tree) -> Patch | None:
 def apply(base: Tree, patch: Patch | None) -> Tree:
     """Return `base` with the patch's changes: `apply(before, diff(before, after))` equals `after`.
 
-    Args:
-        base: the tree that the patch was made from, or one of the same shape in the places that the patch names.
-        patch: what `diff` gave, perhaps after a journey.
+    `base` may be another tree of the same shape in the places that the patch names.
     """
     if patch is None:
         return base

@@ -17,8 +17,7 @@ MOST_AT_ONCE = 64
 class Batcher(Generic[T, R]):
     """Combines requests: those that arrive while a batch is processed form the next batch. It starts immediately, without a timer.
 
-    Args:
-        act: handles a batch, and returns the results in order; its exception is raised for each request.
+    `act` returns the results of a batch in order; its exception is raised for each request.
     """
 
     def __init__(self, act: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:

@@ -60,9 +60,7 @@ class Effects(Protocol):
     async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
         """Call what blocks for one item, and for those that others ask it for at this moment; give the item's own result.
 
-        Args:
-            act: returns one result for each item, in their order.
-            item: what it is asked for.
+        `act` returns one result for each item, in their order.
         """
 
     def result(self, future: Future[T]) -> Awaitable[T]:

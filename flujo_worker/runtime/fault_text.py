@@ -19,9 +19,7 @@ _SHOWN_MEMBERS = 5
 def message_of(error: BaseException, timeout_s: float | None) -> str:
     """Return an error's message, without secrets and of bounded length.
 
-    Args:
-        error: any exception.
-        timeout_s: the limit in force, in seconds, named in the message of a bare timeout.
+    `timeout_s`, the limit in force in seconds, is named in the message of a bare timeout.
     """
     try:
         text = error.message if isinstance(error, FlujoError) else str(error)

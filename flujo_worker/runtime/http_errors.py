@@ -185,10 +185,7 @@ def is_outage(error: BaseException, *, by_library: bool) -> bool:
     """Return whether the provider failed, and not what it was asked or what it answered.
 
     Connections, timeouts, 408, 5xx and responses that are not an answer do; refused credentials, requests, rates and quotas do not.
-
-    Args:
-        error: what an agent raised.
-        by_library: whether it asks through pydantic-ai, whose own errors say so; any other there is raised by a tool.
+    `by_library`: the agent asks through pydantic-ai, whose own errors say so; any other is raised by a tool.
     """
     return any(_is_outage(link, by_library=by_library) for link in explicit_chain(error))
 
