@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from flujo_client.address import child_run_id
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import SEQUENCE
 from flujo_client.pipeline.limits import of_task
 from flujo_client.plan.plan import Node
 from flujo_worker.domain.draft import DecisionBuilder, ScopeState, StepsWithResult
+from flujo_worker.domain.flow import child_of
 from flujo_worker.domain.values import ChildRun, ChildRunRow, NextAttempt, ReadScope
 
 BODY = "/body"
@@ -51,16 +51,7 @@ def _begin(draft: DecisionBuilder, container: ScopeState, child: ChildRun) -> No
 def _first(draft: DecisionBuilder, container: ScopeState, node: Node) -> NextAttempt:
     """Make the first work row of the run that begins at a container's body."""
     first = node.bodies["body"][0]
-    root = ScopeState(
-        address=container.address + BODY,
-        parent=None,
-        kind=SEQUENCE,
-        step=container.step,
-        name=node.name,
-        output=container.output,
-        context=container.context,
-        lanes={},
-    )
+    root = replace(child_of(container, BODY, node.name, 0, container.output), parent=None, lanes={}, code=())
     return draft.attempt(root, first, kind="step" if first.spec.performs else "start")
 
 

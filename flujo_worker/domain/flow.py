@@ -205,24 +205,26 @@ def open_container(draft: DecisionBuilder, scope: ScopeState, node: Node, *, wai
 def open_child(
     draft: DecisionBuilder, container: ScopeState, suffix: str, name: str, place: int, value: Packed
 ) -> ScopeState:
-    """Open a sequence under a container, with the container's context.
+    """Open a sequence under a container, with the container's context; see `child_of`."""
+    return draft.open(child_of(container, suffix, name, place, value))
 
-    `suffix` is what its address adds to the container's, such as `#3` or `/legal`; `name` is what it is called in results, and `value` its
-    input.
+
+def child_of(container: ScopeState, suffix: str, name: str, place: int, value: Packed) -> ScopeState:
+    """Make a sequence under a container. `suffix` is what its address adds to the container's, such as `#3` or `/legal`.
+
+    `name` is what it is called in results, `place` its place among its siblings, and `value` its input.
     """
-    return draft.open(
-        ScopeState(
-            address=container.address + suffix,
-            parent=container.address,
-            kind=SEQUENCE,
-            step=container.step,
-            name=name,
-            place=place,
-            output=value,
-            context=container.context,
-            lanes=container.lanes,
-            code=container.code,
-        )
+    return ScopeState(
+        address=container.address + suffix,
+        parent=container.address,
+        kind=SEQUENCE,
+        step=container.step,
+        name=name,
+        place=place,
+        output=value,
+        context=container.context,
+        lanes=container.lanes,
+        code=container.code,
     )
 
 
