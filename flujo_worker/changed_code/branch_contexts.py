@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.pipeline.pipeline import model_name
 from flujo_client.serial import Packed, encode
-from flujo_worker.domain.context_change import fields_of
+from flujo_worker.domain.context_change import fields_of, is_of
 from flujo_worker.domain.patch import apply, diff
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ def at_join(migrations: ContextMigrations, entry: LoadedPipeline, ticket: RunHea
     Raises ContextMisfit: a context cannot be read, and no function of the pipeline makes it fit.
     """
     model, (sequence, start, *branches) = entry.pipeline.context_model, values
-    if model is None or sequence is None or start is None or not migrations.is_known(entry, model, start.tree()):
+    if model is None or sequence is None or start is None:
+        return values
+    if not is_of(start.tree(), model_name(model) or "", *migrations.change(entry, model).models):
         return values
     if any(_names_others(patch, model) for patch in branches[::2]):
         migrations.forget()
-    if not migrations.has_history(entry, model):
+    if not migrations.change(entry, model).has_history:
         return values
     join = _Join(migrations, entry, ticket, model, start)
     branches[::2] = join.changes(branches[::2])

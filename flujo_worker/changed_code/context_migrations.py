@@ -134,7 +134,7 @@ class ContextMigrations:
         Raises ContextMisfit: it cannot be read, and no function of the pipeline makes it fit.
         """
         model = entry.pipeline.context_model
-        if model is None or packed is None or not (change := self._change(entry, model)):
+        if model is None or packed is None or not (change := self.change(entry, model)):
             return None
         if packed.is_reference:
             packed = fetched(self._ledger, (packed,))[packed.digest]
@@ -160,19 +160,12 @@ class ContextMigrations:
         """Look up again what fields models had: another worker has newer code than this one."""
         self._changes.clear()
 
-    def has_history(self, entry: LoadedPipeline, model: type[BaseModel]) -> bool:
-        """Return whether a pipeline's model ever had other fields, or was another one."""
-        return self._change(entry, model).has_history
-
-    def is_known(self, entry: LoadedPipeline, model: type[BaseModel], tree: Any) -> bool:
-        """Return whether a context is of a pipeline's model, or of one that it had instead."""
-        return is_of(tree, model_name(model) or "", *self._change(entry, model).models)
-
     def live(self, tree: Any) -> Any:
         """Return a stored value as the live one."""
         return decode(tree, resolve=self._bench.resolve)
 
-    def _change(self, entry: LoadedPipeline, model: type[BaseModel]) -> ContextChange:
+    def change(self, entry: LoadedPipeline, model: type[BaseModel]) -> ContextChange:
+        """Return what changed in a pipeline's model, as this process knows it."""
         found = self._known(entry)
         if found is None:
             at, now = time.monotonic(), fields_of_model(model)

@@ -301,7 +301,7 @@ def deploy(engine: LocalEngine, old: Pipeline, new: Pipeline) -> None:
         resolve._found.clear()
     engine.deploy(old, new)
     if model is not None:
-        migrations.has_history(engine._local.loaded(f"local:{id(old)}"), model)
+        migrations.change(engine._local.loaded(f"local:{id(old)}"), model)
 
 
 def _name(model: type[PipelineContext]) -> None:
