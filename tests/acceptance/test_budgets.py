@@ -6,9 +6,8 @@ from statistics import median
 import budget_pipelines
 import pytest
 
+from flujo_client import UsageLimitExceededError, UsageLimits
 from flujo_client.config.models import Cost
-from flujo_client.contract.limits import UsageLimits
-from flujo_client.errors import UsageLimitExceededError
 from flujo_worker.agents.pricing import AskedModel, price_of
 from tests.support.fleet import STEADY, Site, wait_until
 

@@ -19,8 +19,7 @@ import redis
 import yaml
 from psycopg.conninfo import conninfo_to_dict
 
-from flujo_client import FlujoClient
-from flujo_client.config.manager import ConfigManager
+from flujo_client import ConfigManager, FlujoClient
 from flujo_client.embedded import postgres as embedded_postgres
 from flujo_client.embedded import redis as embedded_redis
 from flujo_client.gateway import requests

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from flujo_client.api.handle import RunHandle
-from flujo_client.contract.results import PipelineResult
+from flujo_client import PipelineResult, RunHandle
 from tests.support.fleet import PATIENCE_S, Site, wait_until
 
 KEYS = {"now": "a signing key of some length"}

@@ -7,12 +7,11 @@ import pytest
 import redis
 from celery import Celery
 
-from flujo_client.api.client import FlujoClient
-from flujo_client.config.manager import Settings
+from flujo_client import FlujoClient, Settings
 from flujo_client.embedded import redis as embedded_redis
 from flujo_client.errors import ConfigurationError
 from flujo_client.transport.broker import Broker
-from flujo_worker.celery_app.app import FlujoWorker
+from flujo_worker import FlujoWorker
 from tests.support.breadth import large
 from tests.support.fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
 from tests.support.services import free_port

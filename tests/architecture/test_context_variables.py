@@ -1,7 +1,5 @@
 """Code inside an attempt finds everything by one context variable; who adds another one says here what its scope is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -8,8 +8,7 @@ import pytest
 from examples import crawl_plan
 from flujo_client import Settings
 from flujo_client.config.models import Log
-from flujo_worker.agents import PlanGeneratorAgent
-from flujo_worker.testing import LocalEngine
+from flujo_worker import LocalEngine, PlanGeneratorAgent
 
 SCHEMA = json.loads(PlanGeneratorAgent.input_schema.read_text(encoding="utf-8"))
 ITEM = {"agent_name": "discovery_agent", "output": {"anything": [1]}, "description": "Found it"}

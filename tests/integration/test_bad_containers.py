@@ -13,11 +13,8 @@ import pytest
 from bad_container_pipelines import Notes, echo, ok
 from pydantic import BaseModel
 
+from flujo_client import ImportStep, Pipeline, StateMachineStep, Step
 from flujo_client.errors import InfiniteFallbackError, PipelineError
-from flujo_client.pipeline.machine import StateMachineStep
-from flujo_client.pipeline.nested import ImportStep
-from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import Step
 from tests.support.fleet import STEADY
 
 pytestmark = pytest.mark.site(worker=STEADY, agents={"function_timeout_s": 0.5})

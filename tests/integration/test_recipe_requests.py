@@ -5,8 +5,7 @@ import json
 import pytest
 
 from flujo_client import make_default_pipeline
-from flujo_worker import agents
-from flujo_worker.testing import LocalEngine
+from flujo_worker import LocalEngine, agents
 from tests.support.openai_server import OpenAIServer, Said
 
 TASK, ITEMS = "a poem about bees", ["it rhymes", "it is short"]

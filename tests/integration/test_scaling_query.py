@@ -6,9 +6,7 @@ import psycopg
 import pytest
 import yaml
 
-from flujo_client import Pipeline, Step
-from flujo_client.api.client import FlujoClient
-from flujo_client.config.manager import Settings
+from flujo_client import FlujoClient, Pipeline, Settings, Step
 from flujo_worker.store.migrate import migrate
 
 pytestmark = pytest.mark.services

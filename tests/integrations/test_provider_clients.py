@@ -37,7 +37,6 @@ def test_an_error_says_how_long_to_wait_and_whose_business_it_is(ask, status, is
         pytest.raises(Exception, match=str(status)) as raised,
     ):
         ask(server.url)
-
     error = raised.value
     assert requested_wait(error) == 7.0
     assert is_rate_refusal(error, by_library=ask is by_pydantic_ai) is is_refusal

@@ -16,9 +16,7 @@ from closure_pipelines import pipeline_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flujo_client.contract.results import PipelineResult
-from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import Step
+from flujo_client import Pipeline, PipelineResult, Step
 from flujo_worker.user_code import cache
 from tests.support.breadth import examples
 

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from flujo_client import Flujo, Pipeline
+from flujo_client import Flujo, Pipeline, Settings
 from flujo_client.api.operations import find_pipeline
-from flujo_client.config.manager import Settings
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.reference import blueprint_reference
 

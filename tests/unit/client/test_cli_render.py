@@ -269,7 +269,6 @@ def test_a_failure_is_said_where_it_happened():
     box = place("box", "loop", "failed", [iteration], attempts=1, feedback="in iteration 1: it broke")
     merge = place("meet", "parallel", "failed", [place("a", "branch")], feedback="two branches changed 'total'")
     text = drawn(trace_tree(place("review", "run", "failed", [box, merge])))
-
     assert text.count("it broke") == 1
     assert "two branches changed 'total'" in text
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from flujo_client import PipelineContext, Step
-from flujo_client.contract.context import HumanInteraction
+from flujo_client import HumanInteraction, PipelineContext, Step
 from flujo_client.errors import NonRetryableError, TemplateResolutionError
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated, names_of
 from flujo_client.plan.identity import identify

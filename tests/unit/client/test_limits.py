@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client import Pipeline, Step, UsageGovernor, UsageLimits
-from flujo_client.config.manager import ConfigManager
+from flujo_client import ConfigManager, Pipeline, PipelineResult, Step, UsageGovernor, UsageLimits
 from flujo_client.contract.limits import tightest
-from flujo_client.contract.results import PipelineResult
 from flujo_client.errors import SettingsError, UsageLimitExceededError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import default_name
-from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan.plan import Backoff, Plan
 from flujo_client.serial import dumps, loads
 from tests.support.builders import echo

@@ -6,10 +6,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from flujo_client import Pipeline, Step
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load, load_pipeline, reference_of
-from flujo_client.pipeline.step import Step
 from tests.support.builders import pipeline_of
 
 ALL = ("*",)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
-from flujo_client import Settings
+from flujo_client import PipelineContext, Settings
 from flujo_client.api.operations import FoundPipeline, new_run_of
 from flujo_client.config.models import Worker
-from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, Envelope
 from flujo_client.errors import (
     ConfigurationError,

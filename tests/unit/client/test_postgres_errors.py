@@ -7,8 +7,7 @@ import psycopg
 import pytest
 from psycopg_pool import PoolTimeout
 
-from flujo_client import FlujoClient
-from flujo_client.config.manager import Settings
+from flujo_client import FlujoClient, Settings
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.transport.postgres import fate, options
 from flujo_worker.store.migrate import migrate, require_current

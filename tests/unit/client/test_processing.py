@@ -2,8 +2,7 @@
 
 import pytest
 
-from flujo_client import Pipeline, Step
-from flujo_client.config.manager import ConfigManager
+from flujo_client import ConfigManager, Pipeline, Step
 from flujo_client.contract.processing import ProcessingConfigModel, resolve
 from flujo_client.errors import BlueprintError, PipelineError, SettingsError
 from flujo_client.pipeline.check import check

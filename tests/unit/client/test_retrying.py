@@ -2,9 +2,8 @@
 
 import pytest
 
-from flujo_client import PipelineContext, UsageLimits
+from flujo_client import PipelineContext, Settings, UsageLimits
 from flujo_client.api.retry import order_of
-from flujo_client.config.manager import Settings
 from flujo_client.errors import ConfigurationError, RetryError
 from flujo_client.pipeline.fork import Beginning, RetryableRun, new_fork, place_of
 from flujo_client.serial import Resolver, decode

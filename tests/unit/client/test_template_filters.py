@@ -4,12 +4,11 @@ from typing import get_args
 
 import pytest
 
+from flujo_client import ConfigManager, Pipeline
 from flujo_client.blueprint.validate import validate_text
-from flujo_client.config.manager import ConfigManager
 from flujo_client.config.models import TemplateFilter
 from flujo_client.errors import BlueprintError, SettingsError
 from flujo_client.expressions.filters import FILTERS
-from flujo_client.pipeline.pipeline import Pipeline
 
 BLUEPRINT = """
 name: texts

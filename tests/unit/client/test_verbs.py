@@ -4,14 +4,12 @@ from contextlib import suppress
 
 from recorded import C, Recorder, S, run
 
+from flujo_client import Pipeline, Settings, Step
 from flujo_client.api import bulk, operations
-from flujo_client.config.manager import Settings
 from flujo_client.contract.records import EventRecord
 from flujo_client.gateway.effects import MarkSent, Publish, Query
 from flujo_client.gateway.plan_requests import StoredPlan
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import Step
 from tests.support.builders import echo, pipeline_of
 
 SETTINGS = Settings()

@@ -339,9 +339,6 @@ def test_the_response_follows_the_category(error, context, action):
     assert response.category is describe(error, during=context).category
 
 
-# what a circuit breaker counts
-
-
 class Refused(Exception):
     """As HTTP clients raise it: with the response."""
 

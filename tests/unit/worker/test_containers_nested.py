@@ -6,12 +6,8 @@ import pytest
 from container_parts import Notes, WatchedEngine, assert_attributed, at, bare, fails, more, note, of, scopes, step
 from pydantic import BaseModel
 
-from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.results import Refinement, RefinementCheck
+from flujo_client import ImportStep, Pipeline, PipelineContext, Refinement, RefinementCheck, Step
 from flujo_client.errors import PipelineAbortSignal
-from flujo_client.pipeline.nested import ImportStep
-from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import Step
 
 pytestmark = pytest.mark.engine(kind=WatchedEngine)
 

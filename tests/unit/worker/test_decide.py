@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flujo_client import Backoff, Step, StepConfig
 from flujo_client.contract.outcome import Fault, Outcome
-from flujo_client.pipeline.step import Step, StepConfig
-from flujo_client.plan.plan import Backoff
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import CloseAttempt, UpdateScope
 from flujo_worker.errors import IllegalTransition

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flujo_client import Pipeline, Step
-from flujo_client.config.manager import Settings
-from flujo_worker.agents import make_agent_async
-from flujo_worker.testing import LocalEngine
+from flujo_client import Pipeline, Settings, Step
+from flujo_worker import LocalEngine, make_agent_async
 from tests.support.openai_server import OpenAIServer
 
 TESTS = Path(__file__).parents[2]

@@ -5,14 +5,13 @@ from concurrent.futures import Future
 
 import pytest
 
-from flujo_client import LoopStep, Pipeline, Step, StepConfig, UsageLimits
-from flujo_client.config.manager import Settings
+from flujo_client import LoopStep, Pipeline, Settings, Step, StepConfig, UsageLimits
 from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import Usage
+from flujo_worker import LocalEngine
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts.claim import SpentHistory
 from flujo_worker.domain.budget import Learned, learned, place_of
-from flujo_worker.testing import LocalEngine
 from tests.support.builders import enqueued, pipeline_of
 
 HISTORICAL = {"cost": {"estimation_strategy": "historical", "historical": {"attempts": 2}}}

@@ -137,14 +137,12 @@ CLIENTS = {
 @pytest.mark.parametrize(("said", "wait"), WAITS)
 def test_each_form_of_retry_after_is_read_from_each_clients_error(client, said, wait):
     error = CLIENTS[client](429, {"Retry-After": said, "Date": "Mon, 23 Nov 2026 12:00:00 GMT"})
-
     assert asked_wait(error, datetime(2030, 1, 1, tzinfo=UTC)) == (wait if wait is None else pytest.approx(wait))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_limit_that_is_used_up_says_how_long_to_wait_in_each_clients_error(client):
     error = CLIENTS[client](429, {"X-RateLimit-Remaining-Tokens": "0", "X-RateLimit-Reset-Tokens": "6s"})
-
     assert requested_wait(error) == 6.0
     assert is_rate_refusal(error, by_library=False)
     assert not is_outage(error, by_library=False)
@@ -154,7 +152,6 @@ def test_a_wait_is_read_behind_what_the_code_raised_itself():
     error = AgentError("no weather")
     error.__cause__ = ValueError("cannot read it")
     error.__cause__.__cause__ = requests_error(503, {"Retry-After": "4"})
-
     assert requested_wait(error) == 4.0
 
 
@@ -171,7 +168,6 @@ def test_the_next_attempt_waits_as_a_service_in_the_users_own_code_asks(place):
             run = engine.enqueue(Pipeline([Step("ask", agent, config=StepConfig(max_retries=0))]), "go")
             engine.drain()
             [attempt] = engine.history(run)
-
     assert (attempt.fault.type_name, attempt.fault.retry_after_s, attempt.fault.guidance) == ("HTTPError", 3.0, None)
 
 

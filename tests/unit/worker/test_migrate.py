@@ -55,7 +55,6 @@ def test_eight_at_once_apply_each_migration_once(empty):
 
     with ThreadPoolExecutor(8) as threads:
         applied = list(threads.map(start, range(8)))
-
     assert sorted(len(each) for each in applied) == [0] * 7 + [len(migrations())]
     assert versions(empty) == [each.version for each in migrations()]
 
@@ -63,7 +62,6 @@ def test_eight_at_once_apply_each_migration_once(empty):
 @services
 def test_a_migration_that_fails_leaves_nothing_behind(empty):
     execute(empty, "CREATE TABLE flujo_runs (taken integer)")
-
     with pytest.raises(psycopg.errors.DuplicateTable):
         migrate(empty)
     assert execute(empty, "SELECT to_regclass('flujo_pipelines'), to_regclass('flujo_schema_version')") == [
@@ -88,7 +86,6 @@ def test_an_idle_reader_stops_no_one_else_and_is_named(empty, next_release):
             )  # else they queue behind the migration
         with pytest.raises(StoreError, match=r"did not get, within 0\.5 s, locks held by pid") as refused:
             migrating.result()
-
     assert refused.value.error_code == "LOCKED"
     assert f"pid {pid} (postgres, report, idle in transaction for" in waits[0]
     assert len(waits) == 1
@@ -108,7 +105,6 @@ def test_a_newer_database_is_refused_with_the_way_out(empty, act):
     migrate(empty)
     later = f"INSERT INTO flujo_schema_version (version, name, oldest) VALUES ({NEWEST + 1}, 'later', {NEWEST + 1})"
     execute(empty, later)
-
     with pytest.raises(SchemaVersionError, match=f"schema is {NEWEST + 1}, .* this code knows {NEWEST}") as caught:
         act(empty)
     assert "upgrade" in caught.value.suggestion
@@ -120,7 +116,6 @@ def test_a_database_of_before_the_first_release_is_refused_with_the_way_out(empt
     """Its migrations had other numbers."""
     execute(empty, "CREATE TABLE flujo_schema_version (version integer PRIMARY KEY, name text)")
     execute(empty, "INSERT INTO flujo_schema_version VALUES (1, 'engine'), (2, 'scopes')")
-
     with pytest.raises(
         SchemaVersionError, match=r"schema is 2 of a version before 0\.1, which cannot be migrated"
     ) as caught:
@@ -135,7 +130,6 @@ def test_a_newer_database_that_older_code_can_live_with_is_taken_as_it_is(empty,
     """Between the migration and its restart, a worker of the release before may be started again."""
     migrate(empty)
     execute(empty, f"INSERT INTO flujo_schema_version (version, name) VALUES ({NEWEST + 1}, 'later')")
-
     act(empty)
 
 
@@ -165,11 +159,9 @@ def end_workers(url):
 @services
 def test_a_second_half_waits_for_the_end_of_older_workers(empty, next_release):
     next_release(FIRST, SECOND)
-
     assert migrate(empty) == ([FIRST], [SECOND], [f"old-1 (0.9, schema {NEWEST})"], ())
     assert migrate(empty).waiting == [SECOND]
     require_current(empty)
-
     end_workers(empty)
     assert migrate(empty) == ([SECOND], (), (), ())
     assert execute(empty, "SELECT max(oldest) FROM flujo_schema_version") == [(NEWEST + 1,)]
@@ -179,7 +171,6 @@ def test_a_second_half_waits_for_the_end_of_older_workers(empty, next_release):
 def test_a_worker_that_says_no_schema_is_older_than_any(empty, next_release):
     next_release(FIRST, SECOND)
     execute(empty, "UPDATE flujo_workers SET schema = NULL")
-
     assert migrate(empty).workers == ["old-1 (0.9, schema unknown)"]
 
 
@@ -187,12 +178,10 @@ def test_a_worker_that_says_no_schema_is_older_than_any(empty, next_release):
 def test_what_workers_are_too_old_for_is_refused_as_a_whole(empty, next_release):
     """Two releases at once: the workers know neither half. Nothing is applied unless the operator insists."""
     next_release(FIRST, SECOND, THIRD)
-
     with pytest.raises(SchemaVersionError, match=f"{SECOND} needs code .* old-1") as caught:
         migrate(empty)
     assert "--ignore-workers" in caught.value.suggestion
     assert max(versions(empty)) == NEWEST
-
     assert migrate(empty, ignore_workers=True).applied == [FIRST, SECOND, THIRD]
 
 
@@ -201,7 +190,6 @@ def test_code_that_a_second_half_has_left_behind_does_not_start(empty, next_rele
     next_release(FIRST, SECOND)
     migrate(empty, ignore_workers=True)
     monkeypatch.undo()
-
     with pytest.raises(SchemaVersionError, match=f"needs code that knows schema {NEWEST + 1}"):
         require_current(empty)
 
@@ -211,7 +199,6 @@ def test_code_that_a_second_half_has_left_behind_does_not_start(empty, next_rele
 def test_who_does_not_answer_is_named_without_the_password(act, rest):
     with pytest.raises(ServiceUnreachable) as caught:
         act("postgresql://ana:hunter2" + rest)
-
     assert "ana:***@127.0.0.1:1" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert "FLUJO_DATABASE_URL" in str(caught.value)

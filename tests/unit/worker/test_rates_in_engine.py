@@ -6,11 +6,9 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.usage import RequestUsage
 
-from flujo_client import Pipeline, Step, StepConfig
-from flujo_client.config.manager import Settings
-from flujo_worker.agents import make_agent_async
+from flujo_client import Pipeline, Settings, Step, StepConfig
+from flujo_worker import LocalEngine, make_agent_async
 from flujo_worker.domain.rate import RateRules
-from flujo_worker.testing import LocalEngine
 
 
 class Provider:

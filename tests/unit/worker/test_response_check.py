@@ -10,8 +10,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 
-from flujo_client import Pipeline, Step, StepConfig
-from flujo_client.config.manager import Settings
+from flujo_client import Pipeline, Settings, Step, StepConfig
 from flujo_client.config.models import Log
 from flujo_client.errors import AnswerTooLarge
 from flujo_client.sizes import MAX_ANSWER_BYTES
@@ -71,7 +70,6 @@ def spent(story):
 @pytest.mark.parametrize("form", FORMS)
 def test_an_answer_that_the_provider_stopped_fails_by_name(form, reason):
     [attempt], story, result, _ = ran(answer(form, reason), max_tokens=9, **FORMS[form])
-
     assert (result.status, attempt.fault.code, attempt.fault.retryable) == ("failed", STOPPED[reason], True)
     assert f"`{reason}`" in attempt.fault.message
     assert f'accept_finish_reasons=["{reason}"]' in attempt.fault.suggestion
@@ -87,7 +85,6 @@ def test_an_answer_that_the_provider_stopped_fails_by_name(form, reason):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_step_may_accept_it(form, reason):
     _, story, result, _ = ran(answer(form, reason), accept=[reason], **FORMS[form])
-
     assert result.status == "completed"
     assert [event.data["finish_reason"] for event in story if event.name in ("output.cut", "agent.response")] == [
         reason
@@ -132,9 +129,6 @@ def test_the_finish_reason_of_a_good_answer_is_in_the_trace(prompts):
     assert told == {"finish_reason": "stop"} | ({"response_preview": "fine"} if prompts == "preview" else {})
 
 
-# what is no answer
-
-
 def chat(message, finish="stop", **rest):
     choices = [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", **message}}]
     used = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -157,7 +151,6 @@ SAYS_NOTHING = {
 @pytest.mark.parametrize(("body", "code", "words"), SAYS_NOTHING.values(), ids=SAYS_NOTHING)
 def test_an_answer_with_nothing_in_it_is_named(body, code, words):
     [attempt], story, result, _ = ran(Said(body=body))
-
     assert (attempt.fault.code, attempt.fault.module, attempt.fault.retryable) == (code, "flujo_client.errors", True)
     assert words in attempt.fault.message
     assert attempt.fault.suggestion
@@ -180,7 +173,6 @@ def test_a_response_that_is_no_answer_is_an_outage(said):
     """It says what came, it is tried again as it was, and breakers count it."""
     attempts, _, _, requests = ran(said, retries=1)
     fault = attempts[0].fault
-
     assert (fault.code, fault.type_name, fault.module) == (
         "UNREADABLE_RESPONSE",
         "UnreadableResponse",
@@ -199,9 +191,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(kind):
     """Nor is it asked for again by the provider's client, or taken for an outage. What is compressed counts decompressed."""
     text = json.dumps({"choices": [], "padding": " " * (MAX_ANSWER_BYTES + 1)}).encode()
     body = gzip.compress(text, 1) if kind == "gzip" else text
-
     [attempt], story, result, requests = ran(Said(body=body, headers=(("content-encoding", kind),)))
-
     assert (result.status, attempt.fault.code) == ("failed", "ANSWER_TOO_LARGE")
     assert f"more than {MAX_ANSWER_BYTES} bytes" in attempt.fault.message
     assert len(requests) == 1

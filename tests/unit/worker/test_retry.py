@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from flujo_client import Backoff, StepConfig
 from flujo_client.contract.outcome import Fault
-from flujo_client.pipeline.step import StepConfig
-from flujo_client.plan.plan import Backoff
 from flujo_worker.domain.retry import LONGEST_S, delay_s, may_retry
 
 seconds = st.floats(0, 1e6)

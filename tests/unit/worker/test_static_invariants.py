@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from container_parts import ONCE, Notes, echo, note, of, step
 
+from flujo_client import Pipeline, Step
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.step import Step
 
 POSITIVE = "context.count >= 0"
 
