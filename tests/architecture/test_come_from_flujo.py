@@ -1,6 +1,6 @@
 """`docs/how-to/migrate-from-flujo.md` names what the requirements list of the original, and says of each what the code has (M-032).
 
-Both ways: what the page says is so is so, and what the classes have that the page compares is on the page.
+Both ways: what the page says is so is so, and what the classes have is on the page, or in `come_from_flujo.md` as the same or as new.
 """
 
 import ast
@@ -24,12 +24,20 @@ from flujo_client.cli.main import cli
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.step import Step
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/migrate-from-flujo.md").read_text(encoding="utf-8")
+PAGE = Path(__file__).parents[2] / "docs/how-to/migrate-from-flujo.md"
 NO_DEFAULT = object()
-NAMES, _, BEHIND = PAGE.partition("\n## Options of `flujo run`\n")
-OPTIONS, _, COMMANDS = BEHIND.partition("\n## Commands\n")
-TITLES = re.findall(r"^### (.+)$", NAMES, re.MULTILINE)
-PARTS = dict(zip(TITLES, re.split(r"^### .+$", NAMES, flags=re.MULTILINE)[1:], strict=True))
+
+
+def parts(path):
+    """Return what a document says under each of its headings."""
+    pieces = re.split(r"^##+ (.+)\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+SHOWN, ALIKE = parts(PAGE), parts(Path(__file__).with_name("come_from_flujo.md"))
+OPTIONS, COMMANDS = (SHOWN[title] + ALIKE.pop(title) for title in ("Options of `flujo run`", "Commands"))
+PARTS = {title: part + SHOWN.get(title, "") for title, part in ALIKE.items()}
+TITLES = list(PARTS)
 NAME = re.compile(r"`[^`]+`")
 
 
