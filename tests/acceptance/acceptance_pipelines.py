@@ -4,8 +4,6 @@ A pipeline's value is its trail: each step adds its name, and adds it to the con
 or done twice. A worker of older code imports this module too (`test_two_versions.py`), so it names nothing that such code lacks.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """An agentic loop for the acceptance tests' workers: an agent works behind a gate, a person is asked, and what both said is the answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from acceptance_pipelines import begin

@@ -1,7 +1,5 @@
 """The pipelines with steps in the background that the acceptance tests' workers import; their values are trails, as in `acceptance_pipelines`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

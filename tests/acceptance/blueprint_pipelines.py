@@ -1,7 +1,5 @@
 """The objects that the blueprints of the acceptance tests name."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

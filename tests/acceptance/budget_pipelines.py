@@ -1,7 +1,5 @@
 """The pipelines under limits that the acceptance tests' workers import. Every call spends ten tokens, and a tenth of a dollar."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

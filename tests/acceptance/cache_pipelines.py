@@ -1,7 +1,5 @@
 """The cached steps that the acceptance tests' workers import. Each leaves a line in the journal when its agent is called."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pipelines with child runs that the acceptance tests' workers import; their steps are those of `acceptance_pipelines`."""
 
-from __future__ import annotations
-
 from acceptance_pipelines import ONCE, Visits, visit, wait_at_gate
 
 from flujo_client import Pipeline, Step

@@ -1,7 +1,5 @@
 """A step whose effect is a line with the id of its claim, in a file that no server keeps; apart from the others, because older code has no ids."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

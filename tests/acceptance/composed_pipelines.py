@@ -1,8 +1,6 @@
 """Compositions of other kinds, for the acceptance tests' workers: a tree search that spells a word, letter by letter,
 and a default pipeline whose second solution passes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from acceptance_pipelines import ONCE, begin

@@ -1,7 +1,5 @@
 """Checks of the acceptance tests of containers: enqueue with a context, count signals and joins, see that nothing is left."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ What is to happen to a run is in its context, so that one set of steps serves al
 when it is begun, under a label that tells one branch or iteration from another.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from dataclasses import replace

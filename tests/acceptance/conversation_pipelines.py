@@ -1,7 +1,5 @@
 """A conversation with a person, for the acceptance tests' workers: a model that says how much it was told, and what came last."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from acceptance_pipelines import begin

@@ -1,7 +1,5 @@
 """Steps that take long enough to be under way while something is stopped and started again."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Steps with a limit that show at which moments their code runs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """Pipelines whose hooks record their payloads in the site's folder; some of them then raise."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """Pipelines with questions to people, for the acceptance tests' workers. Values are trails, as in `acceptance_pipelines`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from acceptance_pipelines import begin, visit

@@ -1,7 +1,5 @@
 """A step with a concurrency limit; apart from the others, because code from before it cannot import this."""
 
-from __future__ import annotations
-
 import asyncio
 
 from acceptance_pipelines import ONCE, Visits, folder, wait_at_gate

@@ -1,7 +1,5 @@
 """Steps that fail at once, or work on until they are told to stop, and write down when (`test_at_once.py`)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

@@ -3,8 +3,6 @@
 So what was called, what was recorded as spent and what was merged can be compared call by call, whatever becomes of the database.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from typing import Any

@@ -1,7 +1,5 @@
 """Pipelines whose parts, and whose resources, note in the site's folder when they are asked, entered and left."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

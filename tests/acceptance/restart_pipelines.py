@@ -1,7 +1,5 @@
 """Steps for workers that stop while they run: some end in time, some end when they are cancelled, some do neither."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

@@ -1,7 +1,5 @@
 """Pipelines whose values are secret, for the acceptance tests' workers: small ones, and a context that is stored in parts."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel
 
 from flujo_client import HumanInTheLoopStep, ParallelStep, Pipeline, Step

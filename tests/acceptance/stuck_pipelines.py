@@ -1,7 +1,5 @@
 """Steps that do not end when they are told to."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

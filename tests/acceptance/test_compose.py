@@ -3,8 +3,6 @@
 What a container would change is changed here: service names become the addresses of the test's servers, `/run/flujo` a folder of each process.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A pooler in transaction mode (law, design §3): PgBouncer where it is installed, and everywhere one of our own, `transaction_pool.py`."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The result cache in real processes: kept by one worker, taken by another; distrusted, forgotten, and passed by (SYS-31, U-19)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Least-privilege roles: each may do what its statements need, checked for every statement and in the life of a run, and nothing more."""
 
-from __future__ import annotations
-
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ Every pipeline is `before`, the place, `after`; in the place stands `draft` and 
 context's trail and spends ten tokens, so that both tell of a merge or a settlement that was lost or done twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

@@ -4,8 +4,6 @@ A history is a line: names in order, what is in a container in brackets, `!` beh
 attempts. In a place's lines `{core}` stands for the turn's own.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

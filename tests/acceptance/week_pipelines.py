@@ -1,7 +1,5 @@
 """The pipeline that meets a provider's ordinary week (`tests/bench/provider_week.py`): five agents, one after another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel

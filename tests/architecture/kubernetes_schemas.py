@@ -6,8 +6,6 @@ DEFINITIONS is `v1.34.0-local-strict/_definitions.json` of the wheel `kubernetes
 describes a field is left out.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Print a page with each requirement and the tests that name its id: `make requirements`."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

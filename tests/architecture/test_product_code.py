@@ -1,7 +1,5 @@
 """What must never be in the product's code, and what it must depend on."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections import Counter

@@ -1,7 +1,5 @@
 """One documented command checks what CI checks, and coverage has a floor (M-208, M-152)."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

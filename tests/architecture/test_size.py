@@ -3,8 +3,6 @@
 Run it as `python tests/architecture/test_size.py` to print the table's rows.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each is followed by an answer, or by none. In: a class and a size; out: the text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 

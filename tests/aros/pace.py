@@ -3,8 +3,6 @@
 In: a call; out: its result, and the seconds it takes on the machine of the published figures when that is idle.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

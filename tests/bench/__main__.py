@@ -4,8 +4,6 @@ All sides run by turns on the same Postgres and the same Redis, because a machin
 run bare Celery (one prefork worker with two children, or two threads workers) is the baseline.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

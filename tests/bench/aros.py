@@ -3,8 +3,6 @@
 Every ratio is to something else in the same run, by turns, because a machine's speed drifts. Out: tables, and the same as JSON.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

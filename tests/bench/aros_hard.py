@@ -3,8 +3,6 @@
 Run it alone for the figures of `docs/reference/aros.md`: `python -m tests.bench.aros_hard`.
 """
 
-from __future__ import annotations
-
 import platform
 import sys
 import time

@@ -5,8 +5,6 @@ time (ADR 26). Out: rows. The contract allows 2 s, and 4 s for 5 MB, for compili
 time, which is the time on an idle core (C-45).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import resource

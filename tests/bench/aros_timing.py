@@ -3,8 +3,6 @@
 It must not judge. In: calls by name; out: microseconds by name, less what reading the clock costs.
 """
 
-from __future__ import annotations
-
 import gc
 import statistics
 import time

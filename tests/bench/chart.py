@@ -3,8 +3,6 @@
 python -m tests.bench.chart docs/performance.json > docs/performance.svg
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

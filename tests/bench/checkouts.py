@@ -1,7 +1,5 @@
 """Another revision with a separate environment, for as long as it is measured."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The benchmark's arithmetic: medians and their spread, percentiles, ratios, and whether a target is met. Pure."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections import defaultdict

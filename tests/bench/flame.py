@@ -1,7 +1,5 @@
 """Draw a flame graph of one of our workers while W2 runs again and again. Needs py-spy, which is not a dependency."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import subprocess

@@ -7,8 +7,6 @@ faults: of the calls, 10 % are refused (429 with `Retry-After: 1`), 3 % fail (50
 JSON line. The exit code is 1 if the machine failed a run, or if the faults made the same work take more than 1.5 times as long.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

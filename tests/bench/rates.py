@@ -6,8 +6,6 @@ The provider counts requests and tokens of every 60 seconds, and requests of eve
 that is the tighter one; `workers` has the requests' limit again, for a backlog of runs in eight worker processes.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

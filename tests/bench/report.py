@@ -1,7 +1,5 @@
 """Print what was measured, and give it as JSON."""
 
-from __future__ import annotations
-
 import os
 import platform
 import statistics

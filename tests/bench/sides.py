@@ -1,7 +1,5 @@
 """Start sides on services of the benchmark's own, by turns, and collect what they answer."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -3,8 +3,6 @@
 Every process of the benchmark imports this, also those of other projects' environments: standard library only.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 PROCESSES = 2

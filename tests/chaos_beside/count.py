@@ -1,7 +1,5 @@
 """Count what became of the runs, from the rows that their steps wrote and from what the project says. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Flujo Worker: a pipeline of three steps, with default settings."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

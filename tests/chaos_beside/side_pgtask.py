@@ -1,7 +1,5 @@
 """pgtask: a durable task of three steps. The lease and the poll are shorter than the defaults of 30 seconds."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

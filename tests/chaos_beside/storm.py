@@ -1,7 +1,5 @@
 """Enqueue runs during faults on one project, wait until all have ended or the deadline is over, and count."""
 
-from __future__ import annotations
-
 import math
 import os
 import random

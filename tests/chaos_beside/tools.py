@@ -1,7 +1,5 @@
 """The projects: what is installed, and how each says what became of a run."""
 
-from __future__ import annotations
-
 import base64
 import json
 import subprocess

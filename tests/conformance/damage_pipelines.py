@@ -1,7 +1,5 @@
 """Pipelines that run while their rows are damaged: one that uses every kind of row, and an unrelated one next to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flujo_client import (

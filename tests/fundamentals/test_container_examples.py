@@ -1,7 +1,5 @@
 """What the tutorial says of loops and of branches, beyond the outputs that its pages show; and the forecast of the reference."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import BaseModel
 

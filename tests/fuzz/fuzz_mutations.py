@@ -1,7 +1,5 @@
 """Mutations of bytes: pure but for the random numbers it is given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 

@@ -1,7 +1,5 @@
 """Planners that are models, against a provider's API: what they are asked for, what they receive, and what they answer wrongly."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

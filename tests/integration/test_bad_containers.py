@@ -1,7 +1,5 @@
 """Containers that cannot be: refused where they are asked for, or failed as themselves on a worker; nothing lost, nothing left open."""
 
-from __future__ import annotations
-
 import resource
 import sys
 import threading

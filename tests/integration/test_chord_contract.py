@@ -3,8 +3,6 @@
 Parts are returned as a worker returns them at the end of a task; where the worker itself matters, there is a real one.
 """
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Refused messages on a real Redis: a bounded list, counts by reason, and a sweep over a list with junk in it."""
 
-from __future__ import annotations
-
 import json
 
 import orjson

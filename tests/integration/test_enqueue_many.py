@@ -1,7 +1,5 @@
 """`enqueue_many`: each chunk is recorded as a whole or not at all, and every run is as `enqueue` would have made it (M-001, M-010)."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """Structured output on the wire: the real `openai` client inside pydantic-ai, and a server that records every byte it receives (SYS-22)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Pipelines of someone who has set up Sentry, and their Celery app."""
 
-from __future__ import annotations
-
 import os
 
 import sentry_sdk

@@ -1,7 +1,5 @@
 """Documents of every kind of step in every other, made of a seed."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -4,8 +4,6 @@ Each is a self-describing value, and a function of its arguments only: input, co
 and a worker process makes the same pipeline as the client.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections import Counter

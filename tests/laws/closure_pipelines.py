@@ -3,8 +3,6 @@
 A worker finds them by reference, as `closure_pipelines:p_1234`, or `q_1234` with questions to people in it. Small seeds make small pipelines.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import cache

@@ -3,8 +3,6 @@
 It is independent of the engine: no patches and no trees. In: models; out: models, or Stop.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

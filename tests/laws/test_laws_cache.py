@@ -4,8 +4,6 @@ Over the pipelines of the law of closure: every step of the outermost sequence i
 `FLUJO_EXAMPLES` in the environment says how many are looked at.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

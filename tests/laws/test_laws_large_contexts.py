@@ -6,8 +6,6 @@ Each step of the run makes one change that Hypothesis draws, in place. The conte
 with a copy that was never packed.
 """
 
-from __future__ import annotations
-
 import copy
 import random
 

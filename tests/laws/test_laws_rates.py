@@ -1,7 +1,5 @@
 """The laws of rate limits, for any sequence of calls: no minute above the limit, nearly all of it used, in order (SYS-19, U-13)."""
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The laws of slow-downs, over simulated traffic: chance shows no limit at any volume, a limit shows soon, and its pace is found (C-48)."""
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 from dataclasses import dataclass, field

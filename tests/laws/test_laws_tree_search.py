@@ -3,8 +3,6 @@
 Messages come in any order, twice, never, and to workers that die; the reference runs the same composition one step after the other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -13,8 +13,6 @@ line that is only `…` for any lines. `cd` changes the folder of all that follo
 - `<!-- not run: reason -->`: the block is not run; the reason says why it cannot be here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

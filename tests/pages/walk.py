@@ -1,7 +1,5 @@
 """Follows a page in an empty folder: writes its files, runs its commands, and compares what they print."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

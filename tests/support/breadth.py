@@ -1,7 +1,5 @@
 """How much a test tries: the examples of a law, and the cases that only `make test-slow` has time for."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 

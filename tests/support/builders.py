@@ -1,7 +1,5 @@
 """Small makers of the values the engine speaks: pipelines, recorded runs, outcomes, decisions. Pure; no store, no clock."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flujo_client.address import new_run_id

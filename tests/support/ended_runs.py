@@ -1,7 +1,5 @@
 """Ended runs in any number, made in Postgres of the rows of one that really ran."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final, LiteralString, cast
 

@@ -5,8 +5,6 @@ mostly wait, all others compute. So most processes take modules from the front o
 end, where those are that compute: the cores are busy from the beginning, and no long module is left for last.
 """
 
-from __future__ import annotations
-
 import atexit
 import io
 import os

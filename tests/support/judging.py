@@ -1,7 +1,5 @@
 """The published case: an agent whose tool rates by 0 to 10, and after a deploy between two of its turns by 0 to 100."""
 
-from __future__ import annotations
-
 SOURCE = '''
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel

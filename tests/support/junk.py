@@ -3,8 +3,6 @@
 Pure but for `push`. In goes a genuine message as it lies in Redis, out come hostile ones. The chaos suite draws from here too.
 """
 
-from __future__ import annotations
-
 import base64
 import gzip
 from collections.abc import Callable, Iterable

@@ -4,8 +4,6 @@ It knows chat completions and responses, and nothing of what a model does. In: a
 Out: `requests`, in the order they came.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from dataclasses import dataclass

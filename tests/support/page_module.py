@@ -1,7 +1,5 @@
 """Loads a Python file that a page of the documentation shows."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """A model that answers here and now, under the name of one that a provider bills."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic_ai.messages import ModelResponse, TextPart

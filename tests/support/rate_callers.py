@@ -1,7 +1,5 @@
 """A provider with rate limits over real HTTP, and the callers of several workers that share its limits through Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -4,8 +4,6 @@ Ports and folders are drawn fresh, so nothing on the machine is in the way and n
 passable for others and has a short name: run by root, Postgres works there as another user, behind a Unix socket.
 """
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import os

@@ -4,8 +4,6 @@ It knows of the protocol what that takes: who begins, and when the server is rea
 as PgBouncer does, and resets nothing between clients: what one leaves in a session, the next one meets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import struct

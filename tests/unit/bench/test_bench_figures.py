@@ -1,7 +1,5 @@
 """The benchmark's arithmetic."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The objects that the blueprints in `broken_blueprints` name."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, SecretStr
 
 NUMBER = 3

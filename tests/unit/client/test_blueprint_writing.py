@@ -1,7 +1,5 @@
 """What `to_yaml` writes of pipelines made in Python, and what it cannot."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import BaseModel
 

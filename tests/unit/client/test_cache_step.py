@@ -1,7 +1,5 @@
 """Cached steps as they are written: what they are called, what they are in a plan, what is refused (SYS-31)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf, nan
 from typing import Any

@@ -3,8 +3,6 @@
 Beside each file of `broken_config` stands the whole of what is said about it, `{file}` in the place of its path.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import tracemalloc

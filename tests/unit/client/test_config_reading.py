@@ -1,7 +1,5 @@
 """ConfigManager: where values come from, which wins, and what is refused (M-045, requirements §2.7)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What users write to loop, branch, choose and nest: names, aliases, rules, and what deciding is told."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """What is refused about containers before anything is sent: all findings at once, each with its place."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from unittest.mock import MagicMock
 

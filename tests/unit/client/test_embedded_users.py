@@ -1,7 +1,5 @@
 """Embedded services as root and as an ordinary user (M-015: tests run wherever they are started)."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Expressions and templates as the functions of a pipeline, and changes of a context."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import BaseModel, ConfigDict
 

@@ -1,7 +1,5 @@
 """Possessive groups mean the same under every Python that is supported."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

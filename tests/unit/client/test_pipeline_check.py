@@ -1,7 +1,5 @@
 """What is refused before anything is sent: all findings at once."""
 
-from __future__ import annotations
-
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest

@@ -1,7 +1,5 @@
 """The plan and its fingerprint: the same in every process, another whenever something that matters changed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

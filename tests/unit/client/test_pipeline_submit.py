@@ -1,7 +1,5 @@
 """From what a caller gives to what enqueue records; everything that can be refused is refused here."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import BaseModel
 

@@ -1,7 +1,5 @@
 """What a run gives back: from the rows to the result, and from the result to an exception."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

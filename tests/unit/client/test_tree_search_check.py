@@ -1,7 +1,5 @@
 """A tree search that cannot run is refused before it is sent, by the argument's name (requirements §2.3)."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client import Pipeline, Step, StepConfig, TreeSearchStep

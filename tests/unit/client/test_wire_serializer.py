@@ -1,7 +1,5 @@
 """Message bodies: plain JSON only, signed when there are keys, refused as undecodable (M-014, SYS-02)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Parts of the tests of agentic loops: a planner with scripted answers, and the recorded turns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from container_parts import of

@@ -1,7 +1,5 @@
 """The objects that the blueprints of tests name: agents, conditions, mappers, judges."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel

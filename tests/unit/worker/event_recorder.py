@@ -1,7 +1,5 @@
 """A pytest plugin: record the names of all events that a process's tests emit, in the file that `TOLD_EVENTS` names."""
 
-from __future__ import annotations
-
 import os
 from functools import wraps
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parts of the tests of questions to people: types of answers, messages, and an engine that asks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel

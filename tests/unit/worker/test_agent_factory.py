@@ -1,7 +1,5 @@
 """`make_agent_async` (requirements §2.5): what its parameters mean, and what each of them does to a step."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Agentic loops, through the engine in one process: commands, the log, what a planner says wrongly, agents that fail, people, budgets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The key of a cached result: equal inputs have the same key, different inputs have different keys (U-19)."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel

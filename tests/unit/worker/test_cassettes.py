@@ -1,7 +1,5 @@
 """Recorded answers of models: asked once over real HTTP, then answered by a readable file."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

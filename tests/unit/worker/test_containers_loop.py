@@ -1,7 +1,5 @@
 """Loops, through the engine in one process: exits, mappers, accumulation, failures, and what an iteration costs."""
 
-from __future__ import annotations
-
 import pytest
 from container_parts import (
     TWICE,

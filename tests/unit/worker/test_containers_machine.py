@@ -1,7 +1,5 @@
 """State machines, through the engine in one process: transitions, ends, and what leads nowhere."""
 
-from __future__ import annotations
-
 import pytest
 from container_parts import (
     Notes,

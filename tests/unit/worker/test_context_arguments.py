@@ -1,7 +1,5 @@
 """Every function around an agent, and every condition, receives the context in the same way: by name or by place (F7)."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client import ConditionalStep, LoopStep, Pipeline, PipelineContext, Step

@@ -1,7 +1,5 @@
 """What a step sets in its thread or task does not reach the next step, nor the run beside it (issue 34, line 8)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import decimal

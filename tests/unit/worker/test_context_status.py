@@ -1,7 +1,5 @@
 """M-415: the context in a result says how its run ended."""
 
-from __future__ import annotations
-
 from container_parts import echo
 from human_parts import ask, paused_run
 

@@ -1,7 +1,5 @@
 """Loops that keep a conversation: whose outputs are turns, what agents get of them, and that each is there once (requirements §2.6)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a question turns a run to: kept from people by an import, led on from by a state machine, asked in a step's or a fallback's stead."""
 
-from __future__ import annotations
-
 import pytest
 from container_parts import Notes, echo, fails, more, seen
 from human_parts import ask, event_data, paused_run

@@ -1,7 +1,5 @@
 """Signatures are read once, kept as long as needed, and never mistaken for another's (M-027, M-030, C-24)."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import time

@@ -1,7 +1,5 @@
 """Which options an agent is given: every kind of callable (FSD-11, M-020 to M-038)."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

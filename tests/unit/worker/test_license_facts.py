@@ -1,7 +1,5 @@
 """The licence audit's truth: derived from metadata, backed by a quote, honest about what is not known."""
 
-from __future__ import annotations
-
 import pytest
 from flujo_demo.license_facts import (
     FILE_CHARS,

@@ -1,7 +1,5 @@
 """What merges how: each case is a base, what two branches made of it, and what comes out."""
 
-from __future__ import annotations
-
 import ast
 from collections import namedtuple
 from dataclasses import dataclass, field

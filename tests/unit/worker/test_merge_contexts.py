@@ -1,7 +1,5 @@
 """ContextManager: copies that share nothing, and merges of two contexts of every kind (M-410…M-416)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A plugin that sends the input to another agent: who is asked, with what, for how long, and where it ends (SYS-11)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The reasoning precheck of an attempt: its gates and its verdicts (SYS-24, M-194)."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """What becomes of a failed precheck's feedback: before the prompt, in the context, or in events only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import MappingProxyType, SimpleNamespace
 

@@ -1,7 +1,5 @@
 """pytest's fixtures for users: an engine that is closed after the test, with settings that a project can replace."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """A pipeline's resources: made and entered before an attempt, left after it however it ends, given to whom takes them (§2.4)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

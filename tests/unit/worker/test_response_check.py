@@ -1,7 +1,5 @@
 """Answers that a provider stopped, and responses that are no answer: over real HTTP, for text and types, with and without AROS."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

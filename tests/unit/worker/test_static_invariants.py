@@ -1,7 +1,5 @@
 """Static invariants of steps, pipelines and blueprints: what must be true after every step (requirements §2.3 and §2.6)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

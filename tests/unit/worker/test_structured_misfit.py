@@ -1,7 +1,5 @@
 """What is said of an output that pydantic refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
