@@ -495,7 +495,10 @@ def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
     taken = yield from query(requests.find_by_id(run_id), connection)
     if taken is not None:
         if taken != (new.first.ticket.tenant, new.digest):
-            raise id_taken(run_id)
+            raise IdempotencyConflict(
+                f"run {run_id} exists, and was enqueued with another pipeline, input, context or tenant",
+                suggestion="choose another `run_id` for other work",
+            )
         return run_id
     standing = (
         None if key is None else (yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection))
@@ -506,14 +509,6 @@ def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
     if first_digest != new.digest:
         raise key_taken(str(key), run_id)
     return run_id
-
-
-def id_taken(run_id: str) -> IdempotencyConflict:
-    """Return the error for a run id that is in use for other work."""
-    return IdempotencyConflict(
-        f"run {run_id} exists, and was enqueued with another pipeline, input, context or tenant",
-        suggestion="choose another `run_id` for other work",
-    )
 
 
 def key_taken(key: str, run_id: str) -> IdempotencyConflict:

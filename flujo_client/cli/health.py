@@ -5,34 +5,37 @@ The report is drawn, or written as JSON or CSV. It is the one that the scheduled
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, starmap
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.operations import health
-from flujo_client.cli.health_text import health_text
-from flujo_client.cli.options import hours
+from flujo_client.cli.drawing import Cell, facts, grid, section, table
+from flujo_client.cli.format import age, counted, printable
+from flujo_client.cli.options import hours, project_option
 from flujo_client.cli.output import OK, RUNTIME, say, show, show_value
 from flujo_client.config.manager import FILE_NAME, ConfigManager, Settings
 from flujo_client.errors import ClientError
 from flujo_client.gateway import operator_requests as requests
 from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import WINDOW_H, HealthQuery
-from flujo_client.health.report import HealthReport
+from flujo_client.health.report import Fact, Figures, HealthReport, Machine, RunOutcomes, StageCounts, Window
 
 STDOUT = "-"
 OUTPUT = "aros_health_report.json"
+TOP: Final = 10
+BROKEN_DOWN: Final = 3
 
 
 @click.command("health-check")
-@click.option(
-    "--project",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help=f"Read the {FILE_NAME} of this folder.",
-)
+@project_option
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -132,3 +135,164 @@ def _write(report: HealthReport, export: str | None, path: str) -> None:
                 f"{name} cannot be written: {error.strerror}", suggestion="name another --output"
             ) from error
         say(f"wrote {name}")
+
+
+def health_text(report: HealthReport) -> Group:
+    """Draw the report: the verdict, how runs ended, the machine, what AROS did, how it changes, and what to do about it."""
+    return Group(*_parts(report))
+
+
+def _parts(report: HealthReport) -> Iterator[RenderableType]:
+    colour = "green" if report.verdict.status == "ok" else "yellow"
+    yield Text.assemble(("health check", "bold"), " ", (report.verdict.status, colour), f", {_looked_at(report)}")
+    for note in report.notes:
+        yield Text(note, "dim")
+    if report.verdict.reasons:
+        yield section("problems", _list(_reasons(report)))
+    yield section("runs", facts(_outcomes(report.outcomes)))
+    yield section("machine", facts(_machine(report.machine)))
+    if not report.totals.runs:
+        return
+    yield section("AROS", facts(_totals(report)))
+    if report.trend.last_half is not None:
+        yield section("trend", _trend(report))
+    yield from _tables(report)
+    if report.recommendations:
+        yield section("recommendations", _list(each.message for each in report.recommendations))
+
+
+def _tables(report: HealthReport) -> Iterator[RenderableType]:
+    pipelines = report.pipelines if len(report.pipelines) > 1 else {}
+    figures = {"step": report.steps, "model": report.models, "agent": report.agents, "pipeline": pipelines}
+    for what, places in figures.items():
+        if places:
+            yield section(f"{what}s", _figures(what, places))
+    if report.transforms:
+        yield section("transforms", table(("transform", "attempts"), islice(report.transforms.items(), TOP)))
+    broken_down = [*_breakdown("step", report.step_stages), *_breakdown("model", report.model_stages)]
+    if broken_down:
+        yield section("stages of the first three", facts(broken_down))
+
+
+def _looked_at(report: HealthReport) -> str:
+    window: Window = report.window
+    runs = counted(report.totals.runs, "run")
+    within = "" if window.hours is None else f" that began in the last {window.hours:g} h"
+    newest = "" if window.limit is None else f", of the newest {window.limit}"
+    filters = "".join(f", {name} {printable(value)}" for name, value in window.filters.items())
+    return f"{runs}{within}{newest}{filters}; {report.generated_at:%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _outcomes(outcomes: RunOutcomes) -> Iterator[tuple[str, str]]:
+    window, before = outcomes.window, outcomes.baseline
+    counts = {word: getattr(window, word) for word in ("succeeded", "failed", "expired", "cancelled")}
+    went = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count) or "none"
+    yield "ended", went + (f"; {window.retried:,} more were retried" if window.retried else "")
+    yield "failure rate", "none ended" if window.failure_rate is None else f"{window.failure_rate:.1%}"
+    if before is not None and outcomes.baseline_hours is not None:
+        rate = "none ended" if before.failure_rate is None else f"{before.failure_rate:.1%} of {before.ended:,}"
+        yield f"{outcomes.baseline_hours:g} h before", rate
+    failing = [(name, each) for name, each in outcomes.pipelines.items() if each.unsuccessful]
+    for name, each in failing[:BROKEN_DOWN] if len(outcomes.pipelines) > 1 else []:
+        yield f"pipeline {name}", f"{each.unsuccessful:,} of {each.ended:,} failed or expired ({each.failure_rate:.1%})"
+
+
+def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
+    yield "workers", f"{machine.live_workers} alive, {machine.dead_workers.count} died recently"
+    waiting = machine.waiting
+    yield "waiting", f"{counted(waiting.count, 'attempt')} could begin{_oldest(waiting)}"
+    for name, queue in machine.queues.items():
+        depth = "unknown" if queue.messages is None else counted(queue.messages, "message")
+        yield f"queue {name}", f"{depth} in Redis, {queue.waiting} waiting in Postgres"
+    yield "hooks", f"{counted(machine.owed_hooks.count, 'call')} pending{_oldest(machine.owed_hooks)}"
+    yield "last sweep", "never" if machine.sweep_age_s is None else f"{age(machine.sweep_age_s)} ago"
+    stuck, parked, orphans = (each.count for each in (machine.stuck_runs, machine.parked_runs, machine.orphans))
+    pinned = f" ({machine.pinned_runs.count} pinned)" if machine.pinned_runs.count else ""
+    yield "no progress", f"{stuck} stuck and {parked} parked runs{pinned}, {counted(orphans, 'orphan')}"
+    refused = ", ".join(f"{reason} {count:,}" for reason, count in machine.refused_messages.items())
+    yield "refused", f"messages: {refused}" if refused else "no message"
+    breakers = f"{', '.join(machine.open_breakers.named)} not closed" if machine.open_breakers.count else "all closed"
+    yield "breakers", breakers
+    leaks = counted(machine.reservation_leaks.count, "reservation")
+    yield "lost", f"{leaks}, {counted(machine.events_dropped, 'event')}"
+
+
+def _oldest(fact: Fact) -> str:
+    return "" if fact.oldest_s is None else f", the oldest for {age(fact.oldest_s)}"
+
+
+def _reasons(report: HealthReport) -> Iterator[str]:
+    for reason in report.verdict.reasons:
+        yield reason.message
+        for name in reason.named:
+            yield f"  {name}"
+
+
+def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:
+    totals = report.totals
+    attempts = counted(totals.attempts, "attempt")
+    yield "coercions", f"{totals.coercions:,} in {attempts}, {totals.per_100_runs:g} per 100 runs"
+    yield "refused", f"{totals.refused:,}, cut off {totals.cut:,}, against the grammar {totals.grammar_refused:,}"
+    skipped = f"{totals.soe_skipped:,}{_in_brackets(totals.soe_skip_reasons)}"
+    yield "structured output", f"applied {totals.soe_applied:,}, skipped {skipped}"
+    rate = "" if totals.precheck_failure_rate is None else f" ({totals.precheck_failure_rate:.0%})"
+    failed = f"{totals.precheck_failed:,}{rate}"
+    yield "prechecks", f"passed {totals.precheck_passed:,}, failed {failed}, skipped {totals.precheck_skipped:,}"
+    yield "stages", _counts_text(report.stages) or "none applied"
+    shadow = report.shadow
+    if shadow.coercions or shadow.refused or shadow.grammar_refused:
+        coercions = f"{counted(shadow.coercions, 'coercion')}{_in_brackets(shadow.stages)}"
+        yield "in shadow mode", f"{coercions}, {shadow.refused + shadow.grammar_refused:,} refused"
+
+
+def _trend(report: HealthReport) -> Table:
+    trend = report.trend
+    parts = (
+        ("first half", trend.prev_half),
+        ("last half", trend.last_half),
+        *((f"bucket {each.index + 1}", each) for each in trend.buckets),
+    )
+    return table(
+        ("part", "from", "runs", "coercions", "per 100", "stages"),
+        (
+            (
+                name,
+                f"{part.start:%m-%d %H:%M}",
+                part.runs,
+                part.coercions,
+                f"{part.per_100_runs:g}",
+                _counts_text(part.stages),
+            )
+            for name, part in parts
+            if part is not None
+        ),
+    )
+
+
+def _figures(what: str, places: Mapping[str, Figures]) -> Table:
+    """Draw the first ten; the JSON has the reasons of skips."""
+
+    def row(name: str, each: Figures) -> Sequence[Cell]:
+        rate = each.precheck_failure_rate
+        failed = None if rate is None else f"{each.precheck_failed} ({rate:.0%})"
+        return name, each.coercions, f"{each.per_100_runs:g}", each.refused, each.soe_applied, each.soe_skipped, failed
+
+    columns = (what, "coercions", "per 100", "refused", "SOE", "skipped", "precheck failed")
+    return table(columns, starmap(row, islice(places.items(), TOP)))
+
+
+def _breakdown(what: str, places: Mapping[str, StageCounts]) -> Iterator[tuple[str, str]]:
+    for name, stages in islice(places.items(), BROKEN_DOWN):
+        yield f"{what} {name}", _counts_text(stages)
+
+
+def _counts_text(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def _in_brackets(counts: Mapping[str, int]) -> str:
+    return f" ({_counts_text(counts)})" if counts else ""
+
+
+def _list(lines: Iterable[str]) -> Table:
+    return grid((("" if line.startswith("  ") else "-", line.strip()) for line in lines), space=1)

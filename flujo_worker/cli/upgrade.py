@@ -8,20 +8,29 @@ from contextlib import closing, nullcontext
 from typing import Final, NamedTuple
 
 import click
+import orjson
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.bulk import with_progress
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
-from flujo_client.config.manager import ConfigManager
+from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.plan_requests import RunOfPlan, StoredPlan
+from flujo_client.pipeline.cache import InMemoryCache
+from flujo_client.pipeline.context_info import Fields
+from flujo_client.pipeline.reference import is_blueprint
 from flujo_client.plan.plan import Plan
 from flujo_worker.changed_code.code_changes import CarryOnResult, CodeChanges
-from flujo_worker.cli.context_trial import ContextTrial, ReadingStore
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline
+from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, fitting
+from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.threads import Threads
 from flujo_worker.errors import Unreadable
+from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.user_code.evaluator import user_code_runtime
 
 MOST: Final = 1_000_000
 WORDS: Final = {"moved": "moved", "unneeded": "not needed", "busy": "refused", "refused": "refused"}
@@ -77,8 +86,8 @@ def command(  # noqa: PLR0913 - one for each option
     settings = join_services(ConfigManager().settings())
     with (
         FlujoClient() as client,
-        closing(ReadingStore(settings.database(), pool_max=1).open()) as store,
-        closing(ContextTrial(settings, store)) if dry_run else nullcontext() as trial,
+        closing(_ReadingStore(settings.database(), pool_max=1).open()) as store,
+        closing(_ContextTrial(settings, store)) if dry_run else nullcontext() as trial,
     ):
         target = client.ask(plan_requests.plan(fingerprint)) if fingerprint else None
         changes = CodeChanges(
@@ -102,7 +111,7 @@ def command(  # noqa: PLR0913 - one for each option
 class _Targets:
     """The plan that each run is to go by: the one that was named; in a trial, that of this folder's code; or the newest of its pipeline."""
 
-    def __init__(self, client: FlujoClient, named: StoredPlan | None, trial: ContextTrial | None) -> None:
+    def __init__(self, client: FlujoClient, named: StoredPlan | None, trial: _ContextTrial | None) -> None:
         self._client, self._named, self._trial = client, named, trial
         self._found: dict[str, Plan | None] = {}
 
@@ -127,7 +136,7 @@ def _named(client: FlujoClient, runs: Sequence[str]) -> list[RunOfPlan]:
 
 
 def _upgrade(
-    changes: CodeChanges, runs: Iterable[RunOfPlan], targets: _Targets, trial: ContextTrial | None
+    changes: CodeChanges, runs: Iterable[RunOfPlan], targets: _Targets, trial: _ContextTrial | None
 ) -> Iterator[Upgraded]:
     for run in runs:
         plan = targets.of(run)
@@ -156,3 +165,64 @@ def _summary(counts: Counter[str], *, dry_run: bool) -> str:
         return "no matching runs"
     moved = "would be moved" if dry_run else "moved"
     return f"{counts['moved']} {moved}, {counts['refused']} refused, {counts['not needed']} not needed"
+
+
+class _ReadingStore(PostgresStore):
+    """A store that does not record the models that are here."""
+
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:  # noqa: ARG002 - as the port has it
+        rows = self._rows("known_context_fields", {"model": model, "digest": digest})
+        return [orjson.loads(row["fields"]) for row in rows]
+
+
+class _ContextTrial:
+    """Find how a worker with the present code would treat runs' contexts: read them, migrate them, or park the run. Nothing is stored.
+
+    Args:
+        settings: which modules may be imported, and how long a migration may take.
+        store: where the runs are.
+    """
+
+    def __init__(self, settings: Settings, store: _ReadingStore) -> None:
+        self._store, self._catalog = store, CodeRegistry(settings.allowed_imports, store.plan)
+        self._loop, self._threads = Loop(), Threads("flujo-user")
+        bench = user_code_runtime(settings, self._loop, self._threads, InMemoryCache())
+        self._migrations, self._absent = ContextMigrations(store, bench), set[str]()
+
+    def plan_here(self, reference: str) -> Plan | None:
+        """Return the plan of a pipeline as it is in this folder; None, and say so, if its code is not here."""
+        if is_blueprint(reference):  # another text is another pipeline
+            return None
+        try:
+            return self._catalog.here(reference).plan
+        except CodeMismatch as missing:
+            say(f"compared with the newest plan on record, for this folder does not have its code: {missing.why}")
+            return None
+
+    def refusal(self, run: RunOfPlan, plan: Plan) -> str | None:
+        """Return why a run would be parked for its context under a plan; None if it would not, or if its code is not here."""
+        entry = self._entry(run.reference, plan)
+        state = None if entry is None else self._store.run_state(run.id)
+        if entry is None or state is None:
+            return None
+        try:
+            for envelope in self._store.envelopes([each.key for each in state.open_attempts]):
+                fitting(self._migrations, entry, envelope)
+        except ContextMisfit as misfit:
+            return str(misfit)
+        return None
+
+    def close(self) -> None:
+        """Release the threads of user code."""
+        self._loop.close()
+        self._threads.shutdown()
+
+    def _entry(self, reference: str, plan: Plan) -> LoadedPipeline | None:
+        if plan.fingerprint in self._absent:
+            return None
+        try:
+            return self._catalog.entry(reference, plan.fingerprint)
+        except (CodeMismatch, Unreadable) as finding:
+            self._absent.add(plan.fingerprint)
+            say(f"contexts are not tried, because this command does not have the code of '{reference}': {finding}")
+            return None

@@ -12,7 +12,7 @@ import pytest
 from psycopg.rows import dict_row
 from rich.console import Console
 
-from flujo_client.cli.health_text import health_text
+from flujo_client.cli.health import health_text
 from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_csv, to_json
