@@ -231,11 +231,7 @@ class ProcessingConfigModel:
 
 
 def resolve(block: Mapping[str, Any] | None, table: Mapping[str, Any] | None) -> ProcessingConfigModel | None:
-    """Merge a step's block over the project's `[aros]` table over the defaults; None where AROS is not to act.
-
-    Args:
-        block: the step's own `processing`, if it has one.
-        table: the `[aros]` table, if the project has one.
+    """Merge a step's own block over the project's `[aros]` table over the defaults; None where AROS is not to act.
 
     Raises:
         BlueprintError: for a block that cannot be.

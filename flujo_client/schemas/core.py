@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
@@ -21,18 +21,13 @@ def core_of(kind: Any) -> Core | None:
         kind: anything a `TypeAdapter` takes, or what pydantic-core or a `TypeAdapter` validates with.
     """
     validator = getattr(kind, "_schema_validator", kind)  # under pydantic's plugins
+    if isinstance(validator, SchemaValidator):
+        made: Any = validator.__reduce__()  # its pickled form; nothing else exposes its schema
+        return cast("Core", made[1][0])
     try:
-        core: Any
-        if isinstance(validator, SchemaValidator):
-            made: Any = validator.__reduce__()  # its pickled form; nothing else exposes its schema
-            core = made[1][0]
-        else:
-            core = dict(
-                TypeAdapter(kind).core_schema
-            )  # of a class with an unknown annotation it is a stand-in that raises
+        return dict(TypeAdapter(kind).core_schema)  # of a class with an unknown annotation it is a stand-in that raises
     except (PydanticUserError, NameError, TypeError):  # among them an annotation that names nothing
         return None
-    return core  # type: ignore[no-any-return]
 
 
 def validator_by(core: Core) -> SchemaValidator | None:
@@ -66,10 +61,7 @@ def is_by_name(name: str, value: Any) -> bool:
 def with_parts(core: Core, change: Callable[[Core], Any], *, unchanged: Collection[str] = ()) -> Core:
     """Copy a core schema with what `change` makes of each schema right below it; values that only look like schemas stay.
 
-    Args:
-        core: the schema.
-        change: gets each schema, also each of a list of them.
-        unchanged: names of further parts that stay as they are.
+    Parts with the names in `unchanged` stay too.
     """
 
     def mapped(part: Any) -> Any:

@@ -46,15 +46,10 @@ def fail_fast(kind: Any, data: Any, **options: Any) -> None:
 
 
 def fail_fast_json(kind: Any, text: str, **options: Any) -> None:
-    """Validate a large JSON text by a type until the first wrong element.
-
-    Args:
-        kind: as for `fail_fast`.
-        text: the text; if it is not JSON, pydantic reports it.
-        options: of `validate_json`, such as `strict`.
+    """Validate a large JSON text by a type until the first wrong element, as `fail_fast` validates data.
 
     Raises:
-        ValidationError: the text does not fit the type.
+        ValidationError: the text does not fit the type; a text that is not JSON is left to pydantic.
     """
     if len(text) < LARGE_TEXT or (validator := _validator(kind)) is None:
         return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import jsonschema_rs
 
@@ -106,12 +107,7 @@ class Check:
             return build(schema, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS), **given)
 
     def holds(self, sub: Schema, pointer: str, value: Any) -> bool:
-        """Return whether one part of the schema holds for one part of the value.
-
-        Args:
-            sub: the part.
-            pointer: its place in the root schema.
-            value: what is checked.
+        """Return whether one part of the schema, at its place in the root, holds for one part of the value.
 
         Raises:
             UnusableSchema: the part cannot be compiled.
@@ -129,7 +125,7 @@ class Check:
 
     def _part_compiled(self, pointer: str) -> Any:
         """Compile one part. A pointer does not lead through schemas that have names of their own: if it fails, the names are left out."""
-        reference = {"$schema": _DRAFT, "$ref": f"{_ROOT}#{_escaped(pointer)}"}
+        reference = {"$schema": _DRAFT, "$ref": f"{_ROOT}#{quote(pointer, safe='/~$')}"}
         try:
             return self.compiled(reference, self._registry)
         except ValueError:
@@ -252,10 +248,3 @@ def _holds(question: Callable[[Any], bool], value: Any) -> bool:
         return question(value)
     except (ValueError, RecursionError):
         return False
-
-
-def _escaped(pointer: str) -> str:
-    return "".join(
-        char if char.isalnum() or char in "/~$_-." else "".join(f"%{byte:02X}" for byte in char.encode())
-        for char in pointer
-    )

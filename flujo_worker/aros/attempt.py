@@ -19,10 +19,11 @@ from flujo_worker.aros.coerce import Coerced, Coercer
 from flujo_worker.aros.complete import is_complete
 from flujo_worker.aros.decode import ERRORS, decode, same
 from flujo_worker.aros.feedback import Misfit
+from flujo_worker.aros.grammar import REPAIR
 from flujo_worker.aros.last_resorts import WRONG, salvaged, variants
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, StageRefused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
-from flujo_worker.aros.scalars import INNER_QUOTES, REPAIR, ParseBudget
+from flujo_worker.aros.scalars import INNER_QUOTES, ParseBudget
 from flujo_worker.aros.type_judge import NOWHERE, Judge, TypeRefusal
 
 _GOES_ON: Final = re.compile(r'[^\n"]*+"[^\n]*[}\]]')
@@ -79,7 +80,7 @@ class ParseAttempt:
         except ERRORS:
             raise StageRefused(NOT_JSON, "this is not strict JSON") from None
         if (refused := self._refused_by_all(value)) is not None:
-            raise Misfit(self.check, value, [], places=refused)
+            raise Misfit(self.check, value, [], (), refused)
         return Accepted(value, (), {})
 
     def _refused_by_all(self, value: Any) -> TypeRefusal | None:
@@ -227,7 +228,7 @@ class ParseAttempt:
         if found.transforms:
             refused = self._refused_by_all(found.value)
         if refused is not None:
-            raise Misfit(self.check, found.value, found.refusals, done + found.transforms, places=refused)
+            raise Misfit(self.check, found.value, found.refusals, done + found.transforms, refused)
         return Accepted(found.value, done + found.transforms, found.branches)
 
     @staticmethod

@@ -15,10 +15,11 @@ from typing import Any, Final
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.extract import MANY, Open, Scan, read_as_strict, scan
 from flujo_worker.aros.found_regions import ENDS, FEW
+from flujo_worker.aros.grammar import REPAIR
 from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
 from flujo_worker.aros.region_patterns import BEGINS_STRICT
-from flujo_worker.aros.scalars import REPAIR, ParseBudget
+from flujo_worker.aros.scalars import ParseBudget
 from flujo_worker.aros.unwrap import layers, without_codes, without_reasoning
 from flujo_worker.aros.wanted import Wanted, check_different
 
@@ -105,12 +106,7 @@ class Layer:
         return cls(answer, depth, wanted, removed=tuple(removed))
 
     def found(self, level: int, budget: ParseBudget) -> CandidateLayer:
-        """Return the candidates, best first: of the schema's own kind, then the largest.
-
-        Args:
-            level: of reading.
-            budget: what the text may cost.
-        """
+        """Return the candidates at a level of reading, best first: of the schema's own kind, then the largest."""
         if level not in self._found:
             found = self._look(level, budget)
             found.candidates.sort(key=lambda one: (*self.rank(one), -one.size, one.start))

@@ -14,10 +14,18 @@ from typing import Any, Final
 from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.schemas.parts import Schema, kind_of, parts, size_of, types_of
 from flujo_client.schemas.schema import Check
-from flujo_worker.aros.alternatives import Alternatives
-from flujo_worker.aros.convert import SCALARS, conversions, fits
+from flujo_worker.aros.convert import SCALARS, Alternatives, conversions, fits
 from flujo_worker.aros.decode import same
-from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, StageRefused, Transform, pointer_of
+from flujo_worker.aros.outcome import (
+    LIMIT,
+    NOT_ALLOWED,
+    TWO_READINGS,
+    Path,
+    Refusal,
+    StageRefused,
+    Transform,
+    pointer_of,
+)
 from flujo_worker.aros.scalars import ParseBudget
 
 DEEPEST: Final = 1000
@@ -39,7 +47,7 @@ class Coerced:
     transforms: tuple[Transform, ...] = ()
     branches: dict[str, int] = field(default_factory=dict)
     """The branch taken, by the pointer of the union."""
-    refusals: list[tuple[Path, str, str]] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
     """Why useful conversions were not made: path, rule, and message."""
 
 
@@ -129,7 +137,7 @@ class Coercer:
         for index in plausible:
             if self.check.holds(*union.parts[index], found.value):
                 return _chosen(found, path, index)
-        refusals: list[tuple[Path, str, str]] = []
+        refusals: list[Refusal] = []
         self.budget.fit(path, len(union.parts) // GLANCES)
         for index in union.meant(found.value):
             branch, where = union.parts[index]

@@ -1,17 +1,19 @@
-"""The conversions that `coercion.allow` may list, each exact or not at all.
+"""The conversions that `coercion.allow` may list, each exact or not at all; and the alternatives of a union that a value can be meant for.
 
 It must not let `int()`, `float()` or `isdigit()` decide what a number is: they accept other scripts' digits, underscores and names of
-non-numbers. In: a value and the type wanted; out: the values it could become, by the conversion's name.
+non-numbers, nor look below a value's own members: its type, its required members and its tag tell alternatives apart. In: a value and the
+type wanted, or alternatives; out: the values it could become, by the conversion's name, or the alternatives that are worth a look.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from flujo_client.schemas.parts import kind_of
-from flujo_worker.aros.decode import ERRORS, LONGEST_NUMBER, decode, finite
+from flujo_client.schemas.parts import Part, kind_of, tags_of, telling, types_of
+from flujo_client.schemas.schema import Check
+from flujo_worker.aros.decode import ERRORS, LONGEST_NUMBER, decode, finite, same
 
 _BLANKS = r"[ \t\r\n]*+"
 _INTEGER: Final = re.compile(rf"{_BLANKS}(-?(?:0|[1-9][0-9]*+)){_BLANKS}")
@@ -60,3 +62,47 @@ def _number(digits: str) -> Iterator[tuple[str, Any]]:
     if isinstance(number, int):
         yield "str->int", number
     yield "str->float", number
+
+
+class Alternatives:
+    """The alternatives of one union, in order; `tags` are the members for which each of them that is an object names other values."""
+
+    def __init__(self, check: Check, parts: Sequence[Part]) -> None:
+        self.parts = list(parts)
+        self._subs = [check.resolved(*each)[0] for each in self.parts]
+        self._tags = [tags_of(sub) for sub in self._subs]
+        objects = [sub for sub in self._subs if isinstance(sub, dict)]
+        objects = [sub for sub in objects if sub.get("type") == "object" or "properties" in sub]
+        self.tags = telling(objects) if len(objects) > 1 else ()
+
+    def may_hold(self, value: Any) -> list[int]:
+        """List those that may hold for a value as it is."""
+        return [index for index, sub in enumerate(self._subs) if self._may_hold(index, sub, value)]
+
+    def meant(self, value: Any) -> list[int]:
+        """List those that a value may be converted to: the one that its tag names, or all where it has none that names one."""
+        every = list(range(len(self.parts)))
+        if not isinstance(value, dict):
+            return every
+        for name in self.tags:
+            named = [index for index in every if name in value and _is_one_of(value[name], self._tags[index].get(name))]
+            if named:
+                return named
+        return every
+
+    def _may_hold(self, index: int, sub: Any, value: Any) -> bool:
+        if not isinstance(sub, dict):
+            return bool(sub)
+        types = types_of(sub)
+        if types and not any(fits(value, kind) for kind in types):
+            return False
+        if not isinstance(value, dict):
+            return True
+        required, tags = sub.get("required") or (), self._tags[index]
+        return all(name in value for name in required) and all(
+            _is_one_of(value[name], tag) for name, tag in tags.items() if name in value
+        )
+
+
+def _is_one_of(value: Any, tag: list[Any] | None) -> bool:
+    return tag is not None and any(same(value, each) for each in tag)

@@ -72,7 +72,12 @@ def exact(text: str) -> Any:
         ERRORS: as `decode`.
     """
     value = json.loads(text, parse_constant=_refuse, parse_float=finite)
-    _refuse_depth(value)
+    layer, depth = [value], 0
+    while layer:
+        if depth == DEEPEST:
+            raise ValueError("nested too deep")
+        layer = [child for parent in layer for child in _children(parent)]
+        depth += 1
     json.dumps(value, ensure_ascii=False).encode()  # raises for lone surrogates
     return value
 
@@ -91,15 +96,6 @@ def finite(digits: str) -> float:
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _refuse_depth(value: Any) -> None:
-    layer = [value]
-    for _ in range(DEEPEST):
-        layer = [child for parent in layer for child in _children(parent)]
-        if not layer:
-            return
-    raise ValueError("nested too deep")
 
 
 def _children(value: Any) -> Any:

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from flujo_worker.aros.found_regions import FoundRegions, OpenBrackets, Region
-from flujo_worker.aros.quoted import QuotedParts
 from flujo_worker.aros.region_patterns import (
     ALIKE,
     CLOSERS,
@@ -24,6 +23,7 @@ from flujo_worker.aros.region_patterns import (
     SINGLE,
     TOKENS,
 )
+from flujo_worker.aros.strings import QuotedParts
 
 if TYPE_CHECKING:
     from flujo_worker.aros.scalars import ParseBudget
@@ -60,13 +60,7 @@ class Scan:
 
 
 def scan(text: str, level: int, budget: ParseBudget, wanted: Wanted) -> Scan:
-    """Find the regions of `text`.
-
-    Args:
-        text: the text.
-        level: of reading.
-        budget: what the text may cost.
-        wanted: what a region must be; of long runs of others, none is returned.
+    """Find the regions of a text at a level of reading; of long runs that are not what is wanted, none is returned.
 
     Raises:
         StageRefused: at the limit of depth, tokens or time.
@@ -174,11 +168,8 @@ class _Scanner:
     def _past_run(self, position: int, known: int) -> int:
         """Pass many regions at once if they are equal, or if none of them can be the value; look where their number passes `MANY`.
 
-        Together they count as one region, which others enclose or continue; of equal ones, the first is a candidate.
-
-        Args:
-            position: after the last region.
-            known: how many regions there were when this was asked before.
+        Together they count as one region, which others enclose or continue; of equal ones, the first is a candidate. `known` is how many
+        regions there were before.
         """
         if known // MANY == len(self.regions) // MANY:
             return position
@@ -193,7 +184,9 @@ class _Scanner:
     def _passed(self, position: int, last: int, part: str | None = None) -> int:
         """Pass the regions before the last one, which something may continue."""
         end = _last(_CLOSING, self.text, position, last)
-        self.regions.append_run((_found(OPENER, self.text, position), end), part)
+        region = _found(OPENER, self.text, position), end
+        self.regions.append(region)
+        self.regions.runs[region] = part
         return end
 
     def _past_brackets(self, place: int) -> int:

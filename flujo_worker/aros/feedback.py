@@ -13,7 +13,7 @@ from typing import Any, Final
 from flujo_client.schemas.faults import UNEXPECTED, UNKNOWN_RULE, SchemaFault, faults, most_specific
 from flujo_client.schemas.parts import kind_of
 from flujo_client.schemas.schema import Check
-from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, Transform, pointer_of
+from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, Refusal, StageRefused, Transform, pointer_of
 
 FEW: Final = 4
 ROOT: Final = "(root)"
@@ -27,19 +27,13 @@ class Misfit(StageRefused):
     Args:
         check: the schema.
         value: the value as read, with the conversions that were made.
-        refusals: the conversions that were not made: path, rule, and message.
+        refusals: the conversions that were not made.
         done: the repairs that were needed to read the value.
         places: where the type behind the schema refuses it too, if that is known.
     """
 
     def __init__(
-        self,
-        check: Check,
-        value: Any,
-        refusals: list[tuple[Path, str, str]],
-        done: tuple[Transform, ...] = (),
-        *,
-        places: Sequence[Path] = (),
+        self, check: Check, value: Any, refusals: list[Refusal], done: tuple[Transform, ...], places: Sequence[Path]
     ) -> None:
         refusals = [each for each in refusals if _is_near_any(each[0], places)] or refusals
         super().__init__(refusals[0][1] if refusals else SCHEMA, "the value does not match the schema", (), "semantic")

@@ -76,14 +76,10 @@ class FoundRegions(list[Region]):
         return [region for region in self if region not in self.runs] if self.runs else list(self)
 
     def append_decodable(self, place: int, level: int) -> int:
-        """Add some regions that are strict JSON, with only prose between them; the decoder finds their ends faster than a scan.
+        """Add some regions that are strict JSON, with only prose between them: the decoder finds their ends faster than a scan.
 
-        Args:
-            place: where the first begins.
-            level: from 1 on, the text after a region decides whether it ends there.
-
-        Returns:
-            Where the last one ends; the place itself if there is none.
+        The first begins at a place; return where the last one ends, or the place if there is none. From level 1 on, the text after a region
+        decides whether it ends there.
         """
         text, end = self.text, place
         try:
@@ -100,10 +96,6 @@ class FoundRegions(list[Region]):
         except (ValueError, RecursionError):
             self._failures_left -= 1
         return end
-
-    def append_run(self, region: Region, part: str | None = None) -> None:
-        self.append(region)
-        self.runs[region] = part
 
     def twice(self) -> str | None:
         """Return the text of the last region if the one before is equal, and both are short."""

@@ -13,6 +13,8 @@ from typing import Final
 
 from flujo_client.patterns import compiled
 
+REPAIR: Final = 2
+"""The level that reads what models write beyond JSON5."""
 BLANK: Final = " \t\n\r"
 _WIDE = BLANK + "\v\f\u00a0\ufeff\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _COMMENTS = r"//[^\n\r\u2028\u2029]*+|/\*(?:[^*]|\*(?!/))*+\*/"

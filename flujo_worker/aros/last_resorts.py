@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from flujo_worker.aros.extract import marks
-from flujo_worker.aros.grammar import NO_TEXT, SUM
+from flujo_worker.aros.grammar import NO_TEXT, REPAIR, SUM
 from flujo_worker.aros.outcome import TWO_READINGS, StageRefused
-from flujo_worker.aros.scalars import REPAIR, ParseBudget
+from flujo_worker.aros.scalars import ParseBudget
 
 try:
     import json_repair

@@ -35,6 +35,8 @@ NO_BRANCHES: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 Path = tuple[str | int, ...]
+Refusal = tuple[Path, str, str]
+"""A conversion that would settle it and was not made: path, rule, and message."""
 
 
 class Transform(NamedTuple):
@@ -101,17 +103,10 @@ class ParseOutcome(NamedTuple):
 
 
 class StageRefused(Exception):
-    """A stage cannot continue. Never leaves the package: it becomes an outcome.
-
-    Attributes:
-        rule: one of this module's words.
-        message: what was expected and found, for the model.
-        path: keys and indexes of the place.
-        stage: which stage refused.
-        unfit: what was read, if only the schema refused it.
-    """
+    """A stage cannot continue, by one of this module's rules, at a path of keys and indexes. It becomes an outcome in this package."""
 
     unfit: Unfit | None = None
+    """What was read, if only the schema refused it."""
 
     def __init__(self, rule: str, message: str, path: Path = (), stage: str = "syntactic") -> None:
         super().__init__(message)

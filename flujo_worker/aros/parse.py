@@ -32,13 +32,12 @@ from flujo_worker.aros.outcome import (
     Unfit,
     pointer_of,
 )
-from flujo_worker.aros.scalars import ParseBudget
+from flujo_worker.aros.scalars import Clock, ParseBudget
 from flujo_worker.aros.several import Match, called_final, check_one, meant
 from flujo_worker.aros.type_judge import Judge
 from flujo_worker.aros.wanted import Wanted, words_of
 
 Parser = Callable[[str], ParseOutcome]
-Clock = Callable[[], float]
 
 MOST_LAYERS: Final = 16
 _PLAIN: Final[Callable[[tuple[Any, ...]], ParseOutcome]] = functools.partial(tuple.__new__, ParseOutcome)
@@ -97,12 +96,7 @@ def prepare(
     except UnusableSchema as wrong:
         outcome = _unusable(wrong)
         return lambda _raw: outcome
-    parser = _fast(check, _Search(check, chosen, clock, judge))
-    return parser if clock is None else _timed(parser, clock)
-
-
-def _fast(check: Check, search: _Search) -> Parser:
-    is_valid = check.is_valid
+    search, is_valid = _Search(check, chosen, clock, judge), check.is_valid
 
     def parser(raw: str) -> ParseOutcome:
         try:
@@ -113,10 +107,9 @@ def _fast(check: Check, search: _Search) -> Parser:
             pass
         return search.outcome(raw)
 
-    return parser
+    if clock is None:
+        return parser
 
-
-def _timed(parser: Parser, clock: Clock) -> Parser:
     def timed(raw: str) -> ParseOutcome:
         start = clock()
         outcome = parser(raw)
@@ -137,9 +130,7 @@ class Chosen(NamedTuple):
 class _Search:
     """The slow path: what is done with a text that is not right as it came."""
 
-    def __init__(
-        self, check: Check, settings: ProcessingSettings, clock: Clock | None, judge: Judge | None = None
-    ) -> None:
+    def __init__(self, check: Check, settings: ProcessingSettings, clock: Clock | None, judge: Judge | None) -> None:
         self.check, self.settings, self.clock, self.judge = check, settings, clock, judge
         self.efforts = efforts(settings)
         self.wanted = Wanted.of(check)
@@ -163,7 +154,7 @@ class _Search:
             return _refusal(StageRefused(LIMIT, "nested too deep", stage="semantic"))
 
     def _strictly(self, raw: str) -> None:
-        budget = ParseBudget.of(raw, self.settings, None)
+        budget = ParseBudget.of(raw, self.settings, None, self.words)
         try:
             ParseAttempt(self.check, raw, budget, self.judge).strictly(TextCandidate(0, len(raw), "scalar"))
         except StageRefused as refused:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from flujo_worker.aros import grammar
 from flujo_worker.aros.decode import same
 from flujo_worker.aros.outcome import LIMIT, NOT_JSON, TWO_READINGS, Path, StageRefused
-from flujo_worker.aros.scalars import REPAIR, Frame, Scalars
+from flujo_worker.aros.scalars import Frame, Scalars
 
 DEEPEST: Final = 256
 CLOSER: Final = "closer"
@@ -147,7 +147,7 @@ class Reader(Scalars):
         return True
 
     def _without_comma(self, char: str) -> bool:
-        if self.level < REPAIR:
+        if self.level < grammar.REPAIR:
             return False
         if self._frames[-1].closer == "}":
             follows = char in self._quotes or grammar.KEY[2].match(self.text, self.position, self.stop) is not None

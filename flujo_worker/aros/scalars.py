@@ -15,6 +15,8 @@ from flujo_worker.aros import grammar, strings
 from flujo_worker.aros.decode import LONGEST_NUMBER, finite
 from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS, Path, StageRefused
 
+Clock = Callable[[], float]
+
 FITS: Final = 100_000
 MAX_CHECKS: Final = 10_000
 CHECKS_PER_CHARACTER: Final = 8
@@ -27,8 +29,6 @@ _GLANCE: Final = 256
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
 INNER_QUOTES: Final = "inner-quotes"
 """The repair of a string with quotes inside."""
-REPAIR: Final = 2
-"""The level that reads what models write beyond JSON5."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class ParseBudget:
     """Parts of values that are checked against branches of unions; a value is checked again at each depth."""
     asks: int = MAX_CHECKS
     """Parts of values that the type is asked about."""
-    clock: Callable[[], float] | None = None
+    clock: Clock | None = None
     """Returns seconds of processor time; None: the search is bounded in steps only."""
     ends_at: float = 0.0
     per_mb: float = 0.0
@@ -51,13 +51,7 @@ class ParseBudget:
     """Texts that the schema lists; without quotes too they are text."""
 
     @classmethod
-    def of(
-        cls,
-        text: str,
-        settings: ProcessingSettings,
-        clock: Callable[[], float] | None,
-        words: frozenset[str] = frozenset(),
-    ) -> ParseBudget:
+    def of(cls, text: str, settings: ProcessingSettings, clock: Clock | None, words: frozenset[str]) -> ParseBudget:
         """Make the budget of a text: asking, and searching, may cost more for a longer one."""
         checks = MAX_CHECKS + CHECKS_PER_CHARACTER * len(text)
         budget = cls(left=settings.max_steps, checks=checks, asks=checks, words=words)
@@ -166,7 +160,7 @@ class Scalars:
 
     def _ends_there(self, end: int) -> bool:
         """At level 2 a word may be the first of several that make a value without quotes."""
-        if self.level < REPAIR or not self._frames:
+        if self.level < grammar.REPAIR or not self._frames:
             return True
         loose = grammar.LOOSE.match(self.text, self.position, self.stop)
         return loose is None or loose.end() <= end
@@ -187,7 +181,7 @@ class Scalars:
         if is_no_text or text.startswith("...") or self._here().startswith("'…"):
             raise StageRefused(LOSSY, f"expected a value, found {text or '…'}")
         is_call = self.text[self.position + len(text) : self.position + len(text) + 1] in {"(", '"', "'", "`"}
-        if self.level < REPAIR or not self._frames or not text or is_call:
+        if self.level < grammar.REPAIR or not self._frames or not text or is_call:
             raise StageRefused(NOT_JSON, f"expected a value, found {self._here()}")
         if "..." in text or (self._frames[-1].closer != "}" and " " in text):
             raise StageRefused(TWO_READINGS, f"{text!r} without quotes can be read in more than one way")
@@ -196,9 +190,9 @@ class Scalars:
         return text
 
     def _string(self, quote: str, role: str) -> str:
-        if self.level == REPAIR and self.text.startswith(grammar.TRIPLE, self.position):
+        if self.level == grammar.REPAIR and self.text.startswith(grammar.TRIPLE, self.position):
             return self._triple()
-        lenient = self.level == REPAIR and bool(self._frames)
+        lenient = self.level == grammar.REPAIR and bool(self._frames)
         start = self.position + 1
         end = self._end_of(quote, role) if lenient else self._closing(quote, None)[0]
         body = self.text[start:end]

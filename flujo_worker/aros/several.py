@@ -55,11 +55,7 @@ class Match(NamedTuple):
 
 
 def meant(text: str, found: Sequence[Match]) -> tuple[Match, str | None]:
-    """Return the part that is the answer, and what decided: `fence`, `tag`, `mark`, or None if there is only one value.
-
-    Args:
-        text: the text.
-        found: the parts that match, at least one.
+    """Return, of the parts that match, the one that is the answer, and what decided: `fence`, `tag`, `mark`, or None if there is only one value.
 
     Raises:
         StageRefused: as `several-values`, with both places, if nothing decides.

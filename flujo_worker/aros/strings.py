@@ -1,7 +1,8 @@
-"""The text between two quotes: where it ends, and its value.
+"""The text between two quotes: where it ends, and its value; and where comments end.
 
-It must not lose a character: an escape that JSON does not know is left unchanged or refused, never shortened. In: the
-text and the place after the opening quote; out: the string and the place after the closing one, or `StageRefused`.
+It must not know brackets beyond what opens a string, nor lose a character: an escape that JSON does not know is left unchanged or refused,
+never shortened. In: the text and the place of a quote, of a comment's mark, or after an opening quote; out: the string and the place after it,
+or `StageRefused`.
 """
 
 # ruff: noqa: RUF001 - typographic quotes are what is spoken of
@@ -11,26 +12,26 @@ from __future__ import annotations
 import functools
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from flujo_client.patterns import compiled
-from flujo_worker.aros.grammar import ENDS_ELEMENT, ENDS_IN_TUPLE, ENDS_KEY, ENDS_MEMBER, PLAIN_BODY
+from flujo_worker.aros.grammar import (
+    CLOSES,
+    ENDS_ELEMENT,
+    ENDS_IN_TUPLE,
+    ENDS_KEY,
+    ENDS_MEMBER,
+    PLAIN_BODY,
+    REPAIR,
+    TRIPLE,
+)
 from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, StageRefused
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_ESCAPES_JSON5: Final = {
-    **_ESCAPES,
-    "'": "'",
-    "v": "\v",
-    "0": "\0",
-    "\n": "",
-    "\r\n": "",
-    "\r": "",
-    "\u2028": "",
-    "\u2029": "",
+_ESCAPES: Final = {
+    **{sign: sign for sign in "\"\\/'"},
+    **dict(zip("bfnrtv0", "\b\f\n\r\t\v\0", strict=True)),
+    **dict.fromkeys(("\n", "\r\n", "\r", "\u2028", "\u2029"), ""),
 }
 _KNOWN: Final = r"""u[0-9a-fA-F]{4}|["\\/bfnrt]"""
 _KNOWN5: Final = rf"""{_KNOWN}|x[0-9a-fA-F]{{2}}|\r\n|['v0\n\r\u2028\u2029]"""
@@ -49,6 +50,15 @@ _LIKE_JSON: Final = compiled(
 """A bracket where JSON may have one: after a separator, before a quote or another bracket; a closer before a separator, or after a quote."""
 _STRUCTURE: Final = compiled(r"[,:{}\[\]\n]")
 _ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT, "in-tuple": ENDS_IN_TUPLE}
+_TYPOGRAPHIC: Final = {
+    "“": compiled(r"[^“”]*+[”“]"),
+    "„": compiled(r"[^“”]*+[”“]"),
+    "‘": compiled(r"[^‘\n]*?’(?=\s*+[,:\]}])"),
+}
+_AFTER_VALUE = rf"\s*+(?:,|{CLOSES}|\Z|/[/*]|\#)|\s++[\"'“{{\[]"
+_ENDS_VALUE: Final = compiled(_AFTER_VALUE)
+_ENDS_ANY: Final = compiled(rf"{_AFTER_VALUE}|\s*+:")
+_OPENS_VALUE: Final = compiled(r":\s{0,64}+[\"']\Z")
 
 
 def closing(text: str, start: int, stop: int, quotes: str, role: str | None) -> tuple[int, int]:
@@ -166,7 +176,7 @@ def _unescaped(body: str, level: int) -> str:
         except ValueError:
             return _ESCAPE[json5].sub(lambda found: _meant(found[1]), body)
     escape = unknown.group()[-2:]
-    if level < 2:  # noqa: PLR2004 - the level that keeps impossible escapes
+    if level < REPAIR:
         raise StageRefused(NOT_JSON, f"unknown escape {escape!r} in a string; write the backslash twice")
     if _UP_TO_KNOWN[json5].match(body):
         raise StageRefused(
@@ -178,4 +188,77 @@ def _unescaped(body: str, level: int) -> str:
 @functools.lru_cache(maxsize=1024)
 def _meant(escape: str) -> str:
     """Return the meaning of an escape, by the text after its backslash."""
-    return chr(int(escape[1:], 16)) if escape[0] in "ux" else _ESCAPES_JSON5[escape]
+    return chr(int(escape[1:], 16)) if escape[0] in "ux" else _ESCAPES[escape]
+
+
+class QuotedParts:
+    """The strings and comments of one text, from front to back."""
+
+    def __init__(self, text: str, level: int) -> None:
+        self.text, self.level = text, level
+        self.comment = (-1, -1)
+        self.unended = False
+
+    def end_of(self, sign: str, start: int, end: int) -> int:
+        """Return the end of what a quote or a comment's mark begins; the end of the sign itself where it is text."""
+        if sign[0] in "/#":
+            return self._comment(sign, start, end)
+        if not self._opens(start):
+            return end
+        if sign in TRIPLE:
+            found = self.text.find(sign, end)
+            return found + 3 if found >= 0 else len(self.text)
+        if sign in _TYPOGRAPHIC:
+            found_end = _TYPOGRAPHIC[sign].match(self.text, end)
+            return found_end.end() if found_end else end
+        return self._well_ended(sign, end) if self.level == REPAIR else string_end(self.text, end, sign)
+
+    def _comment(self, sign: str, start: int, end: int) -> int:
+        before = self.text[start - 1 : start]
+        if before == ":" or (sign[0] == "#" and not before.isspace()):  # an address, or marks inside a word
+            return end if sign[0] == "#" else start + 1
+        mark = "*/" if sign == "/*" else "\n"
+        found = self.text.find(mark, end)
+        stop = found + (2 if sign == "/*" else 0) if found >= 0 else len(self.text)
+        goes_on = self.text[self.comment[1] : start].isspace() or self.comment[1] == start
+        self.comment = (self.comment[0] if goes_on else start, stop)
+        return stop
+
+    def _opens(self, place: int) -> bool:
+        also = "(\"'}])”’" if self.level == REPAIR else ""
+        if opens_string(self.text, place, also=also):
+            return True
+        start, end = self.comment
+        blank = 0 <= end <= place <= end + 256 and not self.text[end:place].strip()
+        return blank and opens_string(self.text, start, also=also)
+
+    def _well_ended(self, quote: str, position: int) -> int:
+        """At level 2 a quote ends a string only where JSON continues after it; once none does, none further on will."""
+        if not self.unended:
+            place = position
+            is_value = _OPENS_VALUE.search(self.text, max(0, position - 66), position)
+            ends = _ENDS_VALUE if is_value else _ENDS_ANY
+            while (place := string_end(self.text, place, quote)) < len(self.text):
+                if ends.match(self.text, place):
+                    return place
+            if self.text.endswith(quote):
+                return place
+            self.unended = True
+        return string_end(self.text, position, quote)
+
+
+def opens_string(text: str, place: int, *, also: str = "") -> bool:
+    """Return whether the quote at `place` is where JSON has a string: after `{ [ , :` or one of `also`.
+
+    In prose a quote is a quote: this alone ends the trouble with apostrophes.
+    """
+    before = place - 1
+    while before >= 0 and text[before].isspace():
+        before -= 1
+    return before >= 0 and text[before] in "{[,:" + also
+
+
+def string_end(text: str, position: int, quote: str = '"') -> int:
+    """Find where the string whose text begins at `position` ends: after its closing quote, or where the text does."""
+    found = PLAIN_BODY[quote].match(text, position)
+    return found.end() if found else len(text)

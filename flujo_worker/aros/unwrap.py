@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from flujo_client.patterns import compiled
-from flujo_worker.aros.quoted import opens_string, string_end
+from flujo_worker.aros.strings import opens_string, string_end
 
 _NAMES: Final = "think|thinking|reasoning|reflection|scratchpad"
 _TAG: Final = compiled(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
