@@ -86,17 +86,12 @@ def _url_apart(value: Any) -> Entries:
 def _url(cls: Any, entries: Entries) -> Any:
     value = cls.__new__(cls)
     # Past the constructor, whose constraints could alter or refuse what was sent.
-    value._url = _core_url(MultiHostUrl if is_multi_host(cls) else Url, entries["v"])  # noqa: SLF001
+    value._url = _core_url(MultiHostUrl if issubclass(cls, _MANY_HOSTS) else Url, entries["v"])  # noqa: SLF001
     return value
 
 
 _ONE_HOST, _MANY_HOSTS = cast("tuple[type, type]", (AnyUrl.__base__, PostgresDsn.__base__))
 URLS: Final = (_ONE_HOST, _MANY_HOSTS, Url, MultiHostUrl)
-
-
-def is_multi_host(cls: type) -> bool:
-    """Return whether a class is one of URLs with several hosts."""
-    return issubclass(cls, _MANY_HOSTS)
 
 
 def is_url(cls: type) -> bool:

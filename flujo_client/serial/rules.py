@@ -70,10 +70,6 @@ def _namedtuple(cls: Any, entries: Entries) -> Any:
     return tuple.__new__(cls, [sent[name] if name in sent else defaults[name] for name in cls._fields])
 
 
-def _dataclass_apart(value: Any) -> Entries:
-    return {"v": {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}}
-
-
 def _dataclass(cls: Any, entries: Entries) -> Any:
     sent = entries["v"]
     value = cls.__new__(cls)
@@ -148,10 +144,6 @@ def _private_defaults(cls: type[BaseModel], fields: Entries) -> Entries | None:
     return private
 
 
-def _is_namedtuple(cls: type) -> bool:
-    return issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_field_defaults")
-
-
 def _is_dataclass(cls: type) -> bool:
     """Return whether a class is a dataclass, but no container or exception: what those hold in addition to their fields would be lost."""
     return dataclasses.is_dataclass(cls) and not issubclass(
@@ -173,9 +165,19 @@ _CLASS_RULES = (
     ),
     EncodingRule("model", _model_apart, _model, lambda cls: issubclass(cls, BaseModel)),
     EncodingRule(
-        "namedtuple", lambda value: {"v": dict(zip(value._fields, value, strict=True))}, _namedtuple, _is_namedtuple
+        "namedtuple",
+        lambda value: {"v": dict(zip(value._fields, value, strict=True))},
+        _namedtuple,
+        lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields") and hasattr(cls, "_field_defaults"),
     ),
-    EncodingRule("dataclass", _dataclass_apart, _dataclass, _is_dataclass),
+    EncodingRule(
+        "dataclass",
+        lambda value: {
+            "v": {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}
+        },
+        _dataclass,
+        _is_dataclass,
+    ),
     *library_types.FAMILIES,
 )
 

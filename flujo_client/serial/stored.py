@@ -21,11 +21,7 @@ _INTEGER_FROM: Final = 1e16
 
 
 def stored(tree: Tree, *, path: str) -> str:
-    """Write a tree as JSON text that jsonb gives back equal.
-
-    Args:
-        tree: plain JSON.
-        path: what to call the tree in an error.
+    """Write a tree as JSON text that jsonb gives back equal; errors call it `path`.
 
     Raises:
         SerializationError: it is not plain JSON, or jsonb cannot hold a part of it; the place is named.

@@ -83,10 +83,8 @@ def _encode(value: Any, depth: int) -> Tree:
         return value if is_storable_text(value) else _encode_other(value, kind, depth)
     if kind is int:
         return value if _SMALLEST <= value <= _LARGEST else _encode_other(value, kind, depth)
-    if kind is dict:
-        return _encode_dict(value, depth)
-    if kind is list:
-        return _encode_list(value, depth)
+    if kind is dict or kind is list:
+        return _encode_container(value, kind, depth)
     if value is None or kind is bool or (kind is float and isfinite(value)):
         return value
     return _encode_other(value, kind, depth)
@@ -97,35 +95,16 @@ def is_plain_key(key: str) -> bool:
     return key != _TAG and is_storable_text(key)
 
 
-def _encode_list(value: list[Any], depth: int) -> Tree:
+def _encode_container(value: Any, kind: type, depth: int) -> Tree:
     _check_depth(depth)
-    out = value
-    index = 0
+    out, key = value, None
+    is_dict = kind is dict
     try:
-        for index, item in enumerate(value):
-            if type(item) is str and item.isascii() and "\0" not in item:
-                continue  # most leaves are such texts; a call for each would double the time
-            tree = _encode(item, depth + 1)
-            if tree is not item:
-                if out is value:
-                    out = value.copy()
-                out[index] = tree
-    except EncodingRefused as refused:
-        refused.past(value, step_to(index))
-        raise
-    return out
-
-
-def _encode_dict(value: dict[Any, Any], depth: int) -> Tree:
-    _check_depth(depth)
-    out = value
-    key = None
-    try:
-        for key, item in value.items():
-            if type(key) is not str or not (key.isidentifier() or is_plain_key(key)):
+        for key, item in value.items() if is_dict else enumerate(value):
+            if is_dict and (type(key) is not str or not (key.isidentifier() or is_plain_key(key))):
                 break
             if type(item) is str and item.isascii() and "\0" not in item:
-                continue
+                continue  # most leaves are such texts; a call for each would double the time
             tree = _encode(item, depth + 1)
             if tree is not item:
                 if out is value:

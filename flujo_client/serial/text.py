@@ -17,12 +17,7 @@ def is_storable_text(text: str) -> bool:
 
 
 def storable_text(text: str, *, most: int | None = None) -> str:
-    """Replace what Postgres does not take; surrogates that make a pair become their character.
-
-    Args:
-        text: any text.
-        most: how many characters it may have; a longer one ends with an ellipsis.
-    """
+    """Replace what Postgres does not take; surrogates that make a pair become their character. Beyond `most` characters is an ellipsis."""
     if most is not None and len(text) > most:
         text = f"{text[: most - 1]}…"
     if not text.isascii():

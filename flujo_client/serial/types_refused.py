@@ -27,12 +27,7 @@ _PLAIN: Final = (dict, list, bool, type(None))
 
 
 def refused_type(kind: Any, *, path: str = "output") -> SerializationError | None:
-    """Return why no value of a type can be serialized; None if some can, or that is not known.
-
-    Args:
-        kind: a type, as in an annotation.
-        path: what to call its value in the error.
-    """
+    """Return why no value of a type can be serialized, called `path`; None if some can, or that is not known."""
     try:
         _look(kind, frozenset())
     except EncodingRefused as refused:
