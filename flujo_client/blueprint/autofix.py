@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from flujo_client.blueprint.editor import json_schema
 from flujo_client.blueprint.read import read
+from flujo_client.blueprint.rules.document_index import items_of
 from flujo_client.blueprint.shapes import IN_QUOTES
 from flujo_client.blueprint.token_spans import Edit, SourceEntry, entry_at
 from flujo_client.contract.validation import Finding
@@ -54,12 +55,7 @@ class Autofixed:
 
 
 def autofix(text: str, find: Callable[[str], Sequence[Finding]]) -> Autofixed:
-    """Fix a text until nothing is left that can be.
-
-    Args:
-        text: a blueprint.
-        find: gives what is wrong with a text, with the places in it.
-    """
+    """Fix a blueprint until nothing is left that can be; `find` gives what is wrong with a text, with the places in it."""
     done: list[Finding] = []
     while (mended := _round(text, find(text), MOST - len(done))).findings:
         text = mended.text
@@ -152,22 +148,24 @@ def _ours() -> frozenset[str]:
 
 
 def _words(schema: Any) -> Iterator[str]:
-    if isinstance(schema, Mapping):
-        yield from schema.get("properties", ())
-        yield from (each for each in schema.get("enum", ()) if isinstance(each, str))
-    inner = schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ()
-    for each in inner:
-        yield from _words(each)
+    for each in _mappings(schema):
+        yield from each.get("properties", ())
+        yield from (word for word in each.get("enum", ()) if isinstance(word, str))
 
 
 def _names(value: Any) -> Iterator[str]:
     """Return every name of a document: keys, and what is under `name` and `step`."""
+    for each in _mappings(value):
+        yield from (key for key in each if isinstance(key, str))
+        yield from (name for key in ("name", "step") if isinstance(name := each.get(key), str))
+
+
+def _mappings(value: Any) -> Iterator[Mapping[Any, Any]]:
+    """Yield every mapping in a value."""
     if isinstance(value, Mapping):
-        yield from (key for key in value if isinstance(key, str))
-        yield from (each for key in ("name", "step") if isinstance(each := value.get(key), str))
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    for each in inner:
-        yield from _names(each)
+        yield value
+    for _, each in items_of(value):
+        yield from _mappings(each)
 
 
 def _differences(one: Any, other: Any) -> int:

@@ -19,8 +19,8 @@ from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import Limit, UsageLimits
 from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compiled_text import Fits
-from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load, load_pipeline
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
@@ -29,12 +29,7 @@ Data = Mapping[str, Any]
 
 
 def build(document: Data, *, allowed: Sequence[str]) -> Pipeline:
-    """Build the pipeline of a document.
-
-    Args:
-        document: self-contained and sound.
-        allowed: import prefixes that its references may be under.
-    """
+    """Build the pipeline of a document that is self-contained and sound; its references may be under the allowed import prefixes."""
     return Building(document, tuple(allowed)).pipeline
 
 

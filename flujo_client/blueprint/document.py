@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.blueprint.build import OF_AGENTS
 from flujo_client.blueprint.changes import write_changes
@@ -19,18 +19,14 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.contract.validation import Finding
 from flujo_client.errors import FlujoError
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compiled_text import Changes, Fits
-from flujo_client.pipeline.declared import DeclaredAgent
-from flujo_client.pipeline.hooks import HOOK
-from flujo_client.pipeline.invariants import INVARIANT
-from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.hooks import HOOK, INVARIANT
+from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.reference import reference_of
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.serial import reference
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.pipeline import Body
 
 Data = dict[str, Any]
 
@@ -61,41 +57,25 @@ class Writing:
     """`agents`, `imports`: what the document declares, by the names it gives."""
 
     def document(self, pipeline: Pipeline) -> Data:
-        steps = self.steps(pipeline)
-        named: Data = {"version": VERSION}
-        if pipeline.name is not None:
-            named["name"] = pipeline.name
-        if pipeline.version != "latest":
-            named["pipeline_version"] = pipeline.version
-        named |= self._changes(pipeline)
-        if pipeline.context_model is not PipelineContext:
-            model = pipeline.context_model
-            named["context_model"] = None if model is None else self.named(model, "context model")
-        if pipeline.resources is not None:
-            named["resources"] = self.named(pipeline.resources, "resources object")
-        if pipeline.hooks:
-            named["hooks"] = [self.named(hook, HOOK) for hook in pipeline.hooks]
-        if pipeline.static_invariants:
-            named["static_invariants"] = [self.named(each, INVARIANT) for each in pipeline.static_invariants]
-        if pipeline.run_limits:
-            named["run_limits"] = [asdict(each) for each in pipeline.run_limits]
-        if self.imports:
-            named["imports"] = self.imports
-        if self.agents:
-            named["agents"] = {name: _agent(name, each) for name, each in self.agents.items()}
-        return named | {"steps": steps}
-
-    def _changes(self, pipeline: Pipeline) -> Data:
-        """Write what happens to runs whose code has changed."""
-        written: Data = {}
-        if pipeline.on_change is not None:
-            written["on_change"] = pipeline.on_change
-        if pipeline.on_body_change != "warn":
-            written["on_body_change"] = pipeline.on_body_change
-        if pipeline.context_migrations:
-            migrations = pipeline.context_migrations.items()
-            written["context_migrations"] = {key: self.named(function, "migration") for key, function in migrations}
-        return written
+        steps, model, migrations = self.steps(pipeline), pipeline.context_model, pipeline.context_migrations.items()
+        given: Data = {
+            "version": VERSION,
+            "name": pipeline.name,
+            "pipeline_version": None if pipeline.version == "latest" else pipeline.version,
+            "on_change": pipeline.on_change,
+            "on_body_change": None if pipeline.on_body_change == "warn" else pipeline.on_body_change,
+            "context_migrations": {key: self.named(function, "migration") for key, function in migrations},
+            "context_model": None if model in (None, PipelineContext) else self.named(model, "context model"),
+            "resources": None if pipeline.resources is None else self.named(pipeline.resources, "resources object"),
+            "hooks": [self.named(hook, HOOK) for hook in pipeline.hooks],
+            "static_invariants": [self.named(each, INVARIANT) for each in pipeline.static_invariants],
+            "run_limits": [asdict(each) for each in pipeline.run_limits],
+            "imports": self.imports,
+            "agents": {name: _agent(name, each) for name, each in self.agents.items()},
+            "steps": steps,
+        }
+        kept = ("steps", "context_model") if model is None else ("steps",)  # a null model: runs have no context
+        return {key: each for key, each in given.items() if each not in (None, [], {}) or key in kept}
 
     def cannot(self, what: str) -> None:
         """Note what a blueprint cannot say."""

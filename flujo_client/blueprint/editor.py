@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from itertools import combinations
 from typing import Any, Final
 
-from flujo_client.blueprint import agents, changes, keys, kind, shapes, value_types
-from flujo_client.blueprint.shapes import FieldType, Key, Table
+from flujo_client.blueprint import changes, keys, kind, shapes, value_types
+from flujo_client.blueprint.shapes import FieldType, Table
 from flujo_client.contract import processing
 from flujo_client.plan.kinds import NESTED, STEP
 
@@ -62,22 +63,14 @@ def _step() -> Schema:
 
 
 def _table(table: Table) -> Schema:
-    known = {name: _key(key) for name, key in table.keys.items()}
+    known = {name: {**of(key.shape), "description": key.what} for name, key in table.keys.items()}
     schema: Schema = {"type": "object", "properties": known, "additionalProperties": False}
     needed = [name for name, key in table.keys.items() if key.required]
     several = [
         *({"oneOf": [{"required": [name]} for name in names]} for names in table.one_of),
-        *({"not": {"required": list(pair)}} for names in table.at_most_one_of for pair in _pairs(names)),
+        *({"not": {"required": list(pair)}} for names in table.at_most_one_of for pair in combinations(names, 2)),
     ]
     return schema | ({"required": needed} if needed else {}) | ({"allOf": several} if several else {})
-
-
-def _pairs(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(one, other) for index, one in enumerate(names) for other in names[index + 1 :]]
-
-
-def _key(key: Key) -> Schema:
-    return {**of(key.shape), "description": key.what}
 
 
 def _processing() -> Schema:
@@ -138,15 +131,12 @@ def _ref(name: str) -> Callable[[Any], Schema]:
 
 
 _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
-    shapes.AnyValue: lambda _: {},
-    shapes.Text: _ref("text"),
-    shapes.Flag: lambda _: {"type": "boolean"},
+    shapes.Plain: lambda shape: dict(shape.schema),
     shapes.Number: _number,
     shapes.OneOf: lambda shape: {"enum": list(shape.words)},
     shapes.ListOf: lambda shape: {"type": "array", "items": of(shape.each)},
     shapes.MapOf: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
     shapes.AnyOf: lambda shape: {"anyOf": [of(each) for each in shape.shapes]},
-    shapes.Null: lambda _: {"type": "null"},
     shapes.Table: _table,
     value_types.Reference: _ref("text"),
     value_types.OneOfOr: lambda shape: {
@@ -159,9 +149,9 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     value_types.Model: _model,
     value_types.Processing: lambda _: _processing(),
     changes.ItemsShape: _ref("text"),
-    agents.ModelShape: _ref("text"),
-    agents.SettingsShape: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
-    agents.ById: _table,
+    keys.ModelShape: _ref("text"),
+    keys.SettingsShape: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
+    keys.ById: _table,
     kind.StepShape: _ref("step"),
     kind.LoneStepShape: _ref("step"),
     kind.BodyShape: _ref("body"),

@@ -1,4 +1,4 @@
-"""The keys of a document, and those that several kinds of step share: what each takes, and what it does.
+"""The keys of a document, its agents, and those that several kinds of step share: what each takes, and what it does.
 
 Reading, errors and documents are made of these tables; a kind's own keys are in its module of `kinds`. It must not read or build anything.
 """
@@ -9,11 +9,25 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 
-from flujo_client.blueprint import agents
+from flujo_client.blueprint.finding import nearest
 from flujo_client.blueprint.kind import BODY
-from flujo_client.blueprint.shapes import TEXT, AnyOf, Key, ListOf, MapOf, Null, Number, OneOf, Table
+from flujo_client.blueprint.shapes import (
+    ANY,
+    COUNT,
+    NULL,
+    TEXT,
+    AnyOf,
+    DocumentLocation,
+    Key,
+    ListOf,
+    MapOf,
+    Number,
+    OfText,
+    OneOf,
+    Table,
+)
 from flujo_client.blueprint.value_types import (
     EXPRESSION,
     LIMIT_NAME,
@@ -21,13 +35,18 @@ from flujo_client.blueprint.value_types import (
     TEMPLATE,
     JsonSchema,
     Model,
+    Named,
     OneOfOr,
+    Processing,
     Reference,
     is_function,
 )
 from flujo_client.contract.admission import LimitScope, OnFull
 from flujo_client.contract.code import ON_BODY_CHANGE
 from flujo_client.contract.limits import AttemptScope
+from flujo_client.contract.providers import PROVIDERS
+from flujo_client.contract.validation import Finding
+from flujo_client.pipeline.agents import is_made_here
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import RESOURCES, is_file, is_reference
@@ -35,17 +54,109 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan.plan import ON_CHANGE
 from flujo_client.recipes.agentic_loop import registry_findings
 
-if TYPE_CHECKING:
-    from flujo_client.blueprint.shapes import DocumentLocation
-    from flujo_client.contract.validation import Finding
+
+def _agent(found: Any) -> str | None:
+    """Return what is wrong with what an agent's reference names."""
+    if inspect.isclass(found):
+        return "is a class; name an instance of it"
+    fits = isinstance(found, str) or callable(found) or callable(getattr(found, "run", None))
+    return None if fits else f"is a {type(found).__name__}; expected a callable or an object with a run method"
+
+
+def _tool(found: Any) -> str | None:
+    """Return what is wrong with what a tool's reference names: a function, an agent that is offered as a tool, or the agent library's own tool.
+
+    The library is not imported for that: its tool is known by the name of its class.
+    """
+    is_tool = any(
+        each.__name__ == "Tool" and each.__module__.partition(".")[0] == "pydantic_ai" for each in type(found).__mro__
+    )
+    return None if is_tool or callable(getattr(found, "as_tool", None)) else is_function(found)
+
+
+PYTHON_AGENT: Final = Reference("agent", _agent)
+
+
+class ModelShape(OfText):
+    """A model: a provider's by its name, or one that a module makes."""
+
+    description = "a model as provider:model; or a reference to a function that makes one, as package.module:attribute"
+
+    def findings(self, value: str, location: DocumentLocation) -> Iterator[Finding]:
+        if is_made_here(value):
+            near = nearest(value.partition(":")[0], PROVIDERS)
+            for found in _MAKER.findings(value, location):
+                yield replace(found, nearest=near and f"{near}:{value.partition(':')[2]}")
+
+
+class SettingsShape(MapOf):
+    """The settings of every call."""
+
+    def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
+        yield from super().findings(value, location)
+        if value.get("max_retries"):
+            message = "would retry inside an attempt, where retries are not counted: set `max_retries` on the agent, or in a step's `config`"
+            yield location.at("max_retries").finding("Y-VALUE", message)
+
+
+_MAKER: Final = Reference("model", is_function)
+NAMED_AGENT: Final = Named(("agents",), PYTHON_AGENT)
+"""An agent of this document, or one that a module holds."""
+
+PROCESSING: Final = Processing(NAMED_AGENT)
+PROMPT: Final = Table(
+    {
+        "from_file": Key(TEXT, "A text file, by its path from the blueprint's folder."),
+        "text": Key(TEXT, "The text itself: what `from_file` becomes in the blueprint that is stored with a run."),
+        "variables": Key(MapOf(ANY), "The values of its variables, such as `{{ name }}`."),
+    },
+    "a prompt",
+    one_of=(("from_file", "text"),),
+)
+AGENT: Final = Table(
+    {
+        "model": Key(
+            ModelShape(),
+            "The model that is asked, as `provider:model`; or `module:attribute`, a function that makes it.",
+            required=True,
+        ),
+        "name": Key(TEXT, "Its name in traces; its key by default."),
+        "system_prompt": Key(AnyOf((TEXT, PROMPT)), "The system prompt."),
+        "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),
+        "model_settings": Key(
+            SettingsShape(ANY, "setting"),
+            "Sent with every call, such as `temperature`; a step's `config` overrides them.",
+        ),
+        "timeout": Key(Number(above=0), "The timeout of an attempt in seconds, for its steps that set none."),
+        "max_retries": Key(
+            Number(least=0, whole=True),
+            "The retries after a failed attempt, for its steps that set none.",
+        ),
+        "tools": Key(
+            ListOf(Reference("tool", _tool)),
+            "Functions, `pydantic_ai.Tool`s, and agents as tools, that the model may call.",
+        ),
+        "processing": Key(PROCESSING, "AROS for its steps; a step's own `processing` overrides it, key by key."),
+    },
+    "an agent",
+)
+
+
+class ById(Table):
+    """A mapping that names an agent instead of being one."""
+
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, Mapping) and "id" in value
+
+
+BY_ID: Final = ById({"id": Key(NAMED_AGENT, "Its reference.", required=True)}, "an agent's reference")
+ANY_AGENT: Final = AnyOf((NAMED_AGENT, BY_ID, AGENT))
+"""The value of a step's `agent`."""
+
 
 VERSION: Final = "0.1"
-
-
 TIMEOUT: Final = MappingProxyType({"timeout": "timeout_s"})
 """Other names of a config's fields."""
-
-
 CONDITION: Final = Reference("condition", is_function)
 
 
@@ -64,13 +175,10 @@ class ImportShape:
             yield from _PIPELINE.findings(value, location)
 
 
-class WhenShape:
+class WhenShape(OfText):
     """A condition: an expression, or a reference to a function."""
 
     description = f"{EXPRESSION.description}; or {CONDITION.description}"
-
-    def fits(self, value: Any) -> bool:
-        return TEXT.fits(value)
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         yield from (CONDITION if is_reference(value) else EXPRESSION).findings(value, location)
@@ -91,6 +199,9 @@ def function(what: str) -> Reference:
     return Reference(what, is_function)
 
 
+MAPPER: Final = function("mapper")
+
+
 def words_or(words: Any, other: str) -> OneOfOr:
     return OneOfOr(OneOf(tuple(sorted(map(str, words)))), function(other))
 
@@ -102,6 +213,7 @@ def _pipeline(found: Any) -> str | None:
 
 
 _PIPELINE: Final = Reference("pipeline", _pipeline)
+_PROCESSORS: Final = ListOf(Reference("processor"))
 _PLUGIN: Final = Table(
     {
         "plugin": Key(Reference("plugin"), "The plugin.", required=True),
@@ -112,7 +224,7 @@ _PLUGIN: Final = Table(
 LIMIT: Final = Table(
     {
         "name": Key(LIMIT_NAME, "The name that attempts are counted under.", required=True),
-        "at_once": Key(Number(least=1, whole=True), "How many attempts may run at once.", required=True),
+        "at_once": Key(COUNT, "How many attempts may run at once.", required=True),
         "scope": Key(OneOf(get_args(AttemptScope)), "Which attempts share the name; global by default."),
         "on_full": Key(OneOf(get_args(OnFull)), "The policy for further attempts; queue by default."),
     },
@@ -121,7 +233,7 @@ LIMIT: Final = Table(
 RUN_LIMIT: Final = Table(
     {
         "key": Key(RUN_LIMIT_KEY, "The key that runs are counted under.", required=True),
-        "most": Key(Number(least=1, whole=True), "How many runs may be under way at once.", required=True),
+        "most": Key(COUNT, "How many runs may be under way at once.", required=True),
         "scope": Key(OneOf(get_args(LimitScope)), "Which runs share the key; global by default."),
         "on_full": Key(OneOf(get_args(OnFull)), "The policy for further runs; queue by default."),
     },
@@ -145,13 +257,9 @@ WORK: Final[Mapping[str, Key]] = {
     "static_invariants": Key(
         ListOf(WhenShape()), "What must be true of the output and the context after this step; a violation ends it."
     ),
-    "processing": Key(agents.PROCESSING, "How the model's output is requested, read and repaired (AROS)."),
-    "prompt_processors": Key(
-        ListOf(Reference("processor")), "Processors that the input passes through before the agent is asked."
-    ),
-    "output_processors": Key(
-        ListOf(Reference("processor")), "Processors that the answer passes through after AROS has read it."
-    ),
+    "processing": Key(PROCESSING, "How the model's output is requested, read and repaired (AROS)."),
+    "prompt_processors": Key(_PROCESSORS, "Processors that the input passes through before the agent is asked."),
+    "output_processors": Key(_PROCESSORS, "Processors that the answer passes through after AROS has read it."),
     "queue": Key(TEXT, "The Celery queue that the step runs on."),
     "limit": Key(LIMIT, "How many attempts may run at once under a name, in all workers together."),
 }
@@ -173,14 +281,14 @@ DOCUMENT: Final = Table(
             "Functions for contexts that were written with other fields of the context model.",
         ),
         "context_model": Key(
-            AnyOf((Reference("context model"), Null())),
+            AnyOf((Reference("context model"), NULL)),
             "The pydantic model of the runs' context; `PipelineContext` by default, none for null.",
         ),
         "resources": Key(
             Reference(RESOURCES), "The object that agents, processors, plugins and validators get as `resources`."
         ),
         "hooks": Key(ListOf(Reference(HOOK, is_function)), "Functions that workers call with the events of a run."),
-        "agents": Key(MapOf(agents.AGENT, "agent"), "Agents, by name."),
+        "agents": Key(MapOf(AGENT, "agent"), "Agents, by name."),
         "imports": Key(MapOf(ImportShape(), "import"), "Other blueprints, by name."),
         "steps": Key(BODY, "The steps, which run one after the other.", required=True),
         "static_invariants": Key(ListOf(WhenShape()), "What must be true after every step; a violation ends the step."),

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.blueprint.shapes import (
     ANY,
     INSIDE,
@@ -23,6 +22,7 @@ from flujo_client.blueprint.shapes import (
     Key,
     ListOf,
     MapOf,
+    OfMapping,
     OneOf,
     Table,
 )
@@ -36,7 +36,6 @@ from flujo_client.plan.kinds import KindSpec
 if TYPE_CHECKING:
     from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 
 INIT: Final = "init"
 """The changes of the context that a step begins with, and the name behind its own of the step that makes them."""
@@ -72,14 +71,6 @@ def key_paths(top: KeyPath) -> Iterator[KeyPath]:
             yield from key_paths(replace(top, shape=each))
 
 
-def _none(*_: Any) -> Iterator[Any]:
-    yield from ()
-
-
-def _unknown(*_: Any) -> Data | None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class BlueprintKind:
     """A kind of step in blueprints."""
@@ -106,12 +97,6 @@ class BlueprintKind:
     """Whether `this` is an item inside it."""
     isolates_context: bool = False
     """Whether the steps inside it run in a separate context."""
-    find: Callable[[DocumentIndex, StepNode], Iterator[RuleFinding]] = _none
-    """The findings of `flujo validate` about such a step alone."""
-    writes: Callable[[DocumentIndex, StepNode], Iterator[str | None]] = _none
-    """The dotted paths of the context that it writes; None if it may write any."""
-    output_schema: Callable[[DocumentIndex, StepNode], Data | None] = _unknown
-    """The schema that its output fits, if that is known."""
 
     @property
     def word(self) -> str:
@@ -178,13 +163,10 @@ def present(data: Data, *names: str) -> dict[str, Any]:
     return {name: data[name] for name in names if name in data}
 
 
-class StepShape:
+class StepShape(OfMapping):
     """A step; its kind says which keys it has."""
 
     description = "a step: a mapping with `name` and, for most, `kind`"
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
 
     def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
         kind, known = value.get("kind", kinds.STEP.yaml_name), words()

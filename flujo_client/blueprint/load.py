@@ -1,7 +1,7 @@
 """Load a pipeline from a text or a file: read, check the shapes, inline the files that it names, build.
 
 The pipeline contains its own definition, `Pipeline.blueprint`: one text that includes the prompts and blueprints of other files, so that it
-needs no other file. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
+needs no other file. Workers load it without the rules, which they do not import. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from flujo_client.blueprint.build import build
 from flujo_client.blueprint.finding import Path, refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
-from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
-from flujo_client.blueprint.rules.named import Places, in_place, named, unreported
 from flujo_client.blueprint.shapes import DocumentLocation, wrong
 from flujo_client.blueprint.write import dump
 from flujo_client.contract.validation import Finding
@@ -41,13 +39,7 @@ _OF_A_VOLUME: Final = re.compile(r"\.\.\d{4}_")
 def load_text(
     text: str | bytes, *, allowed: Sequence[str], name: str | None = None, folder: File | None = None
 ) -> Pipeline:
-    """Load a blueprint from a text.
-
-    Args:
-        text: YAML.
-        allowed: import prefixes that its references may be under.
-        name: what the pipeline is called if the text does not say.
-        folder: from where files are named; without one, none can be.
+    """Load a blueprint from YAML. `name` is the pipeline's if the text does not say; without a folder, the text can name no files.
 
     Raises:
         BlueprintError: everything that is wrong with it.
@@ -120,14 +112,20 @@ class Loading:
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
         found = findings_of(pipeline, allowed=self.allowed, has_context=pipeline.context_model is not None)
-        places = Places(source.data)
-        self.findings += unreported([in_place(source, places, each) for each in found], self.ruled)
-        self._refuse(file)
+        if found:
+            from flujo_client.blueprint.rules.apply import placed
+
+            self.findings += placed(found, source, self.ruled)
+            self._refuse(file)
         return pipeline
 
     @property
     def all_findings(self) -> tuple[Finding, ...]:
         """Return all that was found, under its rules."""
+        if not self.findings:
+            return tuple(self.ruled)
+        from flujo_client.blueprint.rules.apply import named
+
         return (*map(named, self.findings), *self.ruled)
 
     def _refuse(self, file: str) -> None:
@@ -141,6 +139,8 @@ class Loading:
             return {}
         document = self._whole(source, source.data, (), origin)
         if self.asks_rules:
+            from flujo_client.blueprint.rules.apply import apply_rules
+
             self.ruled += apply_rules(source, document, allowed=self.allowed, is_part=bool(origin.above))
         return document
 
@@ -163,85 +163,85 @@ class Loading:
     def _import(self, source: Source, given: Any, path: Path, origin: _Origin) -> Any:
         if isinstance(given, Mapping):
             return self._whole(source, given, path, origin)
-        return self._imported(source, given, path, origin) if isinstance(given, str) and is_file(given) else given
-
-    def _prompt(self, source: Source, given: Mapping[str, Any], path: Path, origin: _Origin) -> str:
-        named, variables = given.get("from_file"), given.get("variables")
-        where = path if named is None else (*path, "from_file")
-        text = given.get("text", "") if named is None else self._text(source, named, where, origin)
-        if not isinstance(text, str) or not isinstance(variables, Mapping):
-            return str(text)
-        names, most = tuple(map(str, variables)), min(MAX_OUTPUT, MAX_BYTES - self.size)
+        if not isinstance(given, str) or not is_file(given):
+            return given
         try:
-            prompt = compile_template(text, undefined="strict", allowed=names).render(variables, limit=most)
-        except FlujoError as error:
-            self.findings.append(source.finding("Y-PROMPT", where, error.message, allowed=error.suggestion))
-            return ""
-        self.size += len(prompt)
-        return prompt
-
-    def _text(self, source: Source, named: Any, path: Path, origin: _Origin) -> str:
-        file = self._file(source, named, path, origin)
-        found = None if file is None else self._read(source, file, named, path)
-        if found is None:
-            return ""
-        try:
-            return found.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is not UTF-8"))
-            return ""
-
-    def _imported(self, source: Source, named: str, path: Path, origin: _Origin) -> dict[str, Any]:
-        file = self._file(source, named, path, origin)
-        if file is None:
-            return {}
-        if file in origin.above or len(origin.above) >= MAX_IMPORTS:
-            message = "imports itself" if file in origin.above else f"is imported through more than {MAX_IMPORTS} files"
-            self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(named)}' {message}"))
-            return {}
-        text = self._read(source, file, named, path)
-        if text is None:
-            return {}
-        try:
-            inner = read(text, file=_called(file))
+            file = _file(source, given, path, origin)
+            if file in origin.above or len(origin.above) >= MAX_IMPORTS:
+                message = (
+                    "imports itself" if file in origin.above else f"is imported through more than {MAX_IMPORTS} files"
+                )
+                raise _fault(source, "Y-IMPORT", path, f"'{shown(given)}' {message}")
+            inner = read(self._read(source, file, given, path), file=_called(file))
         except BlueprintError as error:
             self.findings += error.findings
             return {}
         return {"name": file.stem, **self._document(inner, _Origin(file.parent, (*origin.above, file)))}
 
-    def _file(self, source: Source, named: Any, path: Path, origin: _Origin) -> File | None:
-        """Find a file; None, and a finding, where it may not be read."""
-        if not isinstance(named, str):
-            return None
-        if origin.folder is None:
-            message = "a blueprint given as text has no folder, so it cannot name a file: write the content here, or load a file"
-            self.findings.append(source.finding("Y-FILE", path, message))
-            return None
+    def _prompt(self, source: Source, given: Mapping[str, Any], path: Path, origin: _Origin) -> str:
+        named, variables = given.get("from_file"), given.get("variables")
+        where = path if named is None else (*path, "from_file")
         try:
-            file = (origin.folder / named).resolve()
-        except (OSError, ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
-            self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is not the path of a file"))
-            return None
-        within = [file.relative_to(each) for each in (origin.folder.resolve(), File.cwd()) if file.is_relative_to(each)]
-        if within and not all(map(_is_hidden, within)):
-            return file
-        message = (
-            "is hidden: blueprints do not read files or folders whose names begin with a dot"
-            if within
-            else "is outside the blueprint's folder and the working directory"
-        )
-        self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' {message}"))
-        return None
+            text = given.get("text", "") if named is None else self._text(source, named, where, origin)
+            if not isinstance(text, str) or not isinstance(variables, Mapping):
+                return str(text)
+            return self._filled_in(source, text, variables, where)
+        except BlueprintError as error:
+            self.findings += error.findings
+            return ""
 
-    def _read(self, source: Source, file: File, named: str, path: Path) -> bytes | None:
+    def _filled_in(self, source: Source, text: str, variables: Mapping[str, Any], path: Path) -> str:
+        names, most = tuple(map(str, variables)), min(MAX_OUTPUT, MAX_BYTES - self.size)
+        try:
+            prompt = compile_template(text, undefined="strict", allowed=names).render(variables, limit=most)
+        except FlujoError as error:
+            raise _fault(source, "Y-PROMPT", path, error.message, allowed=error.suggestion) from None
+        self.size += len(prompt)
+        return prompt
+
+    def _text(self, source: Source, named: Any, path: Path, origin: _Origin) -> str:
+        data = self._read(source, _file(source, named, path, origin), named, path)
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise _fault(source, "Y-FILE", path, f"'{shown(named)}' is not UTF-8") from None
+
+    def _read(self, source: Source, file: File, named: str, path: Path) -> bytes:
         found = _bytes(file, named, MAX_BYTES - self.size)
         if isinstance(found, bytes) and self.size + len(found) > MAX_BYTES:
             found = f"with '{shown(named)}' it has more than {MAX_BYTES:,} bytes"
         if isinstance(found, str):
-            self.findings.append(source.finding("Y-FILE", path, found))
-            return None
+            raise _fault(source, "Y-FILE", path, found)
         self.size += len(found)
         return found
+
+
+def _fault(source: Source, rule: str, path: Path, message: str, **more: Any) -> BlueprintError:
+    return BlueprintError(message, findings=(source.finding(rule, path, message, **more),))
+
+
+def _file(source: Source, named: Any, path: Path, origin: _Origin) -> File:
+    """Find a file; raises BlueprintError where it may not be read."""
+    if not isinstance(named, str):
+        raise BlueprintError("not the name of a file")  # its shape is reported
+    if origin.folder is None:
+        message = (
+            "a blueprint given as text has no folder, so it cannot name a file: write the content here, or load a file"
+        )
+        raise _fault(source, "Y-FILE", path, message)
+    try:
+        file = (origin.folder / named).resolve()
+    except (OSError, ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
+        raise _fault(source, "Y-FILE", path, f"'{shown(named)}' is not the path of a file") from None
+    within = [file.relative_to(each) for each in (origin.folder.resolve(), File.cwd()) if file.is_relative_to(each)]
+    if within and not all(map(_is_hidden, within)):
+        return file
+    why = (
+        "is hidden: blueprints do not read files or folders whose names begin with a dot"
+        if within
+        else "is outside the blueprint's folder and the working directory"
+    )
+    raise _fault(source, "Y-FILE", path, f"'{shown(named)}' {why}")
 
 
 def _is_hidden(path: File) -> bool:

@@ -66,11 +66,7 @@ class Source:
 
 
 def read(text: str | bytes, *, file: str = "<text>") -> Source:
-    """Read a document.
-
-    Raises:
-        BlueprintError: it is too large, no UTF-8, no YAML, or YAML that blueprints do not use.
-    """
+    """Read a document. Raises BlueprintError: it is too large, no UTF-8, no YAML, or YAML that blueprints do not use."""
     try:
         text = _decoded(text)
         node = _compose(text)

@@ -5,18 +5,14 @@ A shape must not build anything or know a kind of step. In: a value at its place
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
-from flujo_client.blueprint.finding import nearest, shown
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.read import Source
-    from flujo_client.contract.validation import Finding
-
+from flujo_client.blueprint.finding import Path, nearest, shown
+from flujo_client.blueprint.read import Source
+from flujo_client.contract.validation import Finding
 
 INSIDE: Final = "inside"
 """The default for how the steps under a key run."""
@@ -86,45 +82,49 @@ def _kind(value: Any) -> str:
     return f"'{shown(value)}'"
 
 
-class _Sound:
+class Sound:
     """A shape that finds nothing wrong inside."""
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:  # noqa: ARG002 - others look at them
         yield from ()
 
 
-@dataclass(frozen=True, slots=True)
-class AnyValue(_Sound):
-    """Any value."""
+class OfMapping:
+    """A shape of mappings."""
 
-    description: str = "any value"
-
-    def fits(self, value: Any) -> bool:  # noqa: ARG002
-        return True
+    def fits(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
 
 
-@dataclass(frozen=True, slots=True)
-class Text(_Sound):
-    """A text that is not empty."""
-
-    description: str = "a text"
+class OfText:
+    """A shape of texts that are not empty."""
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, str) and bool(value.strip())
 
 
 @dataclass(frozen=True, slots=True)
-class Flag(_Sound):
-    """True or false."""
+class Plain(Sound):
+    """Values that `takes` says are right."""
 
-    description: str = "true or false"
+    description: str
+    takes: Callable[[Any], bool]
+    schema: Mapping[str, Any]
+    """Their JSON Schema, for editors."""
 
     def fits(self, value: Any) -> bool:
-        return isinstance(value, bool)
+        return self.takes(value)
+
+
+TEXT: Final = Plain("a text", OfText().fits, {"$ref": "#/$defs/text"})
+FLAG: Final = Plain("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
+ANY: Final = Plain("any value", lambda _: True, {})
+NULL: Final = Plain("null", lambda value: value is None, {"type": "null"})
+"""Null, where that means something."""
 
 
 @dataclass(frozen=True, slots=True)
-class Number(_Sound):
+class Number(Sound):
     """A number: at least `least`, or more than `above`; `whole`, if it counts something."""
 
     least: float | None = None
@@ -133,19 +133,17 @@ class Number(_Sound):
 
     @property
     def description(self) -> str:
-        bound = (
-            f" from {self.least:g}"
-            if self.least is not None
-            else f" above {self.above:g}"
-            if self.above is not None
-            else ""
-        )
+        above = "" if self.above is None else f" above {self.above:g}"
+        bound = above if self.least is None else f" from {self.least:g}"
         return f"a {'whole ' if self.whole else ''}number{bound}"
 
     def fits(self, value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
             return False
         return (self.least is None or value >= self.least) and (self.above is None or value > self.above)
+
+
+COUNT: Final = Number(least=1, whole=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,7 @@ class ListOf:
 
 
 @dataclass(frozen=True, slots=True)
-class MapOf:
+class MapOf(OfMapping):
     """A mapping of names of the author's own."""
 
     each: FieldType
@@ -197,9 +195,6 @@ class MapOf:
     @property
     def description(self) -> str:
         return f"a mapping; each {self.key}'s value is {self.each.description}"
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for name, each in value.items():
@@ -224,16 +219,6 @@ class AnyOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Null(_Sound):
-    """Null, where that means something."""
-
-    description: str = "null"
-
-    def fits(self, value: Any) -> bool:
-        return value is None
-
-
-@dataclass(frozen=True, slots=True)
 class Key:
     """A key of a table."""
 
@@ -251,7 +236,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(OfMapping):
     """A mapping with known keys."""
 
     keys: Mapping[str, Key]
@@ -268,9 +253,6 @@ class Table:
     @property
     def description(self) -> str:
         return f"a mapping of {', '.join(self.keys)}"
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
 
     def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
         for name, given in value.items():
@@ -298,6 +280,3 @@ class Table:
         near = nearest(name, self.keys)
         allowed = None if near else f"known: {', '.join(self.keys)}"
         return location.finding("Y-KEY", f"{self.called} has no such key", allowed=allowed, nearest=near)
-
-
-TEXT, FLAG, ANY = Text(), Flag(), AnyValue()

@@ -74,13 +74,7 @@ class SourceEntry:
         return Edit(start, end, f'"{self.source[start:end]}"')
 
     def part_replaced(self, start: int, end: int, other: str) -> Edit | None:
-        """Replace a part of the value, also where the same text occurs in it more than once.
-
-        Args:
-            start: where it begins in the value.
-            end: where it ends.
-            other: what is to be there.
-        """
+        """Replace what is from `start` to `end` in the value, also where the same text occurs in it more than once."""
         part = self.value[start:end]
         begin, stop = _span(self.value_node)
         if self.source.count(part, begin, stop) != self.value.count(part):

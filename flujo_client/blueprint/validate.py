@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path as File
-from typing import Any
 
 from flujo_client.blueprint.autofix import Autofixed, autofix
 from flujo_client.blueprint.document import Writing
@@ -15,8 +14,7 @@ from flujo_client.blueprint.finding import in_order
 from flujo_client.blueprint.load import Loading, bytes_of
 from flujo_client.blueprint.read import MAX_BYTES, Source
 from flujo_client.blueprint.rules.agents import wrong_model
-from flujo_client.blueprint.rules.apply import apply_rules
-from flujo_client.blueprint.rules.named import rule_of
+from flujo_client.blueprint.rules.apply import apply_rules, rule_of
 from flujo_client.blueprint.rules.table import RULES, Profile
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
@@ -28,12 +26,9 @@ from flujo_client.plan.identity import asks_a_model
 
 
 def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> ValidationReport:
-    """Look at a blueprint's file, or at the pipeline that `package.module:attribute` names.
+    """Look at a blueprint's file, or at the pipeline that `package.module:attribute` names; that there is none is a finding.
 
-    Args:
-        target: the file or reference; that there is none is a finding.
-        allowed: import prefixes that references may be under.
-        include_imports: report what is found in imported blueprints too.
+    `allowed` are the import prefixes of references. With `include_imports`, also report what is found in imported blueprints.
     """
     try:
         found = bytes_of(File(target)) if is_file(target) else load_pipeline(target, allowed=allowed)
@@ -49,15 +44,9 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
 
 
 def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Autofixed]:
-    """Fix a blueprint's text; nothing is written. Imported files are not fixed, and neither are files that are not UTF-8 or too large.
+    """Return a blueprint's text, and the same fixed; nothing is written. Rules that the profile turns off are not fixed.
 
-    Args:
-        file: the blueprint's.
-        allowed: import prefixes that references may be under.
-        profile: rules that it turns off are not fixed.
-
-    Returns:
-        the file's text, and the result.
+    Imported files are not fixed, and neither are files that are not UTF-8 or too large.
 
     Raises:
         FlujoError: there is no such file.
@@ -124,14 +113,10 @@ def validate_pipeline(
 def _models(pipeline: Pipeline, target: str, allowed: Sequence[str]) -> Iterator[Finding]:
     """Find what the models of agents made in Python lack; the rules look at those that a document declares."""
     for path, step in walk(pipeline):
-        agent = _live(step.agent, allowed)
+        agent = load(step.agent, allowed=allowed, what="agent") if isinstance(step.agent, str) else step.agent
         for each in wrong_model(getattr(agent, "model", None) if asks_a_model(agent) else None, (path,)):
             severity = RULES[each.rule].severity
             yield Finding(each.rule, each.message, path, target, None, None, severity, each.allowed, each.nearest)
-
-
-def _live(agent: Any, allowed: Sequence[str]) -> Any:
-    return load(agent, allowed=allowed, what="agent") if isinstance(agent, str) else agent
 
 
 def _own(report: ValidationReport) -> ValidationReport:

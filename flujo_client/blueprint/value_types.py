@@ -5,38 +5,31 @@ Their parsers find the faults, which are reported here with their place. It must
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pydantic
+from pydantic import BaseModel
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.shapes import wrong
+from flujo_client.blueprint.shapes import DocumentLocation, FieldType, OfMapping, OfText, OneOf, wrong
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS, PROCESSING_KEYS, ProcessingConfigModel
+from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintTextError, FlujoError
 from flujo_client.pipeline.admission import run_key
 from flujo_client.pipeline.compiled_text import expression_of, template_of
 from flujo_client.pipeline.limits import limit_template
 from flujo_client.pipeline.reference import load
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic import BaseModel
-
-    from flujo_client.blueprint.shapes import DocumentLocation, FieldType, OneOf
-    from flujo_client.contract.validation import Finding
-
-
 _TYPOGRAPHIC: Final = "“”„«»‘’‚"  # noqa: RUF001 - as word processors write them
 _PLAIN_QUOTES: Final = "YAML takes it for part of the text; write plain quotes, or none"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(OfText):
     """`package.module:attribute`, under an allowed prefix; `check` returns what is wrong with what it names."""
 
     what: str
@@ -45,9 +38,6 @@ class Reference:
     @property
     def description(self) -> str:
         return f"a reference to {'an' if self.what[0] in 'aeio' else 'a'} {self.what}, as package.module:attribute"
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, str) and bool(value.strip())
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if value[0] in _TYPOGRAPHIC:
@@ -88,7 +78,7 @@ class OneOfOr:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Named(OfText):
     """`agents.<name>` or `imports.<name>` of this document, or what `other` takes."""
 
     tables: tuple[str, ...]
@@ -97,9 +87,6 @@ class Named:
     @property
     def description(self) -> str:
         return f"{', '.join(f'{each}.<name>' for each in self.tables)} of this document; or {self.other.description}"
-
-    def fits(self, value: Any) -> bool:
-        return self.other.fits(value)
 
     def findings(self, value: str, location: DocumentLocation) -> Iterator[Finding]:
         table, dot, name = value.partition(".")
@@ -116,14 +103,11 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(OfText):
     """A text that `read` has to be able to read; what is wrong in it is reported with its place in the document."""
 
     description: str
     read: Callable[[str], Any]
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, str) and bool(value.strip())
 
     def findings(self, value: str, location: DocumentLocation) -> Iterator[Finding]:
         try:
@@ -150,13 +134,10 @@ class Templates:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonSchema:
+class JsonSchema(OfMapping):
     """A JSON Schema, as a mapping."""
 
     description: str = "a JSON Schema, as a mapping"
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if problem := wrong_schema(value):
@@ -164,7 +145,7 @@ class JsonSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class Model(OfMapping):
     """A mapping that a pydantic model reads."""
 
     model: type[BaseModel]
@@ -174,9 +155,6 @@ class Model:
     @property
     def description(self) -> str:
         return f"a mapping of {', '.join(self.model.model_fields)}"
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for other, name in self.aliases.items():
@@ -204,14 +182,11 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Processing:
+class Processing(OfMapping):
     """A `processing` block: AROS's own reader judges each of its keys, `agent` those that name one."""
 
     agent: FieldType
     description: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"
-
-    def fits(self, value: Any) -> bool:
-        return isinstance(value, Mapping)
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for key, each in value.items():

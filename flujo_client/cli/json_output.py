@@ -24,7 +24,7 @@ from typing import Any
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
-from flujo_client.contract.stats import RunStats
+from flujo_client.contract.run_filter import RunStats
 from flujo_client.contract.trace import TraceNode, spent
 
 

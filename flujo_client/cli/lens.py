@@ -31,8 +31,7 @@ from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table,
 from flujo_client.cli.timeouts import read, timeout_option, with_retry
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import EventRecord, RunRecord
-from flujo_client.contract.run_filter import RunFilter
-from flujo_client.contract.stats import EvalRecord, RunStats
+from flujo_client.contract.run_filter import EvalRecord, RunFilter, RunStats
 from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError, ServiceUnreachable
 from flujo_client.gateway import operator_requests as counted

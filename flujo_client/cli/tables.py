@@ -30,7 +30,7 @@ from flujo_client.cli.lookup import RUN_OF_RUN
 from flujo_client.cli.render import headline
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import RunRecord, RunSummary
-from flujo_client.contract.stats import EvalRecord, RunStats
+from flujo_client.contract.run_filter import EvalRecord, RunStats
 from flujo_client.contract.trace import TraceNode
 
 _SPAN_COLUMNS = ("place", "status", "at", "took", "attempts", "tokens", "cost")

@@ -72,14 +72,7 @@ def state_of(attempt: str, run: str, *, is_answered: bool, is_over: bool) -> str
 def choose(
     run_id: str, status: str, approvals: Sequence[Approval], *, step: str | None, address: str | None
 ) -> Approval:
-    """Return the question that is meant: the one that is named, or the only one that is open.
-
-    Args:
-        run_id: the run.
-        status: its status.
-        approvals: all its questions, in the order they were asked.
-        step: the name of its step.
-        address: of the scope it is in.
+    """Return the question that is meant among all of a run: the one that is named by its step or address, or the only one that is open.
 
     Raises:
         ResumeError: it is not open, and why; or several are, and none is named.
@@ -121,11 +114,7 @@ def closed(approval: Approval) -> ResumeError:
 
 
 def check_answer(approval: Approval, value: Any) -> None:
-    """Refuse an answer that does not fit its question's schema.
-
-    Raises:
-        ResumeError: it does not; the place is named.
-    """
+    """Refuse an answer that does not fit its question's schema. Raises ResumeError: it does not; the place is named."""
     wrong = None if approval.schema is None else fits_schema(value, approval.schema, shows_value=True)
     if wrong:
         raise ResumeError(
@@ -167,12 +156,7 @@ def signed(approvals: Sequence[Approval], keys: Sequence[tuple[str, bytes]]) -> 
 
 
 def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> Bound:
-    """Read what a token is bound to.
-
-    Args:
-        token: what `make_token` gave.
-        keys: any of these may have signed it.
-        now: unix seconds.
+    """Read what a token is bound to, which any of the keys may have signed; `now` is in unix seconds.
 
     Raises:
         ResumeError: it was not signed by one of the keys, is damaged, or its question has expired.
@@ -181,7 +165,8 @@ def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> 
     key_id, _, rest = rest.partition(":")
     claimed, _, body = rest.partition(":")
     secret = dict(keys).get(key_id)
-    if mark != _MARK or secret is None or not _is_signed(secret, key_id, body, claimed):
+    is_signed = secret is not None and claimed.isascii() and hmac.compare_digest(_mac(secret, key_id, body), claimed)
+    if mark != _MARK or not is_signed:
         raise ResumeError(
             "this is not a valid approval token",
             suggestion="use the token from `approvals` unchanged, on a client with the same signing keys",
@@ -191,10 +176,6 @@ def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> 
     if expires is not None and expires <= now:
         raise ResumeError("the question of this token has expired", code="QUESTION_EXPIRED")
     return Bound(run_id, key)
-
-
-def _is_signed(secret: bytes, key_id: str, body: str, claimed: str) -> bool:
-    return claimed.isascii() and hmac.compare_digest(_mac(secret, key_id, body), claimed)
 
 
 def _mac(secret: bytes, key_id: str, body: str) -> str:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, SEQUENCE
 from flujo_client.plan import kinds
+from flujo_client.plan.plan import Node, Nodes, Plan
 from flujo_client.plan.plan_difference import Difference, differences
-
-if TYPE_CHECKING:
-    from flujo_client.plan.plan import Node, Nodes, Plan
-
 
 Position = Literal["before", "at", "after"]
 """The place of a difference, relative to the run's present step."""
@@ -170,13 +167,9 @@ class Obstacle:
 
 
 def compatible(old: Plan, new: Plan, state: RunState, *, mine: str | None = None) -> tuple[Obstacle, ...]:
-    """Return what forbids a run to continue under another plan; nothing if it may.
+    """Return what forbids a run to continue under the new plan; nothing if it may.
 
-    Args:
-        old: the plan it uses.
-        new: the plan it would use.
-        state: the run's.
-        mine: the attempt whose worker asks, which has not begun to run.
+    `mine` is the attempt whose worker asks, which has not begun to run.
     """
     return tuple(_obstacles(old, new, state, mine))
 
@@ -192,7 +185,9 @@ def _obstacles(old: Plan, new: Plan, state: RunState, mine: str | None) -> Itera
             yield Obstacle(found[0], f"{difference}, {found[1]}", difference)
     if not any(each.effect == "structure" for each in changed):
         return
-    for address in _coming(state):
+    for address in {
+        each.address for each in state.open_attempts if each.kind in ("step", "start")
+    }:  # nothing is merged of their step
         nodes, now = _nodes_at(old, address), _nodes_at(new, address)
         cursor = next(scope.cursor for scope in state.scopes if scope.address == address)
         if nodes is not None and now is not None and len(now) <= cursor < len(nodes):
@@ -253,11 +248,6 @@ def _forbids_key(difference: Difference, where: RunPosition, new: Plan, *, is_op
         return ("open fan-out", "and its branches are open") if is_open else ("merged step", "which has been merged")
     has_begun = f"{difference.step}/{difference.key}" in where.stances
     return ("merged step", "which the run has begun") if has_begun and difference.what == "removed" else None
-
-
-def _coming(state: RunState) -> set[str]:
-    """Return the addresses of sequences whose step has merged nothing."""
-    return {each.address for each in state.open_attempts if each.kind in ("step", "start")}
 
 
 def _nodes_at(plan: Plan, address: str) -> Nodes | None:

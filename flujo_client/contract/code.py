@@ -7,23 +7,17 @@ conversation name a `CodeVersion` by its digest, and each version is stored once
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import unified_diff
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from flujo_client.plan.plan_difference import LONGEST, Difference, differences
+from flujo_client.plan.plan import Nodes, Plan
+from flujo_client.plan.plan_difference import LONGEST, Difference, What, differences
 from flujo_client.serial import digest, storable_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.plan.plan import Nodes, Plan
-    from flujo_client.plan.plan_difference import What
-
 
 OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
 """The policies for a run whose conversation would continue with other code."""
@@ -135,8 +129,7 @@ def context_fields(version: CodeVersion) -> CodeVersion:
 def changes_within_run(versions: Iterable[tuple[str, CodeVersion | None]]) -> dict[str, tuple[str, ...]]:
     """Return which parts changed where, over a run's attempts, in words.
 
-    Args:
-        versions: the attempts' keys in the order they ended, each with its version; None if that was not recorded.
+    The attempts are in the order they ended, each with its version; None if that was not recorded.
     """
     latest: dict[str, tuple[str, ...]] = {}
     found: dict[str, tuple[str, ...]] = {}

@@ -5,20 +5,15 @@ It may contain anything that `flujo_client.serial` can carry: every attempt gets
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from flujo_client.contract.commands import ExecutedCommandLog
-from flujo_client.serial import Packed, decode, held_at, is_plain_key, items_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.serial import Outline, Tree
-
+from flujo_client.serial import Outline, Packed, Tree, decode, held_at, is_plain_key, items_of
 
 TASK_FIELDS = ("is_background_task", "task_id", "parent_run_id", "background_error", "background_error_category")
 """The part of a context about a run in the background, which only that run has."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from flujo_client.address import ROOT, AttemptKey
 from flujo_client.errors import SerializationError
@@ -28,6 +28,15 @@ TASKS: dict[AttemptKind, str] = {
     "resume": TASK_RESUME,
 }
 """The task that carries each kind of work. Names are few and constant: an unknown one in a header hangs its chord."""
+
+
+_OWN: Final = ("kind", "address", "step", "number", "version", "queue", "guidance")
+"""What a message says of its attempt under the field's own name."""
+_OF_RUN: Final = {"run_queue": "queue"} | {
+    name: name for name in ("run", "reference", "fingerprint", "priority", "deadline", "trace_parent", "tenant", "root")
+}
+"""What a message says of its run, with the fields of `RunHeader`."""
+_TABLES: Final = ("aros", "settings", "limits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +126,11 @@ class Envelope:
             "v": WIRE_VERSION,
             "task": TASKS[self.kind],
             "key": self.key,
-            "kind": self.kind,
-            "run": ticket.run,
-            "address": self.address,
-            "step": self.step,
-            "number": self.number,
-            "reference": ticket.reference,
-            "fingerprint": ticket.fingerprint,
-            "queue": self.queue,
-            "run_queue": ticket.queue,
-            "priority": ticket.priority,
-            "deadline": ticket.deadline,
-            "trace_parent": ticket.trace_parent,
-            "tenant": ticket.tenant,
-            "root": ticket.root,
-            "aros": None if ticket.aros is None else dict(ticket.aros),
-            "settings": None if ticket.settings is None else dict(ticket.settings),
-            "limits": None if ticket.limits is None else dict(ticket.limits),
-            "version": self.version,
+            **{name: getattr(self, name) for name in _OWN},
+            **{name: getattr(ticket, attribute) for name, attribute in _OF_RUN.items()},
+            **{name: None if (table := getattr(ticket, name)) is None else dict(table) for name in _TABLES},
             "input": self.input.to_wire(),
             "context": None if self.context is None else self.context.to_wire(),
-            "guidance": self.guidance,
             "lanes": dict(self.lanes),
             **({"code": list(self.code)} if self.code else {}),
             **({"gated": True} if ticket.is_gated else {}),
@@ -154,37 +147,22 @@ class Envelope:
             if wire["v"] != WIRE_VERSION:
                 message = f"an envelope of version {wire['v']}; this worker reads {WIRE_VERSION}"
                 raise SerializationError(message, suggestion="upgrade the workers before the clients")
+            tables: dict[str, Any] = {name: wire.get(name) for name in _TABLES}
+            ticket = RunHeader(
+                **{attribute: wire[name] for name, attribute in _OF_RUN.items()},
+                **tables,
+                is_gated=wire.get("gated") is True,
+            )
             envelope = cls(
-                ticket=RunHeader(
-                    run=wire["run"],
-                    reference=wire["reference"],
-                    fingerprint=wire["fingerprint"],
-                    queue=wire["run_queue"],
-                    priority=wire["priority"],
-                    deadline=wire["deadline"],
-                    trace_parent=wire["trace_parent"],
-                    tenant=wire["tenant"],
-                    root=wire["root"],
-                    aros=wire.get("aros"),
-                    settings=wire.get("settings"),
-                    limits=wire.get("limits"),
-                    is_gated=wire.get("gated") is True,
-                ),
-                address=wire["address"],
-                step=wire["step"],
-                number=wire["number"],
-                version=wire["version"],
+                ticket=ticket,
+                **{name: wire[name] for name in _OWN},
                 input=Packed.from_wire(wire["input"]),
                 context=None if wire["context"] is None else Packed.from_wire(wire["context"]),
-                guidance=wire["guidance"],
-                queue=wire["queue"],
-                kind=wire["kind"],
                 lanes=wire["lanes"],
                 code=tuple(wire.get("code", ())),
             )
         except (KeyError, TypeError) as error:
             raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error
-        ticket = envelope.ticket
         texts = (
             ticket.run,
             ticket.reference,
@@ -194,7 +172,11 @@ class Envelope:
             envelope.queue,
             *envelope.code,
         )
-        counts = (envelope.number, envelope.version, *_values(envelope.lanes))
+        counts = (
+            envelope.number,
+            envelope.version,
+            *(lanes.values() if isinstance(lanes := envelope.lanes, dict) else (lanes,)),
+        )
         if not all(type(text) is str for text in texts) or not all(type(count) is int for count in counts):
             raise SerializationError(
                 "not an envelope: a name is not a text or a number is not an integer", path="message"
@@ -202,10 +184,6 @@ class Envelope:
         if wire.get("key") != envelope.key or TASKS.get(envelope.kind, ...) != wire.get("task"):
             raise SerializationError("it names the key or task of another message", path="message")
         return envelope
-
-
-def _values(lanes: Any) -> Iterable[Any]:
-    return lanes.values() if isinstance(lanes, dict) else (lanes,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +209,7 @@ class JoinSignal:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> JoinSignal:
-        """Read a join signal from a message.
-
-        Raises:
-            SerializationError: it is not a join signal, or is one of another version.
-        """
+        """Read a join signal from a message. Raises SerializationError: it is not a join signal, or is one of another version."""
         try:
             version, task, key = wire["v"], wire["task"], wire["key"]
             named = AttemptKey.parse(key)

@@ -84,14 +84,8 @@ def misspelt_provider(model: str) -> str | None:
 def _is_provider_here(name: str) -> bool:
     """Return whether the pydantic-ai of this environment has a provider of that name, which may be newer than the table."""
     found = importlib.util.find_spec(AGENTS) if name.replace("-", "").isalnum() else None
-    return (
-        any(
-            Path(each, "providers", f"{name.replace('-', '_')}.py").exists()
-            for each in found.submodule_search_locations or ()
-        )
-        if found
-        else False
-    )
+    folders = (found.submodule_search_locations or ()) if found else ()
+    return any(Path(each, "providers", f"{name.replace('-', '_')}.py").exists() for each in folders)
 
 
 def _name_in(model: str) -> str:

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.contract.approval import Approval
 from flujo_client.contract.context import ContextState, PipelineContext
+from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
-from flujo_client.contract.tree import arrange
+from flujo_client.contract.tree import NodeRows, SequenceRows, arrange, seconds_between
 from flujo_client.errors import SerializationError
 from flujo_client.plan.kinds import CACHE, FALLBACK, LOOP
-from flujo_client.serial import decode
+from flujo_client.serial import Packed, decode
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from datetime import datetime
-
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
-    from flujo_client.contract.tree import NodeRows, SequenceRows
-    from flujo_client.serial import Packed
-
-    Fetch = Callable[[Collection[str]], Mapping[str, Packed]]
-    Resolve = Callable[[str], Any]
+Fetch = Callable[[Collection[str]], Mapping[str, Packed]]
+Resolve = Callable[[str], Any]
 
 ENDED = ("succeeded", "failed", "cancelled")
 NO_AGENT = StepResult(name="")
@@ -41,15 +34,9 @@ def read_result(
 ) -> PipelineResult:
     """Make a run's result of its rows, with a StepResult for each node that came to an end.
 
-    Containers have the results of their children inside. One that a run's end left open is among them, and failed.
-
-    Args:
-        run: the run.
-        attempts: all its attempts, in the order they were made.
-        scopes: all its scopes, read after the attempts.
-        resolve: finds the classes that values were made of; a value whose class is not to be had here comes back as plain data.
-        fetch: reads values that the rows only point at.
-        questions: the questions to people that are open, in it and its child runs.
+    Containers have the results of their children inside. One that a run's end left open is among them, and failed. The scopes were read after the
+    attempts. `resolve` finds the classes that values were made of; a value whose class is not to be had here comes back as plain data. `fetch`
+    reads values that the rows only point at. The questions are those that are open, in the run and its child runs.
 
     Raises:
         SerializationError: it succeeded, and its output cannot be read.
@@ -57,6 +44,7 @@ def read_result(
     if run.status == "succeeded" and run.output is None and run.unreadable is not None:
         raise SerializationError(f"run {run.id} is unreadable: {run.unreadable}")
     reading = _Reading(run, resolve, fetch)
+    error = None if run.reason is None else Failed(message=run.reason)
     return PipelineResult(
         run_id=run.id,
         run_status=run.status,
@@ -65,7 +53,7 @@ def read_result(
         total_tokens=run.tokens,
         final_pipeline_context=_as_ended(reading.value(run.context), run),
         output=reading.value(run.output),
-        error=_failed(run.error, run.reason),
+        error=error if run.error is None else Failed.of(run.error),
         pauses=[
             Paused(message=each.message, state_token=each.token, step=each.step, address=each.address)
             for each in questions
@@ -123,7 +111,7 @@ class _Reading:
         if node.scope.kind == CACHE.name:
             return self._cached(node.scope, node.children)
         own = self._step(node.tries) if node.tries else NO_AGENT
-        children = [self._child(each) for each in node.children]
+        children = [self._scope(each.scope, self.nodes(each.nodes), NO_AGENT) for each in node.children]
         result = self._scope(node.scope, children, own)
         if node.scope.kind == LOOP.name:
             result.attempts = len(children)
@@ -150,9 +138,6 @@ class _Reading:
             return inside[-1]
         return result.model_copy(update={"attempts": sum(each.attempts for each in inside)})
 
-    def _child(self, child: SequenceRows) -> StepResult:
-        return self._scope(child.scope, self.nodes(child.nodes), NO_AGENT)
-
     def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
         """Return the result of a container or a child of one, by the same rules for all."""
         has_succeeded, metadata = scope.status == "succeeded", {**own.metadata_, **scope.metadata}
@@ -162,7 +147,7 @@ class _Reading:
             output=self.value(scope.output) if has_succeeded else None,
             success=has_succeeded,
             attempts=own.attempts,
-            latency_s=own.latency_s + _seconds(scope.opened_at, scope.closed_at or self.run.ended_at),
+            latency_s=own.latency_s + (seconds_between(scope.opened_at, scope.closed_at or self.run.ended_at) or 0.0),
             token_counts=own.token_counts + scope.tokens + sum(each.token_counts for each in inside),
             cost_usd=own.cost_usd + scope.cost_usd + sum(each.cost_usd for each in inside),
             feedback=feedback if has_succeeded and scope.fault is None else self._why(scope, inside),
@@ -229,20 +214,10 @@ def _without_failed(result: StepResult, own: StepResult) -> StepResult:
     return result.model_copy(update=changes | {"metadata_": result.metadata_ | (reported if failed else {})})
 
 
-def _seconds(start: datetime, end: datetime | None) -> float:
-    return 0.0 if end is None else max(0.0, (end - start).total_seconds())
-
-
 def _feedback(last: AttemptRecord) -> str | None:
     if last.fault is not None:  # of an attempt that succeeded: what cannot be read of its row
         return last.fault.feedback
     return None if last.status == "succeeded" else last.reason
-
-
-def _failed(fault: Fault | None, reason: str | None) -> Failed | None:
-    if fault is None:
-        return None if reason is None else Failed(message=reason)
-    return Failed.of(fault)
 
 
 def plain(tree: Any) -> Any:

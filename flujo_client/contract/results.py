@@ -203,13 +203,10 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
             RunFailed, RunCancelled, RunExpired: how the run ended; has the partial result.
         """
         if self.run_status == "paused":
-            text = (
-                "; ".join(each.message for each in self.pauses)
-                or f"run {self.run_id} waits for an answer from a person"
-            )
-            raise errors.PausedException(
-                text, result=self, suggestion="answer with `resume`, and read the result again"
-            )
+            text = "; ".join(each.message for each in self.pauses)
+            text = text or f"run {self.run_id} waits for an answer from a person"
+            way_out = "answer with `resume`, and read the result again"
+            raise errors.PausedException(text, result=self, suggestion=way_out)
         ending = _ENDINGS.get(self.run_status)
         if ending is None:
             return self

@@ -6,8 +6,9 @@ raises, and concerns no other row.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.code import CodeVersion
@@ -23,11 +24,8 @@ from flujo_client.contract.records import (
 from flujo_client.errors import FlujoError
 from flujo_client.serial import Packed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Row = Mapping[str, Any]
-    Readers = Mapping[str, Callable[[Any], Any]]
+Row = Mapping[str, Any]
+Readers = Mapping[str, Callable[[Any], Any]]
 
 EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
 LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)

@@ -15,26 +15,21 @@ the container's attribute `work`; its events are the container's. A child run ha
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from flujo_client.contract.code import changes_within_run
+from flujo_client.contract.code import CodeVersion, changes_within_run
 from flujo_client.contract.read import plain
-from flujo_client.contract.tree import arrange, auxiliary_calls, tool_calls
+from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
+from flujo_client.contract.tree import NodeRows, ToolCall, arrange, auxiliary_calls, seconds_between, tool_calls
 from flujo_client.plan.kinds import KINDS, LOOP, STEP
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import dumps
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from flujo_client.contract.code import CodeVersion
-    from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
-    from flujo_client.contract.tree import NodeRows, SequenceRows, ToolCall
 
 CHILDREN = {spec.name: spec.child for spec in KINDS.values() if spec.child is not None}
 """The word for the children of each kind of container."""
@@ -80,28 +75,24 @@ def build_trace(
     code: Mapping[str, CodeVersion] | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> TraceNode:
-    """Make the tree of a run's rows.
+    """Make the tree of a run's rows: its attempts as they were made, its scopes, read after them, and its events.
 
-    Args:
-        run: the run.
-        attempts: all its attempts, in the order they were made.
-        scopes: all its scopes, read after the attempts.
-        events: its own; those that name none of these attempts are shown at the run.
-        hidden: fields whose values are not shown, in addition to those whose names say that they are secret.
-        code: the versions of code that the attempts name.
-        options: the resolved options of attempts, by their keys.
+    Events that name none of these attempts are shown at the run. `hidden` fields' values are not shown, in addition to those whose names say that
+    they are secret. `code` has the versions of code that the attempts name, `options` their resolved options, by their keys.
     """
     keys = {row.key for row in attempts}
     by_attempt: dict[str | None, list[TraceEvent]] = {}
     for event in events:
-        at = _seconds(run.created_at, event.at) or 0.0
+        at = seconds_between(run.created_at, event.at) or 0.0
         line = TraceEvent(name=event.name, level=event.level, offset_s=at, data=event.data)
         by_attempt.setdefault(event.attempt if event.attempt in keys else None, []).append(line)
+    ended = sorted((row for row in attempts if row.ended_at is not None), key=attrgetter("ended_at"))
+    code_changes = changes_within_run((row.key, (code or {}).get(row.code or "")) for row in ended)
     return TraceNode(
         name=run.name,
         kind="run",
         status=run.status,
-        duration_s=_seconds(run.created_at, run.ended_at),
+        duration_s=seconds_between(run.created_at, run.ended_at),
         attributes=_set(
             id=run.id,
             reason=run.reason,
@@ -116,9 +107,7 @@ def build_trace(
         | _initial(run)
         | _contract(run, hidden),
         events=by_attempt.get(None, []),
-        children=_TraceBuilder(run, by_attempt, _code_changes(attempts, code or {}), options or {}).nodes(
-            arrange(attempts, scopes)
-        ),
+        children=_TraceBuilder(run, by_attempt, code_changes, options or {}).nodes(arrange(attempts, scopes)),
     )
 
 
@@ -152,7 +141,7 @@ class _TraceBuilder:
             kind=STEP.name,
             status=last.status,
             offset_s=self._offset(began),
-            duration_s=_seconds(began, last.ended_at),
+            duration_s=seconds_between(began, last.ended_at),
             attributes=_set(attempts=last.number, work=self._work(node)),
             events=self._events_of(node.starts_and_joins),
             children=[self._attempt(each) for each in node.tries],
@@ -162,9 +151,12 @@ class _TraceBuilder:
         if node.scope is None:
             return self._start(node)
         kind = CHILDREN.get(node.scope.kind, "child")
-        children = [self._child(each, kind) for each in node.children]
+        children = [self._scope(each.scope, kind, self.nodes(each.nodes)) for each in node.children]
         node_of_scope = self._scope(node.scope, node.scope.kind, [*map(self._attempt, node.tries), *children])
-        began = {"offset_s": self._offset(node.began_at), "duration_s": _seconds(node.began_at, node.scope.closed_at)}
+        began = {
+            "offset_s": self._offset(node.began_at),
+            "duration_s": seconds_between(node.began_at, node.scope.closed_at),
+        }
         attempts = len(node.children) if node.scope.kind == LOOP.name else len(node.tries)
         own = node_of_scope.attributes | _set(attempts=attempts, work=self._work(node))
         return node_of_scope.model_copy(
@@ -182,9 +174,6 @@ class _TraceBuilder:
             events=self._events_of(node.starts_and_joins),
         )
 
-    def _child(self, child: SequenceRows, kind: str) -> TraceNode:
-        return self._scope(child.scope, kind, self.nodes(child.nodes))
-
     def _scope(self, scope: ScopeRecord, kind: str, children: list[TraceNode]) -> TraceNode:
         """Return the node of a container or a child of one, by the same rules for all; what the run's end left open ended with it."""
         metadata = dict(scope.metadata)
@@ -196,7 +185,7 @@ class _TraceBuilder:
             kind=kind,
             status=scope.status if scope.status != OPEN else "running" if self.run.is_live else self.run.status,
             offset_s=self._offset(scope.opened_at),
-            duration_s=_seconds(scope.opened_at, scope.closed_at),
+            duration_s=seconds_between(scope.opened_at, scope.closed_at),
             attributes=_set(
                 feedback=scope.fault.feedback if scope.fault else feedback,
                 traceback=scope.fault.traceback if scope.fault else None,
@@ -266,7 +255,7 @@ class _TraceBuilder:
         return [event for row in rows for event in self.events.get(row.key, ())]
 
     def _offset(self, at: datetime) -> float:
-        return _seconds(self.run.created_at, at) or 0.0
+        return seconds_between(self.run.created_at, at) or 0.0
 
 
 def _call(call: ToolCall, kind: str = "tool") -> TraceNode:
@@ -292,11 +281,6 @@ def _facts(row: AttemptRecord) -> dict[str, Any]:
         traceback=row.fault.traceback if row.fault else None,
         deliveries=row.fence if row.fence > 1 else None,
     )
-
-
-def _code_changes(attempts: Sequence[AttemptRecord], code: Mapping[str, CodeVersion]) -> dict[str, tuple[str, ...]]:
-    ended = sorted((row for row in attempts if row.ended_at is not None), key=attrgetter("ended_at"))
-    return changes_within_run((row.key, code.get(row.code or "")) for row in ended)
 
 
 def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:
@@ -338,10 +322,6 @@ def _budget(row: AttemptRecord) -> dict[str, Any]:
         "actual_tokens": row.tokens,
     }
     return {f"{BUDGET}{name}": value for name, value in named.items() if value is not None}
-
-
-def _seconds(start: datetime, end: datetime | None) -> float | None:
-    return None if end is None else max(0.0, (end - start).total_seconds())
 
 
 def _set(**attributes: Any) -> dict[str, Any]:

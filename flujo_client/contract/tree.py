@@ -57,12 +57,16 @@ class NodeRows:
         return (self.tries or self.starts_and_joins)[0].created_at
 
 
+def seconds_between(start: datetime, end: datetime | None) -> float | None:
+    """Return the time between two moments, at least 0; None where the second has not come."""
+    return None if end is None else max(0.0, (end - start).total_seconds())
+
+
 def arrange(attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) -> list[NodeRows]:
     """Return the root's nodes, with all that is in them.
 
-    Args:
-        attempts: all of the run, in the order they were made.
-        scopes: all of the run, read after the attempts, so that each attempt's is among them; none for a run of steps alone.
+    The attempts are in the order they were made. The scopes were read after them, so that each attempt's is among them; a run of steps alone has
+    none.
     """
     nodes: dict[str, dict[str, NodeRows]] = {}
     containers: dict[str | None, NodeRows] = {}

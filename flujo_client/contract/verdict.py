@@ -13,15 +13,11 @@ from typing import Any
 from pydantic import BaseModel, Field, JsonValue
 
 
-def _score(known: dict[str, Any]) -> float:
-    return 1.0 if known.get("is_valid") else 0.0
-
-
 class ValidationResult(BaseModel):
     """A validator's verdict, as plain data."""
 
     is_valid: bool
-    score: float = Field(default_factory=_score, allow_inf_nan=False)
+    score: float = Field(default_factory=lambda known: float(known.get("is_valid") is True), allow_inf_nan=False)
     """How good the output is; by default 1.0, or 0.0 if invalid."""
     diff: str | None = None
     """What would have to change."""
@@ -89,11 +85,7 @@ def validator(judge: Callable[..., Any]) -> FunctionValidator:
 
 
 def result_of(answer: Any) -> ValidationResult:
-    """Read a validator's answer: a result, a bool, or (bool, feedback).
-
-    Raises:
-        TypeError: it is none of these.
-    """
+    """Read a validator's answer: a result, a bool, or (bool, feedback). Raises TypeError: it is none of these."""
     match answer:
         case ValidationResult():
             return answer

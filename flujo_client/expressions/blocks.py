@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.expressions.filters import as_text
-from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode, placed
+from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode, at, placed
 from flujo_client.expressions.parser import Parser, Path
 from flujo_client.expressions.tokens import refused, shown, tokens
 from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, Missing, bare, kind
@@ -186,16 +186,13 @@ class Rendering:
 
     def value(self, tag: Tag, names: Mapping[str, Any]) -> Any:
         """Return the value of a tag; null where it is missing and may be."""
-        scope = EvaluationScope(names, self._work, None if self._is_strict else self._note)
+        scope = EvaluationScope(names, self._work, None if self._is_strict else self.missing.setdefault)
         try:
             return scope.value_or(tag.node, None)
         except Missing:
             raise
         except EvaluationError as fault:
             raise placed(fault, tag.at) from None
-
-    def _note(self, name: str) -> None:
-        self.missing[name] = None
 
     def _texts(self, pieces: Sequence[Piece], names: Mapping[str, Any]) -> Iterator[str]:
         for piece in pieces:
@@ -221,10 +218,7 @@ class Rendering:
 
     def _written(self, tag: Tag, names: Mapping[str, Any]) -> str:
         value = self.value(tag, names)
-        try:
-            return self._counted(as_text(value, self._work))
-        except EvaluationError as fault:
-            raise placed(fault, tag.at) from None
+        return str(at(tag.at, lambda: self._counted(as_text(value, self._work))))
 
     def _counted(self, text: str) -> str:
         self._length += len(text)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode, placed
+from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode, at
 from flujo_client.expressions.operations import MAX_CHARACTERS
 from flujo_client.expressions.values import LENGTHS, LISTS, EvaluationBudget, EvaluationError, Missing, fields_of, kind
 
@@ -57,14 +57,9 @@ def _plain(value: Any, work: EvaluationBudget, depth: int = 0) -> Any:
     fields = fields_of(value)
     if fields is None:
         return _leaf(value)
-    hidden = _excluded(value)
+    declared = type(value).model_fields if isinstance(value, BaseModel) else {}
+    hidden = {name for name, field in declared.items() if field.exclude}
     return {as_text(key, work): _plain(fields[key], work, depth + 1) for key in fields if key not in hidden}
-
-
-def _excluded(value: Any) -> AbstractSet[str]:
-    if not isinstance(value, BaseModel):
-        return frozenset()
-    return {name for name, field in type(value).model_fields.items() if field.exclude}
 
 
 def _leaf(value: Any) -> Any:
@@ -72,14 +67,6 @@ def _leaf(value: Any) -> Any:
         return to_jsonable_python(value)
     except (PydanticSerializationError, ValueError):
         raise EvaluationError(f"{kind(value)} cannot be written as text") from None
-
-
-def _upper(value: Any, work: EvaluationBudget) -> str:
-    return as_text(value, work).upper()
-
-
-def _lower(value: Any, work: EvaluationBudget) -> str:
-    return as_text(value, work).lower()
 
 
 def _length(value: Any, work: EvaluationBudget) -> int:
@@ -107,8 +94,8 @@ def _join(value: Any, work: EvaluationBudget, between: Any = "") -> str:
 
 
 _FILTERS: dict[str, Callable[..., Any]] = {
-    "upper": _upper,
-    "lower": _lower,
+    "upper": lambda value, work: as_text(value, work).upper(),
+    "lower": lambda value, work: as_text(value, work).lower(),
     "length": _length,
     "tojson": as_json,
     "join": _join,
@@ -136,10 +123,7 @@ class Filter:
 
     def applied(self, value: Any, scope: EvaluationScope) -> Any:
         arguments = [each.value(scope) for each in self.arguments]
-        try:
-            return _FILTERS[self.name](value, scope.work, *arguments)
-        except EvaluationError as wrong:
-            raise placed(wrong, self.at) from None
+        return at(self.at, _FILTERS[self.name], value, scope.work, *arguments)
 
     def default(self, value: Any, scope: EvaluationScope) -> Any:
         """Return the first argument for null; if the second is true, for anything false."""

@@ -85,10 +85,7 @@ class PartNode:
 
     def value(self, scope: EvaluationScope) -> Any:
         holder, key = self.of.value(scope), self.key.value(scope)
-        try:
-            return read(holder, key, self.written)
-        except Missing as missing:
-            raise placed(missing, self.at) from None
+        return at(self.at, read, holder, key, self.written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +98,7 @@ class Call:
     def value(self, scope: EvaluationScope) -> Any:
         holder = self.of.value(scope)
         arguments = [each.value(scope) for each in self.arguments]
-        try:
-            return called(self.method, holder, arguments, scope.work)
-        except EvaluationError as wrong:
-            raise placed(wrong, self.at) from None
+        return at(self.at, called, self.method, holder, arguments, scope.work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +147,10 @@ class Comparison:
 
     def value(self, scope: EvaluationScope) -> Any:
         left = _side(scope, self.first, self.rest[0][0], None)
-        for sign, at, node in self.rest:
+        for sign, place, node in self.rest:
             right = _side(scope, node, sign, () if sign in {"in", "not in"} else None)
-            try:
-                if not compared(sign, left, right, scope.work):
-                    return False
-            except EvaluationError as wrong:
-                raise placed(wrong, at) from None
+            if not at(place, compared, sign, left, right, scope.work):
+                return False
             left = right
         return True
 
@@ -177,12 +168,8 @@ class Arithmetic:
 
     def value(self, scope: EvaluationScope) -> Any:
         result = self.first.value(scope)
-        for sign, at, node in self.rest:
-            right = node.value(scope)
-            try:
-                result = calculated(sign, result, right, scope.work)
-            except EvaluationError as wrong:
-                raise placed(wrong, at) from None
+        for sign, place, node in self.rest:
+            result = at(place, calculated, sign, result, node.value(scope), scope.work)
         return result
 
 
@@ -192,11 +179,15 @@ class Negative:
     at: int
 
     def value(self, scope: EvaluationScope) -> Any:
-        value = self.of.value(scope)
-        try:
-            return negated(value, scope.work)
-        except EvaluationError as wrong:
-            raise placed(wrong, self.at) from None
+        return at(self.at, negated, self.of.value(scope), scope.work)
+
+
+def at(place: int, act: Callable[..., Any], *arguments: Any) -> Any:
+    """Do what happens at a place in the text, so that a fault in it knows that."""
+    try:
+        return act(*arguments)
+    except EvaluationError as fault:
+        raise placed(fault, place) from None
 
 
 def placed(fault: EvaluationError, at: int) -> EvaluationError:

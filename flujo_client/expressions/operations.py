@@ -1,8 +1,8 @@
 """The comparisons and the arithmetic of expressions. Pure.
 
-In: two values and the `EvaluationBudget` that bounds it. Out: true or false, or an `EvaluationError`. As in Python, with four differences: lists and tuples are
-alike, an enumeration's member is its value, models are equal to models of the same class with equal fields, and only values that have one
-order everywhere are ordered.
+In: two values and the `EvaluationBudget` that bounds the work. Out: a value, or an `EvaluationError`. As in Python, with five differences:
+lists and tuples are alike, an enumeration's member is its value, models are equal to models of the same class with equal fields, only values
+that have one order everywhere are ordered, and a calculated number is finite and has at most `MAX_BITS` bits.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def _same(left: Any, right: Any, work: EvaluationBudget) -> bool:
             pairs.extend(zip(one, other, strict=True))
         elif (fields := fields_of(one)) is not None and (others := fields_of(other)) is not None:
             work.spend()
-            if not _alike(one, other) or len(fields) != len(others):
+            are_alike = type(one) is type(other) or (isinstance(one, Mapping) and isinstance(other, Mapping))
+            if not are_alike or len(fields) != len(others):
                 return False
             work.spend(len(fields))
             if fields.keys() != others.keys():
@@ -60,10 +61,6 @@ def _same(left: Any, right: Any, work: EvaluationBudget) -> bool:
         elif not _equal(one, other, work):
             return False
     return True
-
-
-def _alike(one: Any, other: Any) -> bool:
-    return type(one) is type(other) or (isinstance(one, Mapping) and isinstance(other, Mapping))
 
 
 def _equal(one: Any, other: Any, work: EvaluationBudget) -> bool:

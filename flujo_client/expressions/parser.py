@@ -109,14 +109,7 @@ class Parser:
         return Not(self._nested(self._negation)) if self.take("not") else self._comparison()
 
     def _comparison(self) -> ExpressionNode:
-        return self._tried(self._compared)
-
-    def _compared(self) -> ExpressionNode:
-        first = self._tried(self._sum)
-        rest: list[tuple[str, int, ExpressionNode]] = []
-        while sign := self._sign():
-            rest.append((*sign, self._tried(self._sum)))
-        return Comparison(first, tuple(rest)) if rest else first
+        return self._tried(lambda: self._chain(Comparison, self._sign, self._sum))
 
     def _tried(self, read: Callable[[], ExpressionNode]) -> ExpressionNode:
         """Read a part, and refuse it if it reads no name and cannot be evaluated: it would fail in every run."""
@@ -131,17 +124,22 @@ class Parser:
         return node
 
     def _sum(self) -> ExpressionNode:
-        return self._calculation(SUMS, self._product)
+        return self._chain(Arithmetic, lambda: self.take(*SUMS), self._product)
 
     def _product(self) -> ExpressionNode:
-        return self._calculation(PRODUCTS, self._filtered)
+        return self._chain(Arithmetic, lambda: self.take(*PRODUCTS), self._filtered)
 
-    def _calculation(self, signs: tuple[str, ...], operand: Callable[[], ExpressionNode]) -> ExpressionNode:
+    def _chain(
+        self,
+        node: type[Comparison | Arithmetic],
+        take_sign: Callable[[], Token | None],
+        operand: Callable[[], ExpressionNode],
+    ) -> ExpressionNode:
         first = self._tried(operand)
         rest: list[tuple[str, int, ExpressionNode]] = []
-        while sign := self.take(*signs):
+        while sign := take_sign():
             rest.append((sign.text, sign.at, self._tried(operand)))
-        return Arithmetic(first, tuple(rest)) if rest else first
+        return node(first, tuple(rest)) if rest else first
 
     def _filtered(self) -> ExpressionNode:
         node = self._signed()
@@ -168,13 +166,12 @@ class Parser:
         minus = self.take("-")
         return Negative(self._nested(self._signed), minus.at) if minus else self._path()
 
-    def _sign(self) -> tuple[str, int] | None:
-        at = self.word.at
-        if self.word.text == "not" and self._words[self._next + 1].text == "in":
+    def _sign(self) -> Token | None:
+        word = self.word
+        if word.text == "not" and self._words[self._next + 1].text == "in":
             self._next += 2
-            return "not in", at
-        sign = self.take(*SIGNS)
-        return (sign.text, at) if sign else None
+            return word._replace(text="not in")
+        return self.take(*SIGNS)
 
     def _path(self) -> ExpressionNode:
         """Read a value, and what is read of it or called on it."""
@@ -224,7 +221,7 @@ class Parser:
         word = self.word
         self._next += word.kind != "end"
         if word.kind == "number":
-            return Literal(_number(word.text))
+            return Literal(int(word.text) if word.text.isdigit() else float(word.text))
         if word.kind == "text":
             return Literal(text_of(self._text, word))
         if word.kind == "name" and word.text not in _WORDS:
@@ -269,7 +266,3 @@ class Parser:
 
     def stop(self, word: Token, what: str, way_out: str | None = None) -> NoReturn:
         raise refused(self._text, word.at, what, way_out)
-
-
-def _number(text: str) -> int | float:
-    return int(text) if text.isdigit() else float(text)

@@ -37,10 +37,7 @@ class Expression:
     node: ExpressionNode
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        """Evaluate with the values of the names.
-
-        Args:
-            names: values by root. One that is allowed and not given is missing.
+        """Evaluate with the values of the names, by root. One that is allowed and not given is missing.
 
         Raises:
             TemplateResolutionError: something is missing, values cannot be compared, or it takes more than `values.MAX_STEPS` steps.
@@ -52,11 +49,9 @@ class Expression:
 
 
 def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expression:
-    """Read an expression.
+    """Read an expression of at most `tokens.MAX_LENGTH` characters, with the roots that may be in it.
 
-    Args:
-        text: at most `tokens.MAX_LENGTH` characters.
-        allowed: the roots that may be in it. `output` may wherever `previous_step` may, and is the same unless it is named here too.
+    `output` may be wherever `previous_step` may, and is the same unless it is named here too.
 
     Raises:
         BlueprintTextError: it is not an expression; names the place, what is allowed there, and the nearest name.
@@ -113,12 +108,9 @@ class Template:
     def render(
         self, names: Mapping[str, Any], *, limit: int = MAX_OUTPUT, on_missing: Callable[[str], object] | None = None
     ) -> str:
-        """Fill in the values of the names.
+        """Fill in the values of the names, by root. One that is allowed and not given is missing.
 
-        Args:
-            names: values by root. One that is allowed and not given is missing.
-            limit: the most characters of the result.
-            on_missing: under `warn`, is called once with each name that was missing, as it is written.
+        Under `warn`, `on_missing` is called once with each name that was missing, as it is written. The result has `limit` characters at most.
 
         Raises:
             TemplateResolutionError: under `strict`, something is missing; or values do not fit what is done with them, or there is too much of
@@ -150,12 +142,7 @@ class Template:
 
 
 def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Collection[str] = NAMES) -> Template:
-    """Read a template.
-
-    Args:
-        text: at most `MAX_LENGTH` characters.
-        undefined: the policy for a missing name, see `Template`.
-        allowed: the roots that may be in it; `output` is allowed with `previous_step`, `this` and `index` inside `#each`.
+    """Read a template of at most `MAX_LENGTH` characters, with the roots that may be in it; `this` and `index` may be inside `#each`.
 
     Raises:
         BlueprintTextError: a tag is not an expression or has no end, or a block is not closed; names the place and the nearest name.

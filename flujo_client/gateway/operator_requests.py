@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, LockHolder
 from flujo_client.contract.model_guards import WAKE_S, Guard, GuardRow, waits_for
-from flujo_client.contract.stats import EvalRecord, FailingStep, RunStats
+from flujo_client.contract.run_filter import EvalRecord, FailingStep, RunStats
 from flujo_client.gateway.effects import AskBroker, Operation
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts, read_aros, read_machine

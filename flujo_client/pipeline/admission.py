@@ -50,14 +50,7 @@ class AdmissionOptions:
 def gates_of(
     settings: AdmissionSettings, options: AdmissionOptions, *, plan: Plan, tenant: str, value: Any
 ) -> tuple[Gate, ...]:
-    """Return the gates of a run; none for a run without limits.
-
-    Args:
-        settings: the project's.
-        options: those of the caller.
-        plan: the pipeline's; its limits apply beside those of the caller.
-        tenant: the owner of the run.
-        value: the run's input, for the templates of keys.
+    """Return the gates of a run; none for a run without limits. The plan's limits apply beside those of the caller.
 
     Raises:
         ConfigurationError: an option is invalid, or a template does not fit the input; names it.

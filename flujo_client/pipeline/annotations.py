@@ -1,4 +1,4 @@
-"""The types that a step's function declares, and its input converted to the declared type, by pydantic's rules.
+"""The types that a step's function declares, its input converted to the declared type by pydantic's rules, and the call of it alone.
 
 Reading annotations and building validators is slow, so each function is read once. Annotations that cannot be resolved, and types that
 pydantic cannot check, are `Any`: they are neither checked nor converted.
@@ -8,17 +8,44 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import suppress
 from functools import lru_cache, partial
 from types import FunctionType, MethodType, UnionType
-from typing import Annotated, Any, Final, Literal, NamedTuple, Optional, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Optional,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import pydantic
 
-from flujo_client.errors import TypeMismatchError
+from flujo_client.errors import MissingAgentError, TypeMismatchError
 from flujo_client.plan.identity import asks_a_model
 from flujo_client.schemas.fail_fast import fail_fast
+from flujo_client.serial import Resolver
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.step import Step
+
 
 _FUNCTIONS: Final = 1024
 """How many functions are remembered."""
@@ -181,3 +208,21 @@ def _own_class(takes: Any) -> type | None:
     except TypeError:
         return None
     return takes if isinstance(takes, type) else None
+
+
+async def call_alone(step: Step, value: Any, named: Mapping[str, Any]) -> Any:
+    """Call a step's agent with a value, and with those of the named values that it takes. Raises MissingAgentError: there is none to call."""
+    agent = Resolver(["*"])(step.agent) if isinstance(step.agent, str) else step.agent
+    function = getattr(agent, "run", agent)
+    if not callable(function):
+        suggestion = "call `arun` on a step with a function or an agent; run others with flujo_worker.LocalEngine"
+        raise MissingAgentError(f"step '{step.name}' has no agent that can be called here", suggestion=suggestion)
+    given = function(typed_input(agent, value, step=step.name), **_taken(function, named))
+    return await given if inspect.isawaitable(given) else given
+
+
+def _taken(function: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return dict(named)
+    return {name: given for name, given in named.items() if name in parameters}

@@ -24,15 +24,12 @@ LOST = ("updates_context", "sink_to")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BackgroundStep(Container):
-    """A step in the background, under its name.
-
-    Args:
-        task: the step as it was written.
-    """
+    """A step in the background, under its name."""
 
     spec = kinds.BACKGROUND
 
     task: Step
+    """The step as it was written."""
 
     def bodies(self) -> dict[str, Body]:
         return {"body": replace(self.task, config=self.task.config.model_copy(update={"execution_mode": "sync"}))}

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
-from flujo_client.errors import FlujoError
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import Body
-from flujo_client.pipeline.reference import load
+from flujo_client.pipeline.reference import is_mock, reference_findings
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import identify
@@ -96,15 +95,14 @@ def backend_findings(backend: Any, allowed: Sequence[str]) -> Iterator[str]:
     if backend is None:
         return
     if isinstance(backend, str):
-        try:
-            live = load(backend, allowed=allowed, what=BACKEND)
-        except FlujoError as error:
-            yield error.message
-        else:
-            yield from (
-                [f"{BACKEND} '{backend}' is a text"] if isinstance(live, str) else backend_findings(live, allowed)
-            )
-    elif type(backend).__module__.startswith("unittest.mock"):
+        is_text = [f"{BACKEND} '{backend}' is a text"]
+        yield from reference_findings(
+            backend,
+            allowed,
+            BACKEND,
+            lambda found: is_text if isinstance(found, str) else backend_findings(found, allowed),
+        )
+    elif is_mock(backend):
         yield "its cache_backend is a mock, which no worker can rebuild"
     elif isinstance(backend, type):
         yield f"its cache_backend is the class {backend.__name__}; give an instance"

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flujo_client.address import is_name
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
-from flujo_client.pipeline.agent_check import agent_findings, model_findings, output_findings, parameter_findings
+from flujo_client.pipeline.agents import agent_findings, model_findings, output_findings, parameter_findings
 from flujo_client.pipeline.cache import backend_findings
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.fallback import FALLBACK
-from flujo_client.pipeline.hooks import hooks_findings
-from flujo_client.pipeline.invariants import invariant_findings
+from flujo_client.pipeline.hooks import hooks_findings, invariant_findings
 from flujo_client.pipeline.limits import limit_findings
-from flujo_client.pipeline.pipeline import Pipeline, steps_of
+from flujo_client.pipeline.pipeline import Body, Pipeline, steps_of
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import deps_findings, resources_findings
 from flujo_client.pipeline.step import Step, StepConfig, as_a_step
 from flujo_client.pipeline.type_flow import type_findings
 from flujo_client.plan import kinds
 from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.pipeline.pipeline import Body
 
 _QUEUE = rf"[\w.:-]{{1,{MAX_QUEUE}}}"
 
@@ -55,12 +50,7 @@ def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool
 
 
 def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> None:
-    """Reject a pipeline that cannot run.
-
-    Args:
-        pipeline: the one that will be sent.
-        allowed: import prefixes that references may be under.
-        has_context: whether this run has a context.
+    """Reject a pipeline that cannot run; `allowed` are the import prefixes of references.
 
     Raises:
         InfiniteFallbackError: a step is its own fallback, directly or through others.

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of, walk
 from flujo_client.pipeline.reference import is_reference
+from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import identify, whole
 from flujo_client.plan.plan import Node, Nodes, Plan
 from flujo_client.serial import stored
 from flujo_client.sizes import MAX_PLAN_BYTES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.pipeline.step import Step
-
 
 def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
-    """Compile a pipeline. It should have passed `check` before.
-
-    Args:
-        pipeline: the one to compile.
-        default_name: the name of a pipeline without one.
+    """Compile a pipeline, which should have passed `check` before; one without a name gets the default.
 
     Raises:
         PipelineError: it is too deep or too large, or contains itself.
@@ -120,22 +113,17 @@ def _shaping(step: Step) -> dict[str, Any]:
         precheck = dict(block.get("reasoning_precheck") or {})
         agents = {key: identify(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
         traits["processing"] = whole({**block, **({"reasoning_precheck": precheck | agents} if precheck else {})})
-    for key in ("prompt_processors", "output_processors"):
-        if given := getattr(step.processors, key):
-            traits[key] = [identify(each) for each in given]
-    if step.usage_limits is not None:
-        traits["usage_limits"] = step.usage_limits.model_dump()
-    if step.limit is not None:
-        traits["limit"] = step.limit.model_dump()
-    if step.validate_fields:
-        traits["validate_fields"] = True
-    if step.static_invariants:
-        traits["static_invariants"] = [_identity(each) for each in step.static_invariants]
-    if not step.strict_validation:
-        traits["strict_validation"] = False
-    if step.input is not None:
-        traits["input"] = step.input
-    return traits
+    given = {
+        "prompt_processors": [identify(each) for each in step.processors.prompt_processors],
+        "output_processors": [identify(each) for each in step.processors.output_processors],
+        "usage_limits": None if step.usage_limits is None else step.usage_limits.model_dump(),
+        "limit": None if step.limit is None else step.limit.model_dump(),
+        "validate_fields": step.validate_fields or None,
+        "static_invariants": [_identity(each) for each in step.static_invariants],
+        "strict_validation": None if step.strict_validation else False,
+        "input": step.input,
+    }
+    return traits | {name: each for name, each in given.items() if each not in (None, [])}
 
 
 def _resources(step: Step) -> dict[str, Any]:

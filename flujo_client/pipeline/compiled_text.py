@@ -61,13 +61,10 @@ def names_of(value: Any, context: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Expressed:
-    """A function that gives what an expression says.
-
-    Args:
-        text: the expression.
-    """
+    """A function that gives what an expression says."""
 
     text: str
+    """The expression."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -126,15 +123,12 @@ def current_filling() -> Filling:
 
 @dataclass(frozen=True)
 class Templated:
-    """A function that fills in a template.
-
-    Args:
-        value: a text; or mappings and lists with texts in them, each of which is filled in.
-        as_text: give a text, where a template that is one tag would give the value itself.
-    """
+    """A function that fills in a template."""
 
     value: Any = field(hash=False)
+    """A text; or mappings and lists with texts in them, each of which is filled in."""
     as_text: bool = False
+    """Give a text, where a template that is one tag would give the value itself."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -172,13 +166,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Changes:
-    """An agent that changes the context and passes its input on.
-
-    Args:
-        put: (operation, dotted path, value) in their order; the operation is set, append or merge, texts in values are templates.
-    """
+    """An agent that changes the context and passes its input on."""
 
     put: tuple[tuple[str, str, Any], ...] = field(hash=False)
+    """(operation, dotted path, value) in their order; the operation is set, append or merge, texts in values are templates."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -239,24 +230,17 @@ def _put(place: Any, name: str, value: Any, path: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """Passes on what holds under a schema.
-
-    Args:
-        schema: a JSON Schema.
-    """
+    """Passes on what holds under a schema."""
 
     schema: Mapping[str, Any]
+    """A JSON Schema."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
         return {"schema": digest(whole(self.schema))}
 
     def process(self, data: Any, context: Any) -> Any:  # noqa: ARG002 - a processor's own form
-        """Pass an input on.
-
-        Raises:
-            NonRetryableError: it does not hold; the place is named, its value is not.
-        """
+        """Pass an input on. Raises NonRetryableError: it does not hold; the place is named, its value is not."""
         if wrong := fits_schema(data, dict(self.schema)):
             raise NonRetryableError(f"the step's input does not fit its input_schema: {wrong}")
         return data

@@ -32,16 +32,9 @@ class ConditionalStep(Container):
     spec = kinds.CONDITIONAL
     roles = MappingProxyType(
         {
-            "condition": "condition_callable",
-            "branch_input": "branch_input_mapper",
-            "branch_output": "branch_output_mapper",
-        }
-    )
-    called_with = MappingProxyType(
-        {
-            "condition_callable": "output, context",
-            "branch_input_mapper": "input, context",
-            "branch_output_mapper": "output, key, context",
+            "condition": ("condition_callable", "output, context"),
+            "branch_input": ("branch_input_mapper", "input, context"),
+            "branch_output": ("branch_output_mapper", "output, key, context"),
         }
     )
 

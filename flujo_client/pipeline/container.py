@@ -32,11 +32,8 @@ class Container(Step):
     runs.
     """
 
-    roles: ClassVar[Mapping[str, str]] = {}
-    """The fields that hold user functions, by what these are asked for."""
-
-    called_with: ClassVar[Mapping[str, str]] = {}
-    """The documented arguments of these functions, by their fields."""
+    roles: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """The fields that hold user functions, each with the function's documented arguments, by what these are asked for."""
 
     agent: Any = field(default=None, init=False)
     config: StepConfig = field(default_factory=StepConfig)
@@ -60,26 +57,23 @@ class Container(Step):
         return {"functions": sorted(self.functions())}
 
     def functions(self) -> dict[str, Any]:
-        given = {role: getattr(self, name) for role, name in self.roles.items()}
+        given = {role: getattr(self, name) for role, (name, _) in self.roles.items()}
         return {role: function for role, function in given.items() if function is not None}
 
     def findings(self, place: ContextInfo) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
         if not self.performs and self.config not in (StepConfig(), StepConfig(execution_mode="background")):
             yield "a container's config may only set execution_mode; everything else belongs on the steps inside"
         optional = {each.name for each in fields(self) if each.default is None}
-        for name in self.roles.values():
+        for name, called_with in self.roles.values():
             given = getattr(self, name)
             if given is not None or name not in optional:
-                yield from function_findings(name, given, self.called_with.get(name))
+                yield from function_findings(name, given, called_with)
 
 
 def function_findings(name: str, given: Any, called_with: str | None = None) -> Iterator[str]:
-    """Find what is wrong with a user function; it may be sync or async.
+    """Find what is wrong with a user function, sync or async, that is given as the option `name`.
 
-    Args:
-        name: the option it is given as.
-        given: the function.
-        called_with: its positional arguments, such as `output, context`; what it takes is not examined when None.
+    `called_with` are its positional arguments, such as `output, context`; what it takes is not examined when None.
     """
     if type(given).__module__.startswith("unittest.mock"):
         yield f"{name} is a mock, which no worker can rebuild"

@@ -104,7 +104,7 @@ class ConditionalOptions(ContainerOptions, total=False):
     branch_output_mapper: Callable[..., Any] | None
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _given(**options: Any) -> dict[str, Any]:
     """Return the options that are given: what is left out, the class itself knows or asks for."""
     return {name: value for name, value in options.items() if value is not None}
 
@@ -120,29 +120,20 @@ class Factories:
         max_loops: int | None = None,
         **options: Unpack[LoopOptions],
     ) -> LoopStep:
-        """Make a `LoopStep`, which repeats a pipeline until a condition holds.
-
-        Args:
-            name: the step's.
-            loop_body_pipeline: the pipeline of one iteration; alias `body`.
-            exit_condition_callable: `(last_output, context) -> bool`, called after every iteration.
-            max_loops: maximum iterations, 5 by default; alias `max_iterations`.
-            options: further options of `LoopStep`.
+        """Make a `LoopStep`, which repeats a pipeline until a condition holds, at most 5 times by default.
 
         Raises:
             TypeError: there is no body or no condition, or one is passed under both its names.
         """
-        given = {
-            "loop_body_pipeline": loop_body_pipeline,
-            "exit_condition_callable": exit_condition_callable,
-            "max_loops": max_loops,
-        }
-        return forward.loop(name, **_given(given), **options)
+        given = _given(
+            loop_body_pipeline=loop_body_pipeline, exit_condition_callable=exit_condition_callable, max_loops=max_loops
+        )
+        return forward.LoopStep(name, **given, **options)
 
     @staticmethod
     def map_over(name: str, pipeline_to_run: Body, *, iterable_input: str, **options: Any) -> MapStep:
         """Make a `MapStep`."""
-        return forward.map(name, pipeline_to_run=pipeline_to_run, iterable_input=iterable_input, **options)
+        return forward.MapStep(name, pipeline_to_run=pipeline_to_run, iterable_input=iterable_input, **options)
 
     @staticmethod
     def tree_search(name: str, proposer: Any, evaluator: Any, **options: Any) -> TreeSearchStep:
@@ -153,14 +144,8 @@ class Factories:
     def parallel(
         name: str, branches: Mapping[str, Body] | Sequence[Body], **options: Unpack[ParallelOptions]
     ) -> ParallelStep:
-        """Make a `ParallelStep`, which runs branches side by side and continues when all have ended.
-
-        Args:
-            name: the step's.
-            branches: what to run, by name; a list is named by its indices.
-            options: all else that `ParallelStep` takes.
-        """
-        return forward.parallel(name, branches=branches, **options)
+        """Make a `ParallelStep`, which runs branches side by side and continues when all have ended; a list is named by its indices."""
+        return forward.ParallelStep(name, branches=branches, **options)
 
     @staticmethod
     def branch_on(
@@ -170,31 +155,18 @@ class Factories:
         default_branch_pipeline: Body | None = None,
         **options: Unpack[ConditionalOptions],
     ) -> ConditionalStep:
-        """Make a `ConditionalStep`, which runs the branch that a condition's answer names.
-
-        Args:
-            name: the step's.
-            condition_callable: `(output, context) -> key`; alias `condition`.
-            branches: the pipelines, by key.
-            default_branch_pipeline: runs when no branch has the key.
-            options: further options of `ConditionalStep`.
-
-        Raises:
-            TypeError: there is no condition or no branches.
-        """
-        given = {
-            "condition_callable": condition_callable,
-            "branches": branches,
-            "default_branch_pipeline": default_branch_pipeline,
-        }
-        return forward.conditional(name, **_given(given), **options)
+        """Make a `ConditionalStep`, which runs the branch that a condition's answer names. Raises TypeError without a condition or branches."""
+        given = _given(
+            condition_callable=condition_callable, branches=branches, default_branch_pipeline=default_branch_pipeline
+        )
+        return forward.ConditionalStep(name, **given, **options)
 
     @staticmethod
     def dynamic_parallel_branch(
         name: str, router_agent: Any, branches: Mapping[str, Body] | Sequence[Body], **options: Any
     ) -> DynamicParallelRouterStep:
         """Make a `DynamicParallelRouterStep`."""
-        return forward.router(name, router_agent=router_agent, branches=branches, **options)
+        return forward.DynamicParallelRouterStep(name, router_agent=router_agent, branches=branches, **options)
 
     @staticmethod
     def refine_until(
@@ -216,7 +188,10 @@ class Factories:
             feedback_mapper: `(original_input, check)`, gives the generator's next input; without one that is a mapping of
                 `original_input` and `feedback`.
         """
-        return forward.refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
+        loop: LoopStep = forward.refine_until(
+            name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper
+        )
+        return loop
 
     @staticmethod
     def agentic_loop(name: str, planner: Any, registry: Mapping[str, Any], **options: Any) -> AgenticLoopStep:
@@ -226,12 +201,12 @@ class Factories:
     @staticmethod
     def human_in_the_loop(name: str, message_for_user: Any = None, **options: Any) -> HumanInTheLoopStep:
         """Make a `HumanInTheLoopStep`."""
-        return forward.human(name, message_for_user=message_for_user, **options)
+        return forward.HumanInTheLoopStep(name, message_for_user=message_for_user, **options)
 
     @staticmethod
     def cached(step: Step, cache_backend: CacheBackend | str | None = None, **options: Any) -> CacheStep:
         """Make a `CacheStep` around a step, with its name."""
-        return forward.cached(wrapped_step=step, cache_backend=cache_backend, **options)
+        return forward.CacheStep(wrapped_step=step, cache_backend=cache_backend, **options)
 
     @staticmethod
     def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:

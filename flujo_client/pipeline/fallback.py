@@ -23,15 +23,12 @@ PRIMARY, FALLBACK = "primary", "fallback"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FallbackStep(Container):
-    """A step with its fallback, under its name.
-
-    Args:
-        primary: the step as it was written.
-    """
+    """A step with its fallback, under its name."""
 
     spec = kinds.FALLBACK
 
     primary: Step
+    """The step as it was written."""
 
     def bodies(self) -> dict[str, Body]:
         other: Any = self.primary.fallback_step

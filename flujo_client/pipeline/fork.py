@@ -12,9 +12,9 @@ from typing import Any
 
 from flujo_client.contract.admission import Gate
 from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.envelope import Envelope, RunHeader
+from flujo_client.contract.envelope import RunHeader
 from flujo_client.contract.limits import UsageLimits
-from flujo_client.contract.records import LIVE_RUN
+from flujo_client.contract.records import LIVE_RUN, NewRun
 from flujo_client.errors import RetryError
 from flujo_client.pipeline.submit import Order, first_of, stored_metadata
 from flujo_client.plan.plan import Plan
@@ -56,34 +56,25 @@ class Beginning:
     context: Packed | None
 
 
-@dataclass(frozen=True, slots=True)
-class NewFork:
-    """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFork(NewRun):
+    """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt.
 
-    first: Envelope
-    """The first attempt's envelope, as it will be published."""
-    plan: Plan
-    """The one of the new run."""
+    Its digest is of the run and the step; its gates are those that the other run passed.
+    """
+
     forked_from: str
     """The run it was forked from."""
     place: int
     """Of the step it begins at."""
     taken: tuple[str, ...]
     """The names of the steps before that one in the other run, in their order."""
-    digest: str
-    """Of the run and the step, to distinguish a repeated retry from another one under the same key."""
     keeps: int = 0
     """The number of steps, from the first, that began as in the other run, so that the new run can be forked at them."""
     of_live: bool = False
     """The other run need not have ended."""
     again: bool = False
     """The other run may have been retried before."""
-    blobs: tuple[Packed, ...] = ()
-    """Values above the inline limit, which the envelope references."""
-    idempotency_key: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    gates: tuple[Gate, ...] = ()
-    """Those that the other run passed."""
 
 
 def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:
@@ -169,17 +160,10 @@ def new_fork(  # noqa: PLR0913 - one for each fact
     again: bool = False,
     onto: Plan | None = None,
 ) -> NewFork:
-    """Make the value that a retry or a fork records.
+    """Make the value that a retry or a fork records, which begins at the step at `place`, with its input and context as values, not references.
 
-    Args:
-        retryable_run: the old run.
-        place: of the step to begin at.
-        beginning: that step's input and context, as values, not as references.
-        order: the options of the retry; the others are those of the old run.
-        inline: the size in bytes above which a value is stored once and referenced.
-        control_queue: the queue of starts.
-        again: whether the old run may have been retried before; a fork may always be repeated.
-        onto: the plan of the present code, for a fork; None for a retry, which uses the run's plan.
+    Options that the order does not set are those of the old run. With `again` that may have been retried before; a fork may always be repeated.
+    `inline` is the size in bytes above which a value is stored once and referenced; `onto` the plan of the present code, for a fork.
 
     Raises:
         RetryError: the present code has no such step.

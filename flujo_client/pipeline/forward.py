@@ -1,7 +1,6 @@
 """Classes that steps and pipelines make although these classes are made of steps and pipelines.
 
-`Step.loop_until` makes a `LoopStep`, which is a `Step`. To import each other is what this avoids: the package's `__init__` binds the
-names once all modules are imported. Recipes, one floor above, are imported when they are first used.
+`Step.loop_until` makes a `LoopStep`, which is a `Step`. So that modules do not import each other, each is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -25,10 +24,20 @@ if TYPE_CHECKING:
     from flujo_client.recipes.tree_search import TreeSearchStep
 
 
-_RECIPES: Final = {
-    "AgenticLoopStep": "agentic_loop",
-    "TreeSearchStep": "tree_search",
-    "refine_until": "refine",
+_HOME: Final = {
+    "AgenticLoopStep": "recipes.agentic_loop",
+    "CacheStep": "pipeline.cache",
+    "ConditionalStep": "pipeline.conditional",
+    "DynamicParallelRouterStep": "pipeline.router",
+    "HumanInTheLoopStep": "pipeline.human",
+    "ImportStep": "pipeline.nested",
+    "LoopStep": "pipeline.loop",
+    "MapStep": "pipeline.map",
+    "ParallelStep": "pipeline.parallel",
+    "Pipeline": "pipeline.pipeline",
+    "TreeSearchStep": "recipes.tree_search",
+    "gather": "pipeline.parallel",
+    "refine_until": "recipes.refine",
 }
 
 
@@ -36,22 +45,21 @@ class Forward:
     """The classes by name."""
 
     AgenticLoopStep: type[AgenticLoopStep]
-    cached: type[CacheStep]
-    conditional: Callable[..., ConditionalStep]
-    gather: Callable[[str, Sequence[str], dict[str, Any]], Step]
-    human: type[HumanInTheLoopStep]
-    loop: Callable[..., LoopStep]
-    map: type[MapStep]
-    nested: type[ImportStep]
-    parallel: Callable[..., ParallelStep]
-    pipeline: type[Pipeline]
-    refine_until: Callable[..., LoopStep]
-    router: type[DynamicParallelRouterStep]
+    CacheStep: type[CacheStep]
+    ConditionalStep: Callable[..., ConditionalStep]
+    DynamicParallelRouterStep: type[DynamicParallelRouterStep]
+    HumanInTheLoopStep: type[HumanInTheLoopStep]
+    ImportStep: type[ImportStep]
+    LoopStep: Callable[..., LoopStep]
+    MapStep: type[MapStep]
+    ParallelStep: Callable[..., ParallelStep]
+    Pipeline: type[Pipeline]
     TreeSearchStep: type[TreeSearchStep]
+    gather: Callable[[str, Sequence[str], dict[str, Any]], Step]
+    refine_until: Callable[..., Any]
 
     def __getattr__(self, name: str) -> Any:
-        module = import_module(f"flujo_client.recipes.{_RECIPES[name]}")
-        setattr(self, name, getattr(module, name))
+        setattr(self, name, getattr(import_module(f"flujo_client.{_HOME[name]}"), name))
         return self.__dict__[name]
 
 

@@ -1,18 +1,21 @@
-"""A pipeline's hooks, as far as can be checked without calling any: which payloads each is called with, and what is wrong with it.
+"""Hooks and static invariants, as far as can be checked without calling any: for the check before anything is sent, and for workers.
 
-For the check before anything is sent, and for workers. Nothing here calls a hook.
+A hook is called with events. An invariant is a condition on the output and the context after every attempt of a step: an expression, a
+function of the two, or a reference to such a function. Workers decide when they are called.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from flujo_client.contract.hooks import PAYLOADS, Payload
 from flujo_client.errors import FlujoError
-from flujo_client.pipeline.reference import load
+from flujo_client.pipeline.compiled_text import Expressed, expression_of
+from flujo_client.pipeline.reference import is_mock, is_reference, load, reference_findings
 
 HOOK = "hook"
 """The name of a hook in error messages."""
@@ -43,7 +46,7 @@ def hooks_findings(hooks: Any, allowed: Sequence[str]) -> Iterator[str]:
         yield f"its hooks must be a list of functions, got a {type(hooks).__name__}"
         return
     for hook in hooks:
-        yield from _findings(hook, allowed)
+        yield from reference_findings(hook, allowed, HOOK, _findings) if isinstance(hook, str) else _findings(hook)
 
 
 def name_of(hook: Any) -> str:
@@ -51,15 +54,9 @@ def name_of(hook: Any) -> str:
     return hook if isinstance(hook, str) else str(getattr(hook, "__qualname__", type(hook).__name__))
 
 
-def _findings(hook: Any, allowed: Sequence[str]) -> Iterator[str]:
-    if isinstance(hook, str):
-        try:
-            hook = load(hook, allowed=allowed, what=HOOK)
-        except FlujoError as error:
-            yield error.message
-            return
+def _findings(hook: Any) -> Iterator[str]:
     where = f"its hook {name_of(hook)}"
-    if type(hook).__module__.startswith("unittest.mock"):
+    if is_mock(hook):
         yield f"{where} is a mock, which no worker can rebuild"
     elif inspect.isclass(hook) or not callable(hook):
         yield f"{where} is {'a class' if inspect.isclass(hook) else f'a {type(hook).__name__}'}, not a function"
@@ -87,3 +84,41 @@ def _members(annotation: Any) -> Iterator[Any]:
             yield from _members(each)
     else:
         yield annotation
+
+
+INVARIANT = "invariant"
+"""Its name in error messages."""
+
+
+def judge_of(invariant: Any, loaded: Callable[[str], Any]) -> Any:
+    """Return the function that judges; `loaded` finds the one that a reference names."""
+    if not isinstance(invariant, str):
+        return invariant
+    return loaded(invariant) if is_reference(invariant) else Expressed(invariant)
+
+
+def shown_as(invariant: Any) -> str:
+    """Return what errors call one invariant: its text, or its function's name."""
+    return invariant if isinstance(invariant, str) else str(getattr(invariant, "__name__", type(invariant).__name__))
+
+
+def invariant_findings(invariants: Any, allowed: Sequence[str]) -> Iterator[str]:
+    """Find what is wrong with the invariants of a step or a pipeline."""
+    if not isinstance(invariants, list | tuple):
+        yield f"static_invariants must be a list, got a {type(invariants).__name__}"
+        return
+    for index, invariant in enumerate(invariants):
+        if problem := _problem(invariant, allowed):
+            yield f"static_invariants[{index}]: {problem}"
+
+
+def _problem(invariant: Any, allowed: Sequence[str]) -> str | None:
+    try:
+        judge = judge_of(invariant, partial(load, allowed=allowed, what=INVARIANT))
+        if isinstance(judge, Expressed):
+            expression_of(judge.text)
+    except FlujoError as error:
+        return error.message
+    if callable(judge) and not isinstance(judge, type):
+        return None
+    return f"it must be an expression or a function of the output and the context, got a {type(judge).__name__}"

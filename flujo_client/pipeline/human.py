@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import pydantic
 from pydantic import TypeAdapter
@@ -26,6 +25,8 @@ from flujo_client.schemas.fail_fast import fail_fast
 from flujo_client.serial import digest, encode
 from flujo_client.sizes import MAX_QUESTION
 
+MOST_S = 10 * 366 * 86_400
+"""The latest that a question may close."""
 ON_EXPIRY = ("fail", "default", "escalate")
 
 
@@ -46,7 +47,6 @@ class HumanInTheLoopStep(Container):
     """
 
     spec = kinds.HUMAN
-    roles: ClassVar[Mapping[str, str]] = {}
 
     message_for_user: Any = None
     input_schema: Any = None
@@ -83,11 +83,7 @@ class HumanInTheLoopStep(Container):
         return TypeAdapter(self.input_schema).json_schema()
 
     def read(self, value: Any) -> Any:
-        """Read an answer as what it has to be.
-
-        Raises:
-            HumanInputError: it is something else; the places are named, the values are not.
-        """
+        """Read an answer as what it has to be. Raises HumanInputError: it is something else; the places are named, the values are not."""
         if self.input_schema is None:
             return value
         if isinstance(self.input_schema, Mapping):
@@ -122,7 +118,9 @@ class HumanInTheLoopStep(Container):
             yield f"on_expiry {str(self.on_expiry)[:40]!r} must be one of {', '.join(ON_EXPIRY)}"
         elif self.on_expiry != "fail" and self.expires_s is None:
             yield f"on_expiry '{self.on_expiry}' needs expires_s"
-        if self.expires_s is not None and not _is_time(self.expires_s):
+        given: Any = self.expires_s
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if given is not None and not (is_number and 0 < given <= MOST_S):
             yield f"expires_s must be a number of seconds above 0, got {str(self.expires_s)[:40]!r}"
         if self.escalate_to is not None and (not isinstance(self.escalate_to, str) or self.on_expiry != "escalate"):
             yield "escalate_to must be a text, and needs on_expiry 'escalate'"
@@ -146,12 +144,3 @@ def _identity(schema: Any) -> Any:
     if isinstance(schema, Mapping):
         return {"schema": digest(whole(schema))}
     return None if schema is None else identify(schema)
-
-
-def _is_time(given: Any) -> bool:
-    return (
-        isinstance(given, int | float)
-        and not isinstance(given, bool)
-        and 0 < given < inf
-        and given <= 10 * 366 * 86_400
-    )

@@ -41,13 +41,7 @@ def in_force(
 ) -> dict[str, Any] | None:
     """Combine the limits of code and flujo.toml by the smaller value of each field; None if nothing is limited.
 
-    Args:
-        budgets: the project's.
-        plan: the plan of the new run.
-        own: the caller's limits.
-        run: the run's id.
-        tenant: its owner.
-        background: the limits of each of its background steps.
+    `own` are the caller's limits, `background` those of each of its background steps.
     """
     limits = tightest(own, _limits_of_entry(of_pipeline(budgets, plan.name)))
     daily = tightest(_limits_of_entry(of_tenant(budgets, tenant)) if tenant else None)
@@ -67,10 +61,7 @@ def in_force(
 def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, Any] | None:
     """Return the limits of a background run: its quota in a separate budget, and its tenant's.
 
-    Args:
-        limits: of the run that begins it.
-        run: its id.
-        path: of its step in the plan; limits of the containers around it belong to the other run.
+    `limits` are those of the run that begins it, `path` is that of its step in the plan; limits of containers around it belong to the other run.
     """
     return None if limits is None else {**limits, "run": run, "limits": limits.get("background"), "task": path}
 
@@ -132,17 +123,10 @@ def limit_name(limit: Limit, value: Any, context: Any, tenant: str) -> str:
 
 
 def scoped_name(limit: Limit, name: str, *, pipeline: str, run: str, provider: str | None) -> str:
-    """Return the name under which an attempt is counted: the limit's name with its scope.
-
-    Args:
-        limit: the step's.
-        name: its name, filled in.
-        pipeline: the name of the run's pipeline.
-        run: the run's id.
-        provider: the provider of the step's model; None if unknown.
+    """Return the name under which an attempt is counted: the limit's name, filled in, with its scope.
 
     Raises:
-        NonRetryableError: the scope is `provider`, and the provider is unknown.
+        NonRetryableError: the scope is `provider`, and the provider of the step's model is unknown.
     """
     if limit.scope == "global":
         return name

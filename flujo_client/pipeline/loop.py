@@ -49,18 +49,10 @@ class LoopStep(Container):
     spec = kinds.LOOP
     roles = MappingProxyType(
         {
-            "exit_condition": "exit_condition_callable",
-            "initial_input": "initial_input_to_loop_body_mapper",
-            "iteration_input": "iteration_input_mapper",
-            "output": "loop_output_mapper",
-        }
-    )
-    called_with = MappingProxyType(
-        {
-            "exit_condition_callable": "last_output, context",
-            "initial_input_to_loop_body_mapper": "input, context",
-            "iteration_input_mapper": "output, context, index",
-            "loop_output_mapper": "last_output, context",
+            "exit_condition": ("exit_condition_callable", "last_output, context"),
+            "initial_input": ("initial_input_to_loop_body_mapper", "input, context"),
+            "iteration_input": ("iteration_input_mapper", "output, context, index"),
+            "output": ("loop_output_mapper", "last_output, context"),
         }
     )
 

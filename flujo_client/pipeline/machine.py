@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings, takes_answer
+from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.pipeline.pipeline import Body
 from flujo_client.plan import kinds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
 
 ANY = "*"
 ENDINGS = ("success", "failure", "pause")

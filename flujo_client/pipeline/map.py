@@ -29,8 +29,7 @@ class MapStep(FanOutStep):
     """
 
     spec = kinds.MAP
-    roles = MappingProxyType({"output": "finalize"})
-    called_with = MappingProxyType({"finalize": "outputs, context"})
+    roles = MappingProxyType({"output": ("finalize", "outputs, context")})
 
     pipeline_to_run: Body
     iterable_input: str

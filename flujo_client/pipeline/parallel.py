@@ -152,12 +152,9 @@ def _choice_findings(name: str, given: Any, choices: Any, *, called_with: str | 
         yield f"{name}, a {type(given).__name__}, must be one of {', '.join(sorted(choices))}"
 
 
-def _is_field(name: Any) -> bool:
-    return isinstance(name, str) and name.isprintable()
-
-
 def _fields_findings(option: str, fields: Any, place: ContextInfo) -> Iterator[str]:
-    if not isinstance(fields, list | tuple | set | frozenset) or not all(map(_is_field, fields)):
+    is_list = isinstance(fields, list | tuple | set | frozenset)
+    if not is_list or not all(isinstance(name, str) and name.isprintable() for name in fields):
         yield f"{option} must be a list of field names"
         return
     if not place.has_context:
@@ -178,11 +175,7 @@ class Gatherer:
         return {"gather": list(self.wait_for)}
 
     def run(self, _data: Any, *, context: Any = None) -> dict[str, Any]:
-        """Return the outputs by their steps' names.
-
-        Raises:
-            NonRetryableError: a step has left none.
-        """
+        """Return the outputs by their steps' names. Raises NonRetryableError: a step has left none."""
         outputs = getattr(context, "step_outputs", None) or {}
         missing = [name for name in self.wait_for if name not in outputs]
         if missing:

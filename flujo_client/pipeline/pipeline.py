@@ -15,8 +15,8 @@ from flujo_client.contract.code import ON_BODY_CHANGE, OnBodyChange
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.validation import ValidationReport
 from flujo_client.errors import PipelineError
+from flujo_client.pipeline.authoring import BriefRepr
 from flujo_client.pipeline.background import BackgroundStep
-from flujo_client.pipeline.brief_repr import BriefRepr
 from flujo_client.pipeline.fallback import FallbackStep
 from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig, as_a_step, described
@@ -86,12 +86,10 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
-        if self.on_change is not None and self.on_change not in ON_CHANGE:
-            choices = ", ".join(map(repr, ON_CHANGE))
-            raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
-        if self.on_body_change not in ON_BODY_CHANGE:
-            choices = ", ".join(map(repr, ON_BODY_CHANGE))
-            raise PipelineError(f"`on_body_change` must be one of {choices}, got {str(self.on_body_change)[:40]!r}")
+        for name, choices in (("on_change", (None, *ON_CHANGE)), ("on_body_change", ON_BODY_CHANGE)):
+            if (policy := getattr(self, name)) not in choices:
+                known = ", ".join(map(repr, filter(None, choices)))
+                raise PipelineError(f"`{name}` must be one of {known}, got {str(policy)[:40]!r}")
         _check_migrations(self.context_migrations)
         for index, limit in enumerate(self.run_limits):
             if not isinstance(limit, RunLimit):
@@ -148,7 +146,9 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         Raises:
             PipelineError: with `raise_on_error`, lists every error.
         """
-        report = _blueprints().validate_pipeline(self, allowed=_allowed(allowed), include_imports=include_imports)
+        report = _blueprints(".validate").validate_pipeline(
+            self, allowed=_allowed(allowed), include_imports=include_imports
+        )
         if raise_on_error and report.errors:
             raise PipelineError(f"{report.target} is not valid:", findings=tuple(map(str, report.errors)))
         return report
@@ -180,7 +180,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
-        return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
+        return forward.ImportStep(name, pipeline=self, inherit_context=inherit_context, **options)
 
 
 def _check_migrations(given: Any) -> None:
@@ -231,9 +231,9 @@ class _Blueprints(Protocol):
     def to_text(self, pipeline: Pipeline) -> str: ...
 
 
-def _blueprints() -> _Blueprints:
+def _blueprints(module: str = "") -> _Blueprints:
     """Return the package of blueprints, imported when first used: it is made of pipelines, and not needed to write one in Python."""
-    return cast("_Blueprints", import_module("flujo_client.blueprint"))
+    return cast("_Blueprints", import_module(f"flujo_client.blueprint{module}"))
 
 
 def _allowed(given: Sequence[str] | None) -> Sequence[str]:

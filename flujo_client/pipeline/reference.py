@@ -7,12 +7,12 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, Final
 
-from flujo_client.errors import PipelineError
+from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver, importable, is_ours
@@ -69,14 +69,16 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     With the suffix `?resources=module:attribute` the pipeline has those resources instead of its own; with `?hooks=module:attribute,…` it
     has those hooks after its own. `&` joins the two.
 
-
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
     """
     place, _ = _read(reference)
     thing = load(place, allowed=allowed, what="pipeline")
     if inspect.isfunction(thing):
-        thing = _make(thing, place)
+        try:
+            thing = thing()
+        except (Exception, SystemExit) as error:
+            raise _import_failed(f"calling the function '{place}'", error) from error
     if isinstance(thing, Step):
         thing = Pipeline.from_step(thing)
     if not isinstance(thing, Pipeline):
@@ -101,14 +103,9 @@ def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
 def reference_with_options(
     pipeline: str | Pipeline | Step, *, resources: Any = None, hooks: Sequence[Any] = ()
 ) -> str | Pipeline:
-    """Return a pipeline with these resources instead of its own, and these hooks after its own.
+    """Return a pipeline with these resources, unless None, instead of its own, and these hooks after its own; each an object or its reference.
 
     That is a reference, or the pipeline itself if it travels as its blueprint.
-
-    Args:
-        pipeline: its reference, or the object.
-        resources: their reference, or the object; None leaves the pipeline its own.
-        hooks: theirs, or the functions.
 
     Raises:
         PipelineError: one of the objects is not an attribute of an importable module.
@@ -202,6 +199,23 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
     return found
 
 
+def reference_findings(
+    reference: str, allowed: Sequence[str], what: str, findings: Callable[[Any], Iterable[str]]
+) -> Iterator[str]:
+    """Find why a reference cannot be loaded, else what is wrong with what it names."""
+    try:
+        found = load(reference, allowed=allowed, what=what)
+    except FlujoError as error:
+        yield error.message
+    else:
+        yield from findings(found)
+
+
+def is_mock(thing: Any) -> bool:
+    """Return whether it is a mock of `unittest`, which no worker can rebuild."""
+    return type(thing).__module__.startswith("unittest.mock")
+
+
 def _is_of_ours(found: Any) -> bool:
     """Return whether it is a function of this package, such as `Pipeline.from_yaml_file`, that another package's module also holds.
 
@@ -242,13 +256,6 @@ def _follow(module: ModuleType, attribute: str) -> Any:
     return found
 
 
-def _make(function: Callable[[], Any], reference: str) -> Any:
-    try:
-        return function()
-    except (Exception, SystemExit) as error:
-        raise _import_failed(f"calling the function '{reference}'", error) from error
-
-
 def _import_failed(what: str, error: BaseException) -> PipelineError:
     """Return an error that shows where in the user's code it was raised, with the traceback as a note."""
     place, traceback = place_in(error), traceback_of(error)
@@ -284,17 +291,11 @@ def reference_of(thing: Any, *, what: str = "pipeline") -> str:
     for module_name, module in sorted(sys.modules.items(), key=lambda pair: pair[1] is main):
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is thing:
-                return f"{_findable(module_name, what)}:{attribute}"
+                if (name := importable(module_name)) is None:
+                    message = f"a {what} defined in an interactive session cannot be found by workers"
+                    raise PipelineError(message, suggestion="put it in a module")
+                return f"{name}:{attribute}"
     raise PipelineError(
         f"this {what} is not an attribute of a module, so workers cannot find it",
         suggestion="assign it to a name at the top of a module, or give 'package.module:attribute' instead",
     )
-
-
-def _findable(module_name: str, what: str) -> str:
-    name = importable(module_name)
-    if name is None:
-        raise PipelineError(
-            f"a {what} defined in an interactive session cannot be found by workers", suggestion="put it in a module"
-        )
-    return name

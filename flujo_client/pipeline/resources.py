@@ -10,8 +10,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flujo_client.errors import FlujoError
-from flujo_client.pipeline.reference import RESOURCES, load
+from flujo_client.pipeline.reference import RESOURCES, is_mock, reference_findings
 from flujo_client.plan.identity import asks_a_model
 
 
@@ -33,13 +32,13 @@ def is_factory(thing: Any) -> bool:
 def resources_findings(resources: Any, allowed: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with a pipeline's resources."""
     if isinstance(resources, str):
-        try:
-            live = load(resources, allowed=allowed, what=RESOURCES)
-        except FlujoError as error:
-            yield error.message
-        else:
-            yield from () if isinstance(live, str) else resources_findings(live, allowed)
-    elif type(resources).__module__.startswith("unittest.mock"):
+        yield from reference_findings(
+            resources,
+            allowed,
+            RESOURCES,
+            lambda found: () if isinstance(found, str) else resources_findings(found, allowed),
+        )
+    elif is_mock(resources):
         yield "its resources are a mock, which no worker can rebuild"
     elif is_factory(resources) and _needs_arguments(resources):
         yield f"its resources: {getattr(resources, '__name__', 'the partial')} is called without arguments, but requires some"
@@ -71,12 +70,9 @@ def fits(value: Any, wanted: Any) -> bool:
 
 
 def deps_findings(agent: Any, resources: Any, model: Any) -> Iterator[str]:
-    """Report an agent whose deps nothing available can satisfy.
+    """Report an agent whose deps nothing available can satisfy: neither the resources in force at the step nor the context's model, if known.
 
-    Args:
-        agent: a step's agent.
-        resources: those in force at the step; the value of a factory or a context manager is known only in the attempt.
-        model: the context's model; None if there is no context or it is unknown.
+    The value of a factory or a context manager is known only in the attempt.
     """
     wanted = deps_type_of(agent)
     if wanted is None or _may_be(resources, wanted) or (inspect.isclass(model) and _is_subclass(model, wanted)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,12 +12,11 @@ from flujo_client.contract.limits import Limit, UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
-from flujo_client.pipeline.alone import call_alone
-from flujo_client.pipeline.brief_repr import BriefRepr
+from flujo_client.pipeline.annotations import call_alone
+from flujo_client.pipeline.authoring import BriefRepr, refuse_coroutine, refuse_unknown, refuse_unknown_of_decorator
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.factories import Factories
 from flujo_client.pipeline.forward import forward
-from flujo_client.pipeline.wrong_options import refuse_coroutine, refuse_unknown, refuse_unknown_of_decorator
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import defaults_of
 from flujo_client.plan.plan import Backoff
@@ -201,10 +200,10 @@ class Step(BriefRepr, Factories, Generic[OutputT]):
         )
 
     def __rshift__(self, other: Step[NextOutputT] | Pipeline[NextOutputT, ContextT]) -> Pipeline[NextOutputT, ContextT]:
-        if isinstance(other, forward.pipeline):
+        if isinstance(other, forward.Pipeline):
             return replace(other, steps=[self, *other.steps], blueprint=None)
         steps: Any = [self, other]  # whether the other is one, its pipeline finds out
-        return forward.pipeline(steps)
+        return forward.Pipeline(steps)
 
     @property
     def kind(self) -> str:
@@ -327,21 +326,7 @@ def as_a_step(given: Any) -> str | None:
     return "list steps, or join them with >>" if isinstance(given, list | tuple) else None
 
 
-_NOT_CONFIG = (
-    "updates_context",
-    "sink_to",
-    "validators",
-    "plugins",
-    "queue",
-    "processing",
-    "processors",
-    "fallback_step",
-    "usage_limits",
-    "limit",
-    "input",
-    "validate_fields",
-    "strict_validation",
-)
+_NOT_CONFIG = {each.name for each in fields(Step)} - {"name", "agent", "config", "meta", "static_invariants"}
 
 
 @overload

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flujo_client.pipeline.annotations import declared_types, type_text
 from flujo_client.pipeline.pipeline import Pipeline, steps_of, walk
+from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import asks_a_model
 from flujo_client.schemas.core import Core, core_of
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.step import Step
 
 _PASSED_IN: Final = {
     kinds.PARALLEL: None,
@@ -48,9 +46,7 @@ class _End(NamedTuple):
 def type_findings(pipeline: Pipeline, live: Callable[[Any], Any]) -> Iterator[tuple[str, str]]:
     """Find the steps that certainly refuse what the step before them returns; yield what is wrong, and the step's path.
 
-    Args:
-        pipeline: one that is not circular.
-        live: finds the agent of a reference.
+    The pipeline is not circular; `live` finds the agent of a reference.
     """
     bodies = [
         ("", pipeline),
@@ -107,23 +103,18 @@ _DEEPEST: Final = 10
 """Lists in lists that are compared: a type may contain itself."""
 _OURS: Final = frozenset({"flujo_client", "flujo_worker", "pydantic_ai"})
 """The packages whose classes are unwrapped, or mean more than themselves, when a function returns them."""
-_SCALARS: Final = frozenset({"date", "datetime", "time", "timedelta", "uuid", "decimal", "enum", "url"})
 _FAMILIES: Final = {
-    "model": "record",
-    "dataclass": "record",
-    "typed-dict": "mapping",
-    "dict": "mapping",
-    "list": "items",
-    "tuple": "items",
-    "set": "items",
-    "frozenset": "items",
-    "str": "text",
-    "bytes": "text",
-    "int": "number",
-    "float": "number",
-    "bool": "number",
-    "none": "none",
-    **dict.fromkeys(_SCALARS, "scalar"),
+    kind: family
+    for family, kinds_of_schema in {
+        "record": ("model", "dataclass"),
+        "mapping": ("typed-dict", "dict"),
+        "items": ("list", "tuple", "set", "frozenset"),
+        "text": ("str", "bytes"),
+        "number": ("int", "float", "bool"),
+        "scalar": ("date", "datetime", "time", "timedelta", "uuid", "decimal", "enum", "url"),
+        "none": ("none",),
+    }.items()
+    for kind in kinds_of_schema
 }
 _ACCEPTED: Final = {
     "record": {"mapping"},

@@ -46,10 +46,6 @@ def _name(thing: Any) -> str:
     return f"{importable(module) or module}:{getattr(thing, '__qualname__', '?')}"
 
 
-def _nearest_name(thing: Any) -> str:
-    return _name(thing if hasattr(thing, "__qualname__") else type(thing))
-
-
 def defaults_of(agent: Any) -> Mapping[str, Any]:
     """Return the defaults that an agent, or the one that it wraps, has for the steps that run it: `__flujo_defaults__`."""
     for _ in range(_MAX_WRAPPERS):
@@ -77,7 +73,7 @@ def model_name(agent: Any) -> str | None:
     model = getattr(agent, "model", None)
     if model is None or isinstance(model, str):
         return model
-    return str(getattr(model, "model_name", None) or _nearest_name(model))
+    return str(getattr(model, "model_name", None) or _name(model if hasattr(model, "__qualname__") else type(model)))
 
 
 def agent_traits(agent: Any) -> dict[str, Any]:

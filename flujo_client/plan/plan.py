@@ -119,6 +119,10 @@ class Node:
         )
 
 
+_OPTIONAL: Final = ("resources", "hooks", "blueprint", "on_change", "invariants", "run_limits")
+"""The parts that most plans lack, in the order of the fields."""
+
+
 class PlanLocation(NamedTuple):
     """The place in the plan that an address denotes."""
 
@@ -180,12 +184,7 @@ class Plan:
             "version": self.version,
             "context_model": self.context_model,
             "nodes": [node.to_tree() for node in self.nodes],
-            **({} if self.resources is None else {"resources": self.resources}),
-            **({} if self.hooks is None else {"hooks": self.hooks}),
-            **({} if self.blueprint is None else {"blueprint": self.blueprint}),
-            **({} if self.on_change is None else {"on_change": self.on_change}),
-            **({} if self.invariants is None else {"invariants": self.invariants}),
-            **({} if self.run_limits is None else {"run_limits": self.run_limits}),
+            **{name: given for name in _OPTIONAL if (given := getattr(self, name)) is not None},
         }
 
     @classmethod
@@ -193,8 +192,7 @@ class Plan:
         """Read a stored plan."""
         nodes = Nodes(Node.from_tree(node) for node in tree["nodes"])
         named = tree["name"], tree["version"], nodes, tree["context_model"]
-        rest = (tree.get(name) for name in ("resources", "hooks", "blueprint", "on_change", "invariants", "run_limits"))
-        return cls(*named, digest(tree), *rest)
+        return cls(*named, digest(tree), *map(tree.get, _OPTIONAL))
 
 
 def _under(address: str, part: str) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from flujo_client.plan.plan import Node, Nodes, Plan
+from flujo_client.plan.plan import Node, Nodes, Plan
 
 What = Literal["added", "removed", "renamed", "moved", "changed"]
 Effect = Literal["option", "making", "result", "structure"]
@@ -105,7 +103,8 @@ def _of_bodies(old: Nodes, new: Nodes, path: str, above: tuple[tuple[str, int], 
         gone = [place for place in range(start, end) if was[place] not in moved]
         came = [place for place in range(first, last) if now[place] not in moved]
         for place in list(gone):
-            same = next((each for each in came if _is_renamed(old[place], new[each])), None)
+            renamed = old[place].to_tree()
+            same = next((each for each in came if new[each].to_tree() == renamed | {"name": new[each].name}), None)
             if same is not None:
                 gone.remove(place)
                 came.remove(same)
@@ -129,10 +128,6 @@ def _moved(was: Sequence[str], now: Sequence[str]) -> list[str]:
     for start, _, size in SequenceMatcher(None, was, now, autojunk=False).get_matching_blocks():
         kept.update(was[start : start + size])
     return [name for name in was if name in set(now) and name not in kept]
-
-
-def _is_renamed(old: Node, new: Node) -> bool:
-    return {**old.to_tree(), "name": ""} == {**new.to_tree(), "name": ""}
 
 
 def _of_node(old: Node, new: Node, place: int, around: tuple[tuple[str, int], ...]) -> Iterator[Difference]:

@@ -15,10 +15,10 @@ from pydantic import BaseModel
 
 from flujo_client.contract.commands import COMMAND_SCHEMA
 from flujo_client.contract.context import PipelineContext
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.container import aliases, names_findings
 from flujo_client.pipeline.context_info import ContextInfo
-from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.nested import TELL, ImportStep

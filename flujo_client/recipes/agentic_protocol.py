@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pydantic
 
@@ -19,10 +19,8 @@ from flujo_client.contract.context import StoredContext
 from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import AgentIOValidationError
 from flujo_client.pipeline.function_marks import appends_to, reads_answer, with_stored_context, without_context
+from flujo_client.pipeline.step import Step
 from flujo_client.serial import encode, reference
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.step import Step
 
 ASK, FINISH, UNKNOWN = "ask_human", "finish", "unknown_agent"
 """The paths that a command may take apart from the agents'."""
@@ -39,15 +37,12 @@ _COMMANDS: Final = (
 
 @dataclass(frozen=True)
 class Briefing:
-    """Make a planner's input, turn by turn.
-
-    Args:
-        agents: the names of the agents it may run.
-        max_turns: the maximum of turns.
-    """
+    """Make a planner's input, turn by turn."""
 
     agents: tuple[str, ...]
+    """The names of the agents it may run."""
     max_turns: int
+    """The maximum of turns."""
 
     @without_context
     def first(self, goal: Any, _context: Any) -> PlannerBrief:
@@ -105,13 +100,10 @@ def _pointer(place: Sequence[str | int]) -> str:
 
 @dataclass(frozen=True)
 class Registry:
-    """The agents that a planner may have run.
-
-    Args:
-        names: theirs.
-    """
+    """The agents that a planner may have run."""
 
     names: tuple[str, ...]
+    """Theirs."""
 
     @without_context
     def path(self, answer: Any, _context: Any) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from flujo_client.contract.recipes import SearchBounds, TreeSearchContext
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.container import count_findings
 from flujo_client.pipeline.context_info import ContextInfo
-from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.nested import ImportStep

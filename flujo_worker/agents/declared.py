@@ -14,7 +14,7 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import ConfigurationError
-from flujo_client.pipeline.declared import DeclaredAgent, is_made_here
+from flujo_client.pipeline.agents import DeclaredAgent, is_made_here
 from flujo_worker.agents.factory import FlujoAgent, make_agent_async
 
 _KINDS: Final[Mapping[str, Any]] = {"array": list[Any], "string": str}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.recipes import Checklist, Score
-from flujo_client.contract.stats import JUDGED
+from flujo_client.contract.run_filter import JUDGED
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError
 from flujo_client.pipeline.compiled_text import Expressed

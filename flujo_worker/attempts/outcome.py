@@ -22,7 +22,7 @@ from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
 from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
 from flujo_client.pipeline.compiled_text import Filling, filling_by
-from flujo_client.pipeline.invariants import shown_as
+from flujo_client.pipeline.hooks import shown_as
 from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import defaults_of
 from flujo_client.recipes.agentic_protocol import with_turns

@@ -8,14 +8,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from flujo_client.blueprint.load import load_stored
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import CodeMissing, FlujoError, KeyMissing
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.declared import DeclaredAgent
-from flujo_client.pipeline.hooks import HOOK
-from flujo_client.pipeline.invariants import INVARIANT, judge_of
+from flujo_client.pipeline.hooks import HOOK, INVARIANT, judge_of
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import (
@@ -262,6 +260,8 @@ class CodeRegistry:
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):
             raise CodeMismatch(f"no blueprint is stored under '{reference}'")
+        from flujo_client.blueprint.load import load_stored  # a worker without blueprints reads no YAML
+
         return with_reference_options(load_stored(text, allowed=self._allowed), reference)
 
 

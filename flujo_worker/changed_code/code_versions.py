@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from flujo_client.config.models import TemplateSettings
 from flujo_client.contract.code import AwaitedCode, CodeMark, CodeVersion, changed, joined
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compile import functions_of
-from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.step import Step
 from flujo_client.sizes import MAX_STEPS
 from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline, put_bounded

@@ -42,7 +42,7 @@ def iteration_input(question: UserCodeCall) -> Packed:
 
 def output(question: UserCodeCall) -> Packed:
     """Make a loop's or a map's output. Values: the last output, or all of them; the context, its input."""
-    return _mapped(question, "output", question.step.roles["output"], CONTEXT, original_input=question.value(2))
+    return _mapped(question, "output", question.step.roles["output"][0], CONTEXT, original_input=question.value(2))
 
 
 def items(question: UserCodeCall) -> list[Packed]:

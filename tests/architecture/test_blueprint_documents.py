@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flujo_client.blueprint import agents, keys
+from flujo_client.blueprint import keys
 from flujo_client.blueprint.kind import BODY, EVERY, KINDS, MODE, STEP, words
 from flujo_client.blueprint.kinds.loop import LOOP
 from flujo_client.blueprint.kinds.map import MAP
@@ -18,7 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs/reference/blueprints.md").read_text()
 INSIDE = ("loop", "map", "router", "config")
 TABLES = {
     "The document": keys.DOCUMENT.keys,
-    "Agents": agents.AGENT.keys,
+    "Agents": keys.AGENT.keys,
     "Every step": EVERY,
     "Kind step": KINDS["step"].table.keys,
     "Imports": KINDS["import"].keys["config"].shape.keys,
@@ -36,9 +36,9 @@ TABLES = {
 
 
 SHORT = [
-    (re.escape(agents.HERE.description), "an agent"),
-    (re.escape(agents.AGENT.description), "an agent's keys"),
-    (re.escape(agents.PROCESSING.description), "an AROS block"),
+    (re.escape(keys.ANY_AGENT.description), "an agent"),
+    (re.escape(keys.AGENT.description), "an agent's keys"),
+    (re.escape(keys.PROCESSING.description), "an AROS block"),
     (re.escape(BODY.description), "steps"),
     (re.escape(STEP.description), "a step"),
     (r" \| ", ", "),

@@ -71,7 +71,7 @@ SUBJECTS = {
 }
 # What the engine asks steps for; no one who writes pipelines calls it.
 ENGINE = {
-    "agent_registry", "begins_with", "body_of", "bodies", "called_with", "findings", "functions", "is_fan_out", "kind", "options", "performs",
+    "agent_registry", "begins_with", "body_of", "bodies", "findings", "functions", "is_fan_out", "kind", "options", "performs",
     "place_inside", "roles", "rules", "schema", "spec", "traits",
 }  # fmt: skip
 # Two tables are about one class.

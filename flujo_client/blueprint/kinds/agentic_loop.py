@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.blueprint import agents
 from flujo_client.blueprint.build import Building
-from flujo_client.blueprint.keys import RegistryShape
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.keys import ANY_AGENT, RegistryShape
 from flujo_client.blueprint.kind import BlueprintKind, Data, present
-from flujo_client.blueprint.shapes import FLAG, Key, Number, OneOf
+from flujo_client.blueprint.shapes import COUNT, FLAG, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.recipes.agentic_loop import FAILURES as AGENT_FAILURES
 from flujo_client.recipes.agentic_loop import MAX_TURNS, PLANNER, AgenticLoopStep
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
-
 
 _OWN = "max_loops", "fails_at_max", "on_agent_failure", "ask_expires_s"
 
@@ -47,19 +42,15 @@ def _write(writing: Writing, step: AgenticLoopStep) -> dict[str, Any]:
     return found | writing.options(step, *_OWN)
 
 
-def _writes(*_: Any) -> Iterator[str | None]:
-    yield from ("command_log", None)  # its agents may be functions
-
-
 KIND: Final = BlueprintKind(
     spec=kinds.AGENTIC_LOOP,
     step=AgenticLoopStep,
     keys={
-        "planner": Key(agents.HERE, "The agent that decides the next step, as an `AgentCommand`.", required=True),
+        "planner": Key(ANY_AGENT, "The agent that decides the next step, as an `AgentCommand`.", required=True),
         "registry": Key(
-            RegistryShape(agents.HERE, "agent"), "The agents that the planner may use, by name.", required=True
+            RegistryShape(ANY_AGENT, "agent"), "The agents that the planner may use, by name.", required=True
         ),
-        "max_loops": Key(Number(least=1, whole=True), f"The most turns; {MAX_TURNS} by default."),
+        "max_loops": Key(COUNT, f"The most turns; {MAX_TURNS} by default."),
         "fails_at_max": Key(FLAG, "Fail when `max_loops` is reached."),
         "on_agent_failure": Key(
             OneOf(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner gets the error. `abort` by default."
@@ -75,7 +66,6 @@ KIND: Final = BlueprintKind(
         ),
     },
     asks_people=True,
-    writes=_writes,
     build=_build,
     write=_write,
 )

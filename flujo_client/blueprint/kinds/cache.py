@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.blueprint.kind import LONE_STEP, BlueprintKind, present
-from flujo_client.blueprint.rules import outputs
+from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.kind import LONE_STEP, BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import Key, Number
 from flujo_client.blueprint.value_types import Reference
 from flujo_client.pipeline.cache import SINGLE_FLIGHT_S, TTL_S, CacheStep
+from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.build import Building
-    from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
-    from flujo_client.pipeline.step import Step
 
 
 def _build(build: Building, data: Data) -> Step:
@@ -45,7 +41,6 @@ KIND: Final = BlueprintKind(
         "cache_backend": Key(Reference("cache backend"), "Where it is cached; the workers' Redis by default."),
     },
     one_of=(),
-    output_schema=outputs.wrapped_schema,
     build=_build,
     write=_write,
 )

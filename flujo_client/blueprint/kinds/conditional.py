@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
-from flujo_client.blueprint.keys import function
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.keys import MAPPER, function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
-from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import Key, MapOf
 from flujo_client.blueprint.value_types import EXPRESSION
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.pipeline.conditional import ConditionalStep, plain_key
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
 
 
 def _build(build: Building, data: Data) -> Step:
@@ -61,11 +58,10 @@ KIND: Final = BlueprintKind(
         "default_branch": Key(
             BODY, "The branch that runs when no other matches; without it, the step fails.", runs="choice"
         ),
-        "branch_input_mapper": Key(function("mapper"), "`(input, context)`, returns the branch's input."),
-        "branch_output_mapper": Key(function("mapper"), "`(output, key, context)`, returns the output."),
+        "branch_input_mapper": Key(MAPPER, "`(input, context)`, returns the branch's input."),
+        "branch_output_mapper": Key(MAPPER, "`(output, key, context)`, returns the output."),
     },
     one_of=(("name", "step"), ("condition", "condition_expression")),
-    find=flows.of_conditional,
     build=_build,
     write=_write,
 )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.kind import BlueprintKind, Data, present
-from flujo_client.blueprint.rules import outputs
 from flujo_client.blueprint.shapes import ANY, TEXT, AnyOf, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE, JsonSchema, Reference
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.human import ON_EXPIRY, HumanInTheLoopStep
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
 
 ANSWER: Final = "type of answers"
 """Its name in error messages."""
@@ -62,7 +59,6 @@ KIND: Final = BlueprintKind(
         "escalate_to": Key(TEXT, "The person that the second question of `escalate` is for."),
     },
     asks_people=True,
-    output_schema=outputs.input_schema,
     build=_build,
     write=_write,
 )

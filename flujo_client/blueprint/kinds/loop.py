@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.changes import CHANGES_KEYS, STATE, build_changes, write_changes
-from flujo_client.blueprint.keys import function
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.keys import MAPPER, function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
-from flujo_client.blueprint.rules import flows
-from flujo_client.blueprint.shapes import FLAG, TEXT, AnyOf, Key, ListOf, Number, OneOf, Table
+from flujo_client.blueprint.shapes import COUNT, FLAG, TEXT, AnyOf, Key, ListOf, OneOf, Table
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
 from flujo_client.pipeline.conversation import AI_TURN_SOURCES, OPTIONS, HistoryManagement, history_template_of
@@ -19,23 +19,18 @@ from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
-
 LOOP: Final = Table(
     {
         "body": Key(BODY, "The steps of an iteration.", required=True, runs="again"),
-        "max_loops": Key(Number(least=1, whole=True), "The most iterations; 5 by default."),
+        "max_loops": Key(COUNT, "The most iterations; 5 by default."),
         "exit_condition": Key(
             function("exit condition"), "`(last_output, context) -> bool`, asked after every iteration."
         ),
         "exit_expression": Key(EXPRESSION, "The exit condition as an expression.", after=True),
         "stop_when": Key(OneOf(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
-        "initial_input_mapper": Key(function("mapper"), "`(input, context)`, returns the first iteration's input."),
-        "iteration_input_mapper": Key(
-            function("mapper"), "`(output, context, index)`, returns the next iteration's input."
-        ),
-        "loop_output_mapper": Key(function("mapper"), "`(last_output, context)`, returns the loop's output."),
+        "initial_input_mapper": Key(MAPPER, "`(input, context)`, returns the first iteration's input."),
+        "iteration_input_mapper": Key(MAPPER, "`(output, context, index)`, returns the next iteration's input."),
+        "loop_output_mapper": Key(MAPPER, "`(last_output, context)`, returns the loop's output."),
         "init": Key(CHANGES_KEYS, "Changes of the context before the first iteration."),
         "state": Key(CHANGES_KEYS, "Changes of the context at the end of every iteration.", after=True),
         "propagation": Key(
@@ -157,7 +152,6 @@ KIND: Final = BlueprintKind(
     step=LoopStep,
     keys={"loop": Key(LOOP, "The loop.", required=True)},
     own_table="loop",
-    find=flows.of_loop,
     build=_build,
     write=_write,
 )

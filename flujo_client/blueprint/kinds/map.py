@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.changes import CHANGES_KEYS, ItemsShape, context_path
-from flujo_client.blueprint.keys import function
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.keys import MAPPER
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
 from flujo_client.blueprint.kinds.parallel import FAN_OUT, build_fan_out, write_fan_out
 from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Table
@@ -17,14 +18,11 @@ from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
-
 _FINALIZE: Final = Table(
     {
         "output": Key(Templates(), "A template, or a mapping of them."),
         "output_template": Key(TEMPLATE, "The output as a template."),
-        "output_mapper": Key(function("mapper"), "`(outputs, context)`, returns the output."),
+        "output_mapper": Key(MAPPER, "`(outputs, context)`, returns the output."),
     },
     "finalize",
     one_of=(("output", "output_template", "output_mapper"),),

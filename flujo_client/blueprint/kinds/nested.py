@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.blueprint import agents
 from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.keys import PYTHON_AGENT
 from flujo_client.blueprint.kind import EXECUTION_MODE, BlueprintKind, Data
-from flujo_client.blueprint.rules import flows
-from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
-from flujo_client.blueprint.shapes import ANY, FLAG, TEXT, AnyOf, Key, ListOf, MapOf, Null, OneOf, Table
+from flujo_client.blueprint.shapes import ANY, FLAG, NULL, TEXT, AnyOf, Key, ListOf, MapOf, OneOf, Table
 from flujo_client.blueprint.value_types import Named
 from flujo_client.pipeline.nested import FAILURES, INPUTS, ImportStep
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
 
 
 def _build(build: Building, data: Data) -> Step:
@@ -38,63 +33,41 @@ def _write(writing: Writing, step: ImportStep) -> dict[str, Any]:
     return {"uses": writing.imported(step.pipeline, step.name), **({"config": config} if config else {})}
 
 
-def _writes(_: DocumentIndex, step: StepNode) -> Iterator[str | None]:
-    outputs = step.table("config").get("outputs")
-    if isinstance(outputs, Mapping):
-        yield from map(str, outputs.values())
-    elif isinstance(outputs, list):
-        yield from (str(each.get("parent")) for each in outputs if isinstance(each, Mapping))
-    else:
-        yield None
-
-
+_PATHS: Final = Table(
+    {
+        "child": Key(TEXT, "A path in its context.", required=True),
+        "parent": Key(TEXT, "A path in this pipeline's context.", required=True),
+    },
+    "an output",
+)
+_CONFIG: Final = Table(
+    {
+        "inherit_context": Key(FLAG, "Begin with this pipeline's context instead of its own."),
+        "input_to": Key(
+            OneOf(INPUTS), "The field of its context that gets the step's input; `initial_prompt` by default."
+        ),
+        "input_scratchpad_key": Key(TEXT, "The key of the input in `import_artifacts`."),
+        "outputs": Key(
+            AnyOf((ListOf(_PATHS), MapOf(TEXT, "path"), NULL)),
+            "The fields of its context that this pipeline's context receives: all by default, none for an empty list.",
+        ),
+        "inherit_conversation": Key(FLAG, "Begin with this pipeline's conversation."),
+        "propagate_hitl": Key(FLAG, "Let its questions to people pause this run."),
+        "on_failure": Key(OneOf(FAILURES), "What happens when it fails; `abort` by default."),
+        "default": Key(ANY, "The output that `continue_with_default` uses."),
+        "own_run": Key(FLAG, "Run it as a child run."),
+        "execution_mode": EXECUTION_MODE,
+    },
+    "an import's config",
+)
 KIND: Final = BlueprintKind(
     spec=kinds.NESTED,
     step=ImportStep,
     keys={
-        "uses": Key(Named(("imports",), agents.PYTHON), "`imports.<name>`.", required=True),
-        "config": Key(
-            Table(
-                {
-                    "inherit_context": Key(FLAG, "Begin with this pipeline's context instead of its own."),
-                    "input_to": Key(
-                        OneOf(INPUTS),
-                        "The field of its context that gets the step's input; `initial_prompt` by default.",
-                    ),
-                    "input_scratchpad_key": Key(TEXT, "The key of the input in `import_artifacts`."),
-                    "outputs": Key(
-                        AnyOf(
-                            (
-                                ListOf(
-                                    Table(
-                                        {
-                                            "child": Key(TEXT, "A path in its context.", required=True),
-                                            "parent": Key(TEXT, "A path in this pipeline's context.", required=True),
-                                        },
-                                        "an output",
-                                    )
-                                ),
-                                MapOf(TEXT, "path"),
-                                Null(),
-                            )
-                        ),
-                        "The fields of its context that this pipeline's context receives: all by default, none for an empty list.",
-                    ),
-                    "inherit_conversation": Key(FLAG, "Begin with this pipeline's conversation."),
-                    "propagate_hitl": Key(FLAG, "Let its questions to people pause this run."),
-                    "on_failure": Key(OneOf(FAILURES), "What happens when it fails; `abort` by default."),
-                    "default": Key(ANY, "The output that `continue_with_default` uses."),
-                    "own_run": Key(FLAG, "Run it as a child run."),
-                    "execution_mode": EXECUTION_MODE,
-                },
-                "an import's config",
-            ),
-            "How it is run.",
-        ),
+        "uses": Key(Named(("imports",), PYTHON_AGENT), "`imports.<name>`.", required=True),
+        "config": Key(_CONFIG, "How it is run."),
     },
     is_import=True,
-    find=flows.of_import,
-    writes=_writes,
     build=_build,
     write=_write,
 )

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import words_or
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
-from flujo_client.blueprint.rules import flows
-from flujo_client.blueprint.shapes import FLAG, TEXT, Key, ListOf, MapOf, Number, OneOf
+from flujo_client.blueprint.shapes import COUNT, FLAG, TEXT, Key, ListOf, MapOf, OneOf
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy, ParallelStep
-from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
-
 
 FAN_OUT: Final[Mapping[str, Key]] = {
     "merge_strategy": Key(
@@ -27,7 +22,7 @@ FAN_OUT: Final[Mapping[str, Key]] = {
         OneOf(tuple(map(str, BranchFailureStrategy))), "What happens when a branch fails; `propagate` by default."
     ),
     "context_include_keys": Key(ListOf(TEXT), "The context's fields that branches get; all by default."),
-    "max_concurrency": Key(Number(least=1, whole=True), "How many branches run at the same time; all by default."),
+    "max_concurrency": Key(COUNT, "How many branches run at the same time; all by default."),
 }
 BRANCHES: Final[Mapping[str, Key]] = {
     "branches": Key(MapOf(BODY, "branch"), "The branches, by name.", required=True, runs="side"),
@@ -70,19 +65,10 @@ def write_fan_out(writing: Writing, step: ParallelStep | MapStep) -> dict[str, A
     return found
 
 
-def _build(build: Building, data: Data) -> Step:
-    return ParallelStep(**build_branches(build, data), **build.contained(data))
-
-
-def _write(writing: Writing, step: ParallelStep) -> dict[str, Any]:
-    return {**write_branches(writing, step)}
-
-
 KIND: Final = BlueprintKind(
     spec=kinds.PARALLEL,
     step=ParallelStep,
     keys=BRANCHES,
-    find=flows.of_branches,
-    build=_build,
-    write=_write,
+    build=lambda build, data: ParallelStep(**build_branches(build, data), **build.contained(data)),
+    write=write_branches,
 )

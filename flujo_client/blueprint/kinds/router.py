@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.blueprint import agents
 from flujo_client.blueprint.build import Building
-from flujo_client.blueprint.keys import WORK
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.keys import ANY_AGENT, WORK
 from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.kinds.parallel import BRANCHES, build_branches, write_branches
-from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import Key, Table
 from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
-
 ROUTER: Final = Table(
-    {"router_agent": Key(agents.HERE, "The agent that answers with the names of branches.", required=True), **BRANCHES},
+    {"router_agent": Key(ANY_AGENT, "The agent that answers with the names of branches.", required=True), **BRANCHES},
     "a router",
 )
 
@@ -42,7 +38,6 @@ KIND: Final = BlueprintKind(
     step=DynamicParallelRouterStep,
     keys={"router": Key(ROUTER, "The router.", required=True), **WORK},
     own_table="router",
-    find=flows.of_branches,
     build=_build,
     write=_write,
 )

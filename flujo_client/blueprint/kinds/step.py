@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.blueprint import agents
 from flujo_client.blueprint.build import Building
-from flujo_client.blueprint.keys import WORK
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.keys import ANY_AGENT, PYTHON_AGENT, WORK
 from flujo_client.blueprint.kind import BlueprintKind, Data, present
-from flujo_client.blueprint.rules import outputs
 from flujo_client.blueprint.shapes import FLAG, TEXT, Key
 from flujo_client.blueprint.value_types import JsonSchema, Named
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compiled_text import Changes, Fits
-from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
-
 
 _OWN = "updates_context", "sink_to", "validate_fields", "strict_validation"
 
@@ -51,11 +46,11 @@ KIND: Final = BlueprintKind(
     step=Step,
     keys={
         "agent": Key(
-            agents.HERE,
+            ANY_AGENT,
             "The agent that does the work: `agents.<name>`, `package.module:attribute`, or an agent's own keys.",
         ),
         "uses": Key(
-            Named(("agents", "imports"), agents.PYTHON),
+            Named(("agents", "imports"), PYTHON_AGENT),
             "The agent by name; `imports.<name>` runs an imported blueprint.",
         ),
         **WORK,
@@ -69,8 +64,6 @@ KIND: Final = BlueprintKind(
         ),
     },
     one_of=(("name", "step"), ("uses", "agent")),
-    writes=outputs.written_by_function,
-    output_schema=outputs.answer_schema,
     build=_build,
     write=_write,
 )

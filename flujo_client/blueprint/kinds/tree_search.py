@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.blueprint import agents
 from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.keys import NAMED_AGENT
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
-from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Number
+from flujo_client.blueprint.shapes import COUNT, FLAG, AnyOf, Key, Number
 from flujo_client.pipeline.pipeline import Body
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.recipes.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
 
-if TYPE_CHECKING:
-    from flujo_client.blueprint.document import Writing
-
-_SEARCHER: Final = AnyOf((agents.NAMED, BODY))
+_SEARCHER: Final = AnyOf((NAMED_AGENT, BODY))
 
 
 def _build(build: Building, data: Data) -> Step:
@@ -46,11 +44,11 @@ KIND: Final = BlueprintKind(
         "evaluator": Key(
             _SEARCHER, "Scores a candidate from 0 to 1; written like the proposer.", required=True, runs="side"
         ),
-        "branching_factor": Key(Number(least=1, whole=True), "The most candidates for a path; 3 by default."),
-        "beam_width": Key(Number(least=1, whole=True), "The most paths that continue at each depth; 3 by default."),
-        "max_depth": Key(Number(least=1, whole=True), "The greatest depth of a path; 5 by default."),
-        "max_iterations": Key(Number(least=1, whole=True), "The most calls of the proposer; unlimited by default."),
-        "path_max_tokens": Key(Number(least=1, whole=True), "The most tokens of a path in a prompt; 2000 by default."),
+        "branching_factor": Key(COUNT, "The most candidates for a path; 3 by default."),
+        "beam_width": Key(COUNT, "The most paths that continue at each depth; 3 by default."),
+        "max_depth": Key(COUNT, "The greatest depth of a path; 5 by default."),
+        "max_iterations": Key(COUNT, "The most calls of the proposer; unlimited by default."),
+        "path_max_tokens": Key(COUNT, "The most tokens of a path in a prompt; 2000 by default."),
         "goal_score_threshold": Key(Number(least=0), "The score that reaches the goal, from 0 to 1; 1 by default."),
         "require_goal": Key(FLAG, "Fail when no path reaches the goal."),
     },

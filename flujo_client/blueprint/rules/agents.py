@@ -12,12 +12,14 @@ from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, Ste
 from flujo_client.blueprint.rules.outputs import is_background
 from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.contract.providers import missing_for, misspelt_provider
-from flujo_client.pipeline.declared import is_made_here
+from flujo_client.pipeline.agents import is_made_here
 from flujo_client.plan.kinds import STEP
 
 NO_PACKAGE: Final = "V-A9"
 _MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")
 _PROVIDERS: Final = {"gpt": "openai", "o1": "openai", "o3": "openai", "claude": "anthropic", "gemini": "google"}
+_STORE: Final = frozenset({"sink_to", "updates_context", "plugins", "validators"})
+"""Keys of a step by which its answer is stored, or judged."""
 _MOST: Final = {"timeout": 86_400, "timeout_s": 86_400, "max_retries": 20, "temperature": 2}
 _MEANT: Final = {
     "timeout": "it is in seconds",
@@ -101,12 +103,7 @@ def _lost(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
         return
     if any(names[0] in ("previous_step", "this", "context") for text in own for names in text.names):
         return
-    if {
-        "sink_to",
-        "updates_context",
-        "plugins",
-        "validators",
-    } & before.data.keys() or before.name in doc.read_by_name:
+    if _STORE & before.data.keys() or before.name in doc.read_by_name:
         return
     if any(each.table("loop").get("conversation") is True for each in step.around()):
         return  # the conversation has it as a turn

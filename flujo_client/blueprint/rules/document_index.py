@@ -10,18 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.blueprint.agents import AGENT
-from flujo_client.blueprint.kind import EVERY_KEY_PATH, KINDS, BodyShape, StepShape, kind_word
-from flujo_client.blueprint.rules.model import UNKNOWN
-from flujo_client.blueprint.rules.reads import is_read, reads_of
+from flujo_client.blueprint.finding import Path
+from flujo_client.blueprint.keys import AGENT
+from flujo_client.blueprint.kind import EVERY_KEY_PATH, KINDS, BlueprintKind, BodyShape, KeyPath, StepShape, kind_word
+from flujo_client.blueprint.rules.model import UNKNOWN, Fields, is_read, reads_of
 from flujo_client.plan.kinds import KindSpec
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.kind import BlueprintKind, KeyPath
-    from flujo_client.blueprint.rules.model import Fields
 
 Data = Mapping[Any, Any]
 NO: Final[Data] = {}
@@ -99,7 +94,7 @@ def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tup
         return
     first, *rest = pattern
     for key, each in (
-        _items(value) if first == "*" else [(first, value.get(first))] if isinstance(value, Mapping) else ()
+        items_of(value) if first == "*" else [(first, value.get(first))] if isinstance(value, Mapping) else ()
     ):
         if each is not None:
             yield from reach(each, tuple(rest), (*path, key))
@@ -109,7 +104,7 @@ def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     """Return every text in a value."""
     if isinstance(value, str):
         yield path, value
-    for key, each in _items(value):
+    for key, each in items_of(value):
         yield from texts_in(each, (*path, key))
 
 
@@ -132,7 +127,8 @@ def _steps(body: Any, path: Path, above: StepNode | None, how: str) -> Iterator[
             yield from _steps(inner, inner_path, step, inner_how)
 
 
-def _items(value: Any) -> Any:
+def items_of(value: Any) -> Any:
+    """Return the items of a mapping, and those of a list by their indices; of anything else none."""
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()

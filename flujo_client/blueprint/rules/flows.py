@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from flujo_client.blueprint.finding import Path, nearest, shown
 from flujo_client.blueprint.kind import KINDS
 from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode, TextNode, search_of
+from flujo_client.blueprint.rules.machines import of_machine
 from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
 from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.errors import BlueprintTextError
 from flujo_client.expressions.nodes import Comparison, Not
 from flujo_client.pipeline.compiled_text import expression_of
-from flujo_client.plan.kinds import NESTED, PARALLEL
+from flujo_client.plan import kinds
+from flujo_client.plan.kinds import KindSpec
 
 NO_ANSWER: Final = object()
 
@@ -21,12 +23,12 @@ NO_ANSWER: Final = object()
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Check every container, and every import."""
     for step in doc.steps:
-        if step.kind is not None:
-            yield from step.kind.find(doc, step)
+        if step.spec in _OF_KIND:
+            yield from _OF_KIND[step.spec](doc, step)
     yield from _import_rules(doc)
 
 
-def of_loop(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def _of_loop(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Check whether a loop can end."""
     text = next((each for each in doc.texts_of(step) if each.path[-1] == "exit_expression"), None)
     if step.table("loop").get("stop_when") == "agent_finished":
@@ -50,7 +52,7 @@ def _changes(doc: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[Rul
     written = [path for each in (step, *inside) for path in writes(doc, each)]
     if None in written or read & {*_WRITTEN_ALWAYS, *(str(path).partition(".")[0] for path in written)}:
         return
-    if any(each.spec is PARALLEL and each.data.get("ignore_branch_names") is not True for each in inside):
+    if any(each.spec is kinds.PARALLEL and each.data.get("ignore_branch_names") is not True for each in inside):
         return  # fields of the branches' names receive their outputs
     message = f"nothing in its body writes {', '.join(f'context.{shown(each)}' for each in sorted(read))}, so only max_loops ends the loop"
     yield RuleFinding("V-L1", text.path, message, "write it with sink_to, updates_context or the loop's `state`")
@@ -101,7 +103,7 @@ def _constant(text: TextNode) -> Any:
         return NO_ANSWER
 
 
-def of_conditional(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def _of_conditional(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Check whether the condition and the branches of a conditional match."""
     text = next(iter(doc.texts_of(step)), None)
     answers = None if text is None else _answers(doc, step, text)
@@ -163,7 +165,7 @@ def _meant(answer: Any) -> set[tuple[type, Any]]:
     return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
 
 
-def of_branches(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def _of_branches(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Check what branches write and read of the context."""
     own = () if step.kind is None or step.kind.own_table is None else (step.kind.own_table,)
     table, path = (step.table(own[0]) if own else step.data), (*step.path, *own)
@@ -200,21 +202,14 @@ def _kept_away(doc: DocumentIndex, include: list[Any], inside: Sequence[StepNode
     own = {str(target).partition(".")[0] for each in inside for target in writes(doc, each)}
     for text in [text for each in inside for text in doc.texts_of(each)]:
         for names in sorted(text.names):
-            read = (
-                names[1]
-                if names[0] == "context" and len(names) > 1
-                else "step_outputs"
-                if names[0] == "steps"
-                else None
-            )
-            if read is not None and read not in include and not {read, "None"} & own and read != "step_outputs":
-                message = (
-                    f"`context.{shown(read)}` has its default here: context_include_keys leaves '{shown(read)}' out"
-                )
+            read = names[1] if names[0] == "context" and len(names) > 1 else "step_outputs"
+            if read not in ("step_outputs", *include) and not {read, "None"} & own:
+                why = f"context_include_keys leaves '{shown(read)}' out"
+                message = f"`context.{shown(read)}` has its default here: {why}"
                 yield RuleFinding("V-P3", text.path, message, nearest=nearest(read, include))
 
 
-def of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+def _of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Find an import that propagates no questions, with a question in it."""
     if step.table("config").get("propagate_hitl") is not False:
         return
@@ -235,25 +230,21 @@ def _question(document: Any) -> str | None:
     row = [document.get("steps")]
     while row:
         value = row.pop(0)
-        if isinstance(value, dict) and _requires_people(value):
+        kind = KINDS.get(str(value.get("kind"))) if isinstance(value, dict) else None
+        if kind is not None and kind.asks_people:
             return str(value.get("name", value.get("step", "")))
         row += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return None
 
 
-def _requires_people(value: Any) -> bool:
-    kind = KINDS.get(str(value.get("kind")))
-    return kind is not None and kind.asks_people
-
-
 def _import_rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Check every import and every step that runs one."""
-    used = {step.data["uses"].partition(".")[2] for step in doc.steps if step.spec is NESTED}
+    used = {step.data["uses"].partition(".")[2] for step in doc.steps if step.spec is kinds.NESTED}
     for name in doc.table("imports"):
         if name not in used:
             yield RuleFinding("V-I4", (*doc.path, "imports", name), f"'{shown(name)}' is not run by any step")
     for step in doc.steps:
-        if step.spec is NESTED:
+        if step.spec is kinds.NESTED:
             yield from _outputs(step)
             yield from _idle(step)
 
@@ -288,3 +279,13 @@ def _idle(step: StepNode) -> Iterator[RuleFinding]:
 
 def _no_effect(step: StepNode, key: str, needs: str) -> RuleFinding:
     return RuleFinding("V-I5", (*step.path, "config", key), "it has no effect here", f"it works only with {needs}")
+
+
+_OF_KIND: Final[Mapping[KindSpec, Callable[[DocumentIndex, StepNode], Iterator[RuleFinding]]]] = {
+    kinds.CONDITIONAL: _of_conditional,
+    kinds.LOOP: _of_loop,
+    kinds.MACHINE: of_machine,
+    kinds.NESTED: _of_import,
+    kinds.PARALLEL: _of_branches,
+    kinds.ROUTER: _of_branches,
+}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.blueprint.finding import Path, nearest, shown
+from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 from flujo_client.blueprint.rules.table import RuleFinding
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 
 
 def of_machine(_: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:

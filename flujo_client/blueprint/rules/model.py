@@ -1,21 +1,27 @@
-"""The fields of a context, as far as its model shows them before a run. Pure, but for the import of the model.
+"""What is known before a run: the fields of a context by its model, and what texts read. Pure, but for the import of the model.
 
 In: what a document says under `context_model`; out: `Fields`, or None for no context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
+from flujo_client.blueprint.changes import ItemsShape, context_path
+from flujo_client.blueprint.keys import WhenShape
+from flujo_client.blueprint.shapes import FieldType
+from flujo_client.blueprint.value_types import EXPRESSION, LIMIT_NAME, TEMPLATE, Formula, Templates
 from flujo_client.contract.context import PipelineContext
-from flujo_client.errors import FlujoError
-from flujo_client.pipeline.reference import load
+from flujo_client.errors import BlueprintTextError, FlujoError
+from flujo_client.expressions.templates import Expression, Template
+from flujo_client.pipeline.compiled_text import expression_of, template_of
+from flujo_client.pipeline.reference import is_reference, load
 
 
 @dataclass(frozen=True)
@@ -54,10 +60,55 @@ def _read(model: type[BaseModel]) -> Fields:
         described: Any = model.model_json_schema().get("properties", {})
     except (PydanticUserError, TypeError, ValueError):
         described = {}
-    types = {name: _type(described.get(name, {})) for name in model.model_fields}
+    types = {name: type_of(described.get(name, {})) for name in model.model_fields}
     return Fields(model.__name__, types, model.model_config.get("extra") == "allow")
 
 
-def _type(schema: Any) -> str | None:
-    found = schema.get("type") if isinstance(schema, dict) else None
+def type_of(schema: Any) -> str | None:
+    """Return the type that a schema names, if that is a single one."""
+    found = schema.get("type") if isinstance(schema, Mapping) else None
     return found if isinstance(found, str) else None
+
+
+Names: TypeAlias = frozenset[tuple[str, ...]]
+
+
+class TextReads(NamedTuple):
+    """The names that a text reads, and the filters that it passes values through."""
+
+    names: Names = frozenset()
+    filters: frozenset[str] = frozenset()
+
+
+def is_read(shape: FieldType) -> bool:
+    """Return whether texts of a shape read the context, steps and their outputs."""
+    return shape in (EXPRESSION, TEMPLATE, LIMIT_NAME) or isinstance(shape, Templates | WhenShape | ItemsShape)
+
+
+def reads_of(shape: FieldType, text: str) -> TextReads | None:
+    """Return what a text of such a shape reads, nothing if it cannot be read; None if it is a reference instead."""
+    if isinstance(shape, ItemsShape):
+        return TextReads(_names_of_items(text))
+    if (shape == EXPRESSION or isinstance(shape, WhenShape)) and is_reference(text):
+        return None
+    try:
+        read = _reader_of(shape)(text)
+    except BlueprintTextError:
+        return TextReads()
+    return TextReads(read.names, read.filters)
+
+
+def _reader_of(shape: FieldType) -> Callable[[str], Expression | Template]:
+    if isinstance(shape, Formula):
+        return shape.read
+    return expression_of if isinstance(shape, WhenShape) else template_of
+
+
+def _names_of_items(text: str) -> Names:
+    path = context_path(text)
+    if path is None:
+        return frozenset()
+    first, *rest = path.split(".")
+    return frozenset(
+        [("steps", rest[0], "output", *rest[1:]) if first == "step_outputs" else ("context", first, *rest)]
+    )

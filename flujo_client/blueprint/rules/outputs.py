@@ -5,34 +5,30 @@ In: a step in its document; out: a JSON Schema, and paths in the context; None i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from flujo_client.blueprint.changes import STATE, field_path
 from flujo_client.blueprint.finding import Path
 from flujo_client.blueprint.kind import INIT
 from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, reach
+from flujo_client.plan import kinds
+from flujo_client.plan.kinds import KindSpec
 
 TEXT: Final[Data] = {"type": "string"}
 
 
 def schema_of(doc: DocumentIndex, step: StepNode) -> Data | None:
     """Return the schema that a step's output surely fits."""
-    return step.kind.output_schema(doc, step) if step.kind else None
+    if step.spec is kinds.HUMAN:
+        return _schema(step.data.get("input_schema"))
+    if step.spec is kinds.CACHE:
+        wrapped = next(iter(doc.within((*step.path, "wrapped_step"))), None)
+        return None if wrapped is None else schema_of(doc, wrapped)
+    return _answer_schema(doc, step) if step.spec is kinds.STEP else None
 
 
-def wrapped_schema(doc: DocumentIndex, step: StepNode) -> Data | None:
-    """Return the schema of the step in a cache."""
-    wrapped = next(iter(doc.within((*step.path, "wrapped_step"))), None)
-    return None if wrapped is None else schema_of(doc, wrapped)
-
-
-def input_schema(_: DocumentIndex, step: StepNode) -> Data | None:
-    """Return the schema of the answer that a question takes."""
-    return _schema(step.data.get("input_schema"))
-
-
-def answer_schema(doc: DocumentIndex, step: StepNode) -> Data | None:
+def _answer_schema(doc: DocumentIndex, step: StepNode) -> Data | None:
     """Return the schema of what a step's agent answers."""
     if _REPLACE & step.data.keys() or is_background(step):
         return None
@@ -71,11 +67,6 @@ def is_closed(schema: Data) -> bool:
     return schema.get("additionalProperties") is False
 
 
-def type_of(schema: Data | None) -> str | None:
-    found = None if schema is None else schema.get("type")
-    return found if isinstance(found, str) else None
-
-
 def writes(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
     """Return the dotted paths of the context that a step itself writes; None where it may write any."""
     if "sink_to" in step.data:
@@ -84,14 +75,26 @@ def writes(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
         known = properties(schema_of(doc, step))
         yield from [None] if known is None else map(str, known)
     yield from (str(target) for _, target in changed(step))
-    if step.kind is not None:
-        yield from step.kind.writes(doc, step)
+    if step.spec in _WRITES:
+        yield from _WRITES[step.spec](doc, step)
 
 
-def written_by_function(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
-    """Return None if a step's agent is a function, for that may change the context it is given."""
-    if doc.agent(step) is None:
+def _of_import(_: DocumentIndex, step: StepNode) -> Iterator[str | None]:
+    outputs = step.table("config").get("outputs")
+    if isinstance(outputs, Mapping):
+        yield from map(str, outputs.values())
+    elif isinstance(outputs, list):
+        yield from (str(each.get("parent")) for each in outputs if isinstance(each, Mapping))
+    else:
         yield None
+
+
+_WRITES: Final[Mapping[KindSpec, Callable[[DocumentIndex, StepNode], Iterable[str | None]]]] = {
+    kinds.AGENTIC_LOOP: lambda *_: ("command_log", None),  # its agents may be functions
+    kinds.MACHINE: lambda *_: ("current_state", "next_state"),
+    kinds.NESTED: _of_import,
+    kinds.STEP: lambda doc, step: () if doc.agent(step) else (None,),  # a function may change the context it is given
+}
 
 
 def changed(step: StepNode) -> Iterator[tuple[Path, Any]]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.finding import Path, nearest, shown
+from flujo_client.blueprint.rules.document_index import Data, DocumentIndex
 from flujo_client.blueprint.rules.table import RuleFinding
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.rules.document_index import Data, DocumentIndex
 
 _BOUNDS: Final = (
     ("minimum", "maximum"),

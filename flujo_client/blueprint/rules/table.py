@@ -134,8 +134,11 @@ class Profile:
 
     def weight(self, rule: str) -> str | None:
         """Return the weight of a rule; None if the profile does not set it."""
-        found = (_weight(table, rule) for table in self.weights)
-        return next((each for each in found if each is not None), None)
+        for table in self.weights:
+            for pattern in (rule, *table):
+                if pattern in table and fnmatchcase(rule, pattern):
+                    return table[pattern]
+        return None
 
     def applied(self, report: ValidationReport) -> ValidationReport:
         """Return a report without what is off, and with what is to be an error as one."""
@@ -153,15 +156,7 @@ class Profile:
 
 
 def checked(weights: Mapping[str, Any], where: str) -> Mapping[str, str]:
-    """Return a table of weights back.
-
-    Args:
-        weights: as it was written.
-        where: names it in errors.
-
-    Raises:
-        SettingsError: it names no rule, or a weight that is none.
-    """
+    """Return a table of weights back; `where` names it in errors. Raises SettingsError: it names no rule, or a weight that is none."""
     for name, weight in weights.items():
         if weight not in WEIGHTS:
             near = nearest(weight, WEIGHTS)
@@ -172,9 +167,3 @@ def checked(weights: Mapping[str, Any], where: str) -> Mapping[str, str]:
             way_out = f"did you mean '{near}'?" if near else "`flujo validate --list-rules` lists them"
             raise SettingsError(f"{where}: '{shown(name)}' is not a rule and matches none", suggestion=way_out)
     return weights
-
-
-def _weight(table: Mapping[str, str], rule: str) -> str | None:
-    if rule in table:
-        return table[rule]
-    return next((weight for pattern, weight in table.items() if fnmatchcase(rule, pattern)), None)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 from flujo_client.blueprint.finding import Path, nearest, shown
-from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode, is_before, search_of
-from flujo_client.blueprint.rules.model import UNKNOWN, Fields
-from flujo_client.blueprint.rules.outputs import changed, is_closed, properties, schema_of, type_of
+from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, TextNode, is_before, search_of
+from flujo_client.blueprint.rules.model import UNKNOWN, Fields, type_of
+from flujo_client.blueprint.rules.outputs import changed, is_closed, properties, schema_of
 from flujo_client.blueprint.rules.table import RuleFinding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from flujo_client.blueprint.rules.document_index import Data, TextNode
-
 
 _JINJA_BLOCK = re.compile(
     r"\{%[-+]?\s*(if|elif|else|endif|for|endfor|set|raw|block|macro|include|filter|with)\b[^%\n]{0,40}%\}"
@@ -37,7 +31,8 @@ def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
             message = f"'{block[0]}' is plain text here and is sent unchanged"
             yield RuleFinding("V-T7", text.path, message, _BLOCKS.get(block[1], "blocks are {{#if …}} and {{#each …}}"))
         for names in sorted(text.names):
-            yield from _ASKED.get(names[0], _nothing)(doc, text, names)
+            if names[0] in _ASKED:
+                yield from _ASKED[names[0]](doc, text, names)
     yield from _context_rules(doc)
 
 
@@ -50,10 +45,6 @@ def disabled_filters(doc: DocumentIndex, enabled: Callable[[], Collection[str]])
                 yield RuleFinding(
                     "V-T8", text.path, f"the project's validation.enabled_template_filters does not have '{name}'", near
                 )
-
-
-def _nothing(*_: Any) -> Iterator[RuleFinding]:
-    yield from ()
 
 
 def _this(_: DocumentIndex, text: TextNode, __: tuple[str, ...]) -> Iterator[RuleFinding]:

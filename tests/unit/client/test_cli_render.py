@@ -39,7 +39,7 @@ from flujo_client.cli.tables import (
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
-from flujo_client.contract.stats import FailingStep, RunStats
+from flujo_client.contract.run_filter import FailingStep, RunStats
 from flujo_client.contract.trace import TraceEvent, TraceNode
 
 BUDGET = asdict(BudgetRecord("run:run_1", 0.5, 1000, 0.2, 1200, 0.1, 0, 0.0, 200))

@@ -11,7 +11,7 @@ from pydantic_ai.models import KnownModelName
 from pydantic_ai.providers import infer_provider_class
 
 from flujo_client.contract.providers import PROVIDERS, names_provider, provider_of
-from flujo_client.pipeline.declared import is_made_here
+from flujo_client.pipeline.agents import is_made_here
 
 OURS = {"local", "test"}
 

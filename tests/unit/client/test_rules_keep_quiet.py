@@ -1,5 +1,8 @@
 """What is not known is not judged: sound blueprints have no findings, and those that only look like faults neither (§2.6)."""
 
+import subprocess
+import sys
+
 import pytest
 
 from flujo_client.blueprint.load import load_stored
@@ -146,3 +149,18 @@ def test_a_text_that_travels_is_not_judged_by_rules_again():
     text = "agents: {w: {model: gpt-5}}\nsteps: [{name: a, uses: agents.w}]"
     assert [each.rule for each in validate_text(text, allowed=()).errors] == ["V-A6"]
     assert load_stored(text, allowed=()).steps[0].name == "a"
+
+
+WORKER = """
+import sys
+from flujo_client.blueprint.load import load_stored
+load_stored("steps: [{name: a, uses: 'builtins:ord'}]", allowed=("builtins",))
+print(*sorted(name.rpartition(".")[2] for name in sys.modules if name.startswith("flujo_client.blueprint.rules.")))
+"""
+
+
+@pytest.mark.processes
+def test_a_worker_imports_no_rule():
+    """Only what finds agents in a document."""
+    done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["document_index", "model"]

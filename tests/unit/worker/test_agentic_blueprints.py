@@ -5,9 +5,9 @@ import pytest
 
 from flujo_client import AgenticLoopStep, Pipeline, PipelineContext, Step, StepConfig, make_agentic_loop_pipeline
 from flujo_client.errors import BlueprintError
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import Templated
-from flujo_client.pipeline.declared import DeclaredAgent
 
 LOOP = """
 name: research

@@ -6,8 +6,8 @@ import pytest
 
 from flujo_client import Pipeline
 from flujo_client.config.manager import Settings
+from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.reference import blueprint_reference, reference_to, reference_with_options
 from flujo_client.plan.plan import Plan
 from flujo_worker.changed_code import code_registry as module

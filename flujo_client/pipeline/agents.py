@@ -1,36 +1,78 @@
-"""What is wrong with a step's agent.
+"""An agent as a declaration, and what is wrong with a step's agent.
 
-It is none, its model has no provider, its function has parameters that nothing fills, or its output cannot be stored.
+A declaration is all that makes an agent, as plain data; workers make the live one when it is first called. It must not know an agent library.
+An agent is wrong that is none, whose model has no provider, whose function has parameters that nothing fills, or whose output cannot be stored.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Union
 
-from flujo_client.contract.providers import misspelt_provider
+from flujo_client.contract.providers import misspelt_provider, names_provider
 from flujo_client.contract.suggestions import did_you_mean
-from flujo_client.errors import FlujoError
 from flujo_client.pipeline.annotations import declared_types, type_text
-from flujo_client.pipeline.declared import DeclaredAgent, is_made_here
-from flujo_client.pipeline.reference import load
+from flujo_client.pipeline.reference import is_mock, reference_findings
 from flujo_client.pipeline.step import Step, described
-from flujo_client.plan.identity import asks_a_model
-from flujo_client.serial import refused_type
+from flujo_client.plan.identity import asks_a_model, whole
+from flujo_client.serial import digest, refused_type
+
+
+def is_made_here(model: str) -> bool:
+    """Return whether a model is `module:attribute`, a user's function that makes it, and not `provider:model`.
+
+    A module without a dot must not have a provider's name, and its attribute must be a name of Python: `opnai:gpt-4o` is a misspelt provider.
+    """
+    module, colon, attribute = model.partition(":")
+    if not colon or names_provider(model):
+        return False
+    return "." in module or all(each.isidentifier() for each in (module, *attribute.split(".")))
+
+
+@dataclass(frozen=True, eq=False)
+class DeclaredAgent:
+    """An agent for `Step(agent=…)` that needs no module."""
+
+    name: str
+    """For traces."""
+    model: str
+    """As `provider:model`, or as `module:attribute` of a function that makes it."""
+    system_prompt: str = ""
+    """The text that the model gets before every input."""
+    output_schema: Mapping[str, Any] | None = None
+    """The JSON Schema of its answer; text when None."""
+    model_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Sent with every call, such as `temperature`; a step's `config` takes precedence."""
+    tools: tuple[str, ...] = ()
+    """References to the functions it may call."""
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        """Everything counts: another prompt or schema is another agent."""
+        return {"declared": self.name, "model": self.model, "made_of": self.key}
+
+    @cached_property
+    def key(self) -> str:
+        """Return a key that equal agents share; a worker reads it several times in an attempt."""
+        made_of = (self.name, self.model, self.system_prompt, self.output_schema, self.model_settings, self.tools)
+        return digest([whole(each) for each in made_of])
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeclaredAgent) and self.key == other.key
 
 
 def agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with an agent itself, or with the reference to it."""
-    if type(agent).__module__.startswith("unittest.mock"):
+    if is_mock(agent):
         yield "its agent is a mock, which no worker can rebuild"
     elif isinstance(agent, str):
-        try:
-            agent = load(agent, allowed=allowed, what="agent")
-        except FlujoError as error:
-            yield error.message
-        else:
-            yield from agent_findings(agent, allowed)
+        yield from reference_findings(agent, allowed, "agent", lambda found: agent_findings(found, allowed))
     elif isinstance(agent, DeclaredAgent):
         yield from ()
     elif isinstance(agent, Step):
@@ -52,11 +94,9 @@ def model_findings(agent: Any) -> Iterator[str]:
 
 
 def parameter_findings(agent: Any, given: Collection[str]) -> Iterator[str]:
-    """Find the required parameters of a step's function that nothing fills.
+    """Find the required parameters of a step's function that nothing fills; `given` are the names of what it gets in addition to its input.
 
-    Args:
-        agent: the live agent; those that ask a model, and wrappers, pass nothing to functions of the user's.
-        given: the names of what it gets in addition to its input.
+    Agents that ask a model, and wrappers, pass nothing to functions of the user's.
     """
     function = getattr(agent, "run", agent)
     if not callable(function) or inspect.isclass(function) or asks_a_model(agent) or hasattr(agent, "__flujo_target__"):

@@ -1,25 +1,20 @@
-"""What a step was given by mistake, with the way out: an option it does not have, a coroutine in place of a function."""
+"""What authors of steps see at once: how a console shows a step, and what it was given by mistake, with the way out."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from typing import Any
+
+from pydantic import BaseModel
 
 from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import PipelineError
 
 
 def refuse_unknown(kind: type, args: Sequence[Any], given: Mapping[str, Any], config: Collection[str]) -> None:
-    """Raise TypeError for a keyword that is no option of a step's class, with the nearest option.
-
-    Args:
-        kind: the class.
-        args: the positional arguments, of which the first is the step's name.
-        given: the keywords.
-        config: the options of `StepConfig`.
-    """
+    """Raise TypeError for a keyword that is no option of a step's class, with the nearest option; `config` are those of `StepConfig`."""
     own = {each.name for each in fields(kind)}
     for name in given:
         if name not in own and not isinstance(getattr(kind, name, None), property):  # an alias of a field is one
@@ -49,3 +44,32 @@ def refuse_coroutine(step: str, agent: Any) -> None:
         name = agent.__name__
         message = f"step '{step}' was given a coroutine, the result of calling {name}"
         raise PipelineError(message, suggestion=f'give it the function itself: Step("{step}", {name})')
+
+
+class BriefRepr:
+    """Show the fields of a dataclass that differ from their defaults, and functions by their names."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__repr__ = BriefRepr.__repr__  # type: ignore[method-assign]  # `dataclass` writes one only where a class has none
+
+    def __repr__(self) -> str:
+        shown: list[Field[Any]] = [each for each in fields(self) if each.repr]  # type: ignore[arg-type]  # a dataclass
+        values = ((each, getattr(self, each.name)) for each in shown)
+        given = [f"{each.name}={_text(value)}" for each, value in values if not _is_default(each, value)]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _is_default(each: Field[Any], value: Any) -> bool:
+    factory = each.default_factory
+    default = each.default if factory is MISSING else factory()
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        given = (
+            f"{name}={getattr(value, name)!r}" for name in type(value).model_fields if name in value.model_fields_set
+        )
+        return f"{type(value).__name__}({', '.join(given)})"
+    return str(getattr(value, "__name__", repr(value))) if callable(value) else repr(value)
