@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaError, SchemaValidator
+from pydantic_core.core_schema import no_info_before_validator_function
 
 Core = dict[str, Any]
 
@@ -36,6 +37,17 @@ def validator_by(core: Core) -> SchemaValidator | None:
         return SchemaValidator(core, None, False)  # noqa: FBT003 - it has no keyword
     except SchemaError:
         return None
+
+
+def behind(function: Callable[[Any], Any], core: Core) -> Core:
+    """Put a function in front of a schema; the whole has its reference."""
+    inner: Any = {name: each for name, each in core.items() if name != "ref"}
+    return referred_as(core, dict(no_info_before_validator_function(function, inner)))
+
+
+def referred_as(core: Core, copy: Core) -> Core:
+    """Give a copy the reference of a schema, if it has one."""
+    return {**copy, "ref": core["ref"]} if "ref" in core else copy
 
 
 def schemas_in(core: Any) -> Iterator[Core]:

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError, SchemaValidator
-from pydantic_core.core_schema import no_info_before_validator_function
 
-from flujo_client.schemas.core import Core, core_of, schemas_in, validator_by, with_parts
+from flujo_client.schemas.core import Core, behind, core_of, referred_as, schemas_in, validator_by, with_parts
 
 LARGE: Final = 10_000
 """Parts of a value from which on it is large."""
@@ -123,8 +122,7 @@ def stopping(core: Core, *, with_functions: bool, forbids: bool = False) -> Core
     if kind == "dict" and with_functions:
         return _dict(copy)
     if kind in _FIELDS and with_functions and forbids:
-        reference = {"ref": copy.pop("ref")} if "ref" in copy else {}
-        return {**no_info_before_validator_function(_few_unknown(len(core["fields"])), copy), **reference}
+        return behind(_few_unknown(len(core["fields"])), copy)
     return copy
 
 
@@ -137,12 +135,7 @@ def _dict(core: Core) -> Core:
     lengths: Core = {name: core[name] for name in ("min_length", "max_length") if name in core}
     items: Core = {"type": "list", "items_schema": item, "fail_fast": True, **lengths}
     function = {"type": "no-info", "function": _by_items}
-    return {
-        "type": "function-wrap",
-        "function": function,
-        "schema": items,
-        **({"ref": core["ref"]} if "ref" in core else {}),
-    }
+    return referred_as(core, {"type": "function-wrap", "function": function, "schema": items})
 
 
 def _by_items(value: Any, validate: Callable[[Any], Any]) -> Any:

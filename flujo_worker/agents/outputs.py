@@ -29,7 +29,7 @@ from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.schemas.fail_fast import fail_fast, fail_fast_json
 from flujo_worker.agents.shaping import Schema, is_structured_dict
 from flujo_worker.aros.decode import ERRORS, decode
-from flujo_worker.aros.rewrite import changed
+from flujo_worker.aros.typed import changed
 
 KEY: Final = "response"
 """The key under which pydantic-ai requests a type that is not an object with fields, such as `list[int]`."""

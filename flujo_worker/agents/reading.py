@@ -23,7 +23,7 @@ from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.outputs import KEY, Bounded, has_fields, kind_of_output, refuse_large, too_ambiguous, under_key
 from flujo_worker.agents.shaping import Origin, Schema, Shaping, is_structured_dict
 from flujo_worker.aros.outcome import LIMIT
-from flujo_worker.aros.rewrite import without_formats
+from flujo_worker.aros.typed import without_formats
 from flujo_worker.aros.validation_feedback import misfit
 
 if TYPE_CHECKING:

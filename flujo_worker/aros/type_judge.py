@@ -20,7 +20,7 @@ from typing import Any, Final
 from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError
 
 from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
-from flujo_client.schemas.core import Core, core_of, validator_by, with_parts
+from flujo_client.schemas.core import Core, behind, core_of, referred_as, validator_by, with_parts
 from flujo_client.schemas.fail_fast import stopping
 from flujo_worker.aros.decode import canonical
 from flujo_worker.aros.outcome import Path
@@ -147,7 +147,7 @@ def _guarded(core: Core) -> Core:
     """Copy a core schema so that it takes scalars of the text only in the kind that its JSON Schema asks for."""
     kind = core.get("type")
     if kind in _AS_JSON:  # a value of the text, before it is one of Python
-        return _with_reference(_guarded(core[_AS_JSON[kind]]), core)
+        return referred_as(core, _guarded(core[_AS_JSON[kind]]))
     if (
         kind == "union"
     ):  # pydantic-ai adds a choice that reads JSON in a text to types that it asks for under a key: not in the schema
@@ -172,19 +172,13 @@ _AS_JSON: Final[Mapping[Any, str]] = {"json-or-python": "json_schema", "lax-or-s
 _FUNCTIONS: Final = {"function-before": _before, "function-wrap": _around}
 
 
-def _with_reference(copy: Core, core: Core) -> Core:
-    return {**copy, "ref": core["ref"]} if "ref" in core else copy
-
-
 def _only(fits: Callable[[Any], bool], core: Core) -> Core:
     def guard(value: Any) -> Any:
         if fits(value) or _made.has(value):
             return value
         raise PydanticCustomError("not_converted", "this kind of value is not converted")
 
-    inner = {name: each for name, each in core.items() if name != "ref"}
-    guarded = {"type": "function-before", "function": {"type": "no-info", "function": guard}, "schema": inner}
-    return _with_reference(guarded, core)
+    return behind(guard, core)
 
 
 def _fits(core: Core) -> Callable[[Any], bool] | None:

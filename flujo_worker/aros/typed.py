@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 import pydantic
@@ -22,7 +22,6 @@ from flujo_client.schemas.fail_fast import fail_fast_json
 from flujo_client.serial import digest
 from flujo_worker.aros.decode import decode
 from flujo_worker.aros.outcome import LIMIT, SCHEMA
-from flujo_worker.aros.rewrite import without_formats
 from flujo_worker.aros.validation_feedback import misfit
 
 try:
@@ -34,6 +33,25 @@ Schema = Mapping[str, Any]
 
 _LONGEST: Final = 600
 _NOT_STRUCTURED: Final = (str, bytes, Any, None, object, type(None))
+_NAMED_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_SCHEMAS: Final = frozenset(
+    [
+        "items",
+        "prefixItems",
+        "additionalProperties",
+        "contains",
+        "propertyNames",
+        "not",
+        "if",
+        "then",
+        "else",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
+)
 
 
 def structured_type(agent: Any) -> Any:
@@ -137,3 +155,26 @@ def _is_type(declared: Any) -> bool:
         isinstance(declared, type | types.GenericAlias | types.UnionType) or typing.get_origin(declared) is not None
     )
     return is_one and isinstance(declared, Hashable)
+
+
+def without_formats(schema: Any) -> Any:
+    """Leave every `format` out of a schema that was derived from a Python type: pydantic validates dates and addresses.
+
+    A naive datetime, for example, fits its type and is not an RFC 3339 date-time. A property that is named `format` stays.
+    """
+    return changed(schema, lambda each: {name: value for name, value in each.items() if name != "format"})
+
+
+def changed(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Change a schema and every schema inside it; values that only look like one, such as a default, stay."""
+    if not isinstance(schema, dict):
+        return schema
+    return change({name: _within(name, value, change) for name, value in schema.items()})
+
+
+def _within(name: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    if name in _NAMED_SCHEMAS and isinstance(value, dict):
+        return {key: changed(each, change) for key, each in value.items()}
+    if name in _SCHEMAS:
+        return [changed(each, change) for each in value] if isinstance(value, list) else changed(value, change)
+    return value

@@ -22,7 +22,7 @@ from flujo_worker.agents.outputs import (
     structured,
     under_key,
 )
-from flujo_worker.aros.rewrite import without_formats
+from flujo_worker.aros.typed import without_formats
 
 T = TypeVar("T")
 
