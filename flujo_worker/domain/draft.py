@@ -24,7 +24,6 @@ from flujo_worker.domain.values import (
     CallUserCode,
     ChildRun,
     CloseAttempt,
-    CreateScope,
     Decision,
     EndRun,
     FanOut,
@@ -291,7 +290,7 @@ def _read(row: ScopeRow) -> ScopeState:
 
 def _left(scope: ScopeState) -> ScopeRow:
     """Return the row that the merge leaves of a scope."""
-    return copied(ScopeRow, scope, version=scope.next_version, metadata=_metadata(scope))
+    return copied(ScopeRow, scope, version=scope.next_version, waiting=False, metadata=_metadata(scope))
 
 
 def _move(scope: ScopeState) -> UpdateScope:
@@ -313,9 +312,9 @@ def _keeps_context(scope: ScopeState) -> bool:
     return scope.status == "open" or scope.parent is None or is_for_results
 
 
-def _opening(scope: ScopeState) -> CreateScope:
+def _opening(scope: ScopeState) -> ScopeRow:
     context = scope.context if _keeps_context(scope) else None
-    return copied(CreateScope, scope, parent=scope.parent or "", context=context, metadata=_metadata(scope))
+    return copied(ScopeRow, scope, parent=scope.parent or "", context=context, metadata=_metadata(scope))
 
 
 def _metadata(scope: ScopeState) -> dict[str, Any]:

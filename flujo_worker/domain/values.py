@@ -72,16 +72,16 @@ class UpdateScope:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateScope:
-    """A scope to be made. It may be closed again by the same decision."""
+class ScopeRow:
+    """A scope as it is recorded, or to be made: then it may be closed again by the same decision."""
 
     address: str
-    parent: str
+    parent: str | None
     kind: str
     """`sequence` if it runs nodes in order, else the container's kind."""
-    step: str
+    step: str | None
     """The name of the container's node."""
-    name: str
+    name: str | None
     """Its name in results: the node's, branch's, path's or state's name, or `loop#3`."""
     place: int
     """Its place among its siblings, from 0 in declared order; iterations count from 1."""
@@ -92,8 +92,10 @@ class CreateScope:
     """The fan-outs it is in, outermost first, with its lane in each."""
     cursor: int = 0
     status: ScopeStatus = "open"
+    version: int = 0
     waiting: bool = False
-    """A fan-out that waits for its branches."""
+    """Whether a fan-out waits for its branches; said of those to be made."""
+    patch: Packed | None = None
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -263,7 +265,7 @@ class Decision:
     close: CloseAttempt
     moves: tuple[UpdateScope, ...]
     """The attempt's own scope first, then those above it, each followed by its parent."""
-    opens: tuple[CreateScope, ...] = ()
+    opens: tuple[ScopeRow, ...] = ()
     next: tuple[NextAttempt, ...] = ()
     begun: tuple[StepCheckpoint, ...] = ()
     """The top-level steps that it comes to, in their order; one that closes again at once is among them."""
@@ -288,27 +290,6 @@ class Decision:
     def envelope_of(self, following: NextAttempt) -> Envelope:
         """Return the message of an attempt that follows."""
         return copied(Envelope, following, ticket=self.notice.envelope.ticket)
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeRow:
-    """A scope as it is recorded."""
-
-    address: str
-    parent: str | None
-    kind: str
-    step: str | None
-    name: str | None
-    place: int
-    status: ScopeStatus
-    cursor: int
-    version: int
-    output: Packed
-    context: Packed | None
-    patch: Packed | None
-    lanes: dict[str, int]
-    fault: Fault | None
-    metadata: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

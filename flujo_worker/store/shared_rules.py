@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from flujo_worker.domain.carry_on import PlanMove
-    from flujo_worker.domain.values import CreateScope, Decision
+    from flujo_worker.domain.values import Decision, ScopeRow
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def held_branches(decision: Decision) -> set[str]:
     return {each.address for each in decision.next if each.held}
 
 
-def given_lanes(opening: CreateScope, held: Collection[str]) -> dict[str, int]:
+def given_lanes(opening: ScopeRow, held: Collection[str]) -> dict[str, int]:
     """Return the lanes of a scope that is opened. A branch that is held has none in its fan-out until one is free for it."""
     is_held = opening.address in held
     return {fan_out: lane for fan_out, lane in opening.lanes.items() if not (is_held and fan_out == opening.parent)}

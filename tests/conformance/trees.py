@@ -15,7 +15,6 @@ from flujo_worker.domain.values import (
     AttemptReport,
     BranchClosed,
     CloseAttempt,
-    CreateScope,
     Decision,
     FanOut,
     NextAttempt,
@@ -45,13 +44,13 @@ def moved(row: ScopeRow | Envelope, **changes: Any) -> UpdateScope:
     return UpdateScope(row.address, row.version, changes.pop("cursor", getattr(row, "cursor", 0)), **changes)
 
 
-def opening(address: str, parent: str, **rest: Any) -> CreateScope:
+def opening(address: str, parent: str, **rest: Any) -> ScopeRow:
     """A scope is opened; a sequence with the input 1 and the context {"n": 1} unless said otherwise."""
     given = {"kind": "sequence", "step": FAN, "name": address, "place": 0, "lanes": {}, "output": packed(1)}
-    return CreateScope(address, parent, **{"context": packed({"n": 1}), **given, **rest})
+    return ScopeRow(address, parent, **{"context": packed({"n": 1}), **given, **rest})
 
 
-def work(scope: CreateScope, step: str = "s", *, held: bool = False, **rest: Any) -> NextAttempt:
+def work(scope: ScopeRow, step: str = "s", *, held: bool = False, **rest: Any) -> NextAttempt:
     """A first work row for a scope that is opened."""
     given = {"input": scope.output, "context": scope.context, "version": 0, "lanes": scope.lanes}
     return NextAttempt(scope.address, step, 1, "flujo.attempts", held=held, **{**given, **rest})

@@ -28,7 +28,7 @@ from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.domain.values import ChildRun, ChildRunRow, CreateScope, EndRun, ScopeRow, ScopeStatus, UpdateScope
+from flujo_worker.domain.values import ChildRun, ChildRunRow, EndRun, ScopeRow, ScopeStatus, UpdateScope
 from flujo_worker.ports import HumanAnswer
 
 
@@ -161,7 +161,7 @@ class StoredScope:
     closed_at: float | None = None
 
     @classmethod
-    def opened(cls, opening: CreateScope, lanes: dict[str, int], by: str, now: float) -> StoredScope:
+    def opened(cls, opening: ScopeRow, lanes: dict[str, int], by: str, now: float) -> StoredScope:
         """Make the scope that a decision opens; it may be closed already."""
         scope = cls(
             address=opening.address,

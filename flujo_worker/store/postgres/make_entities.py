@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import (
         ChildRun,
-        CreateScope,
         Decision,
         EndRun,
         NextAttempt,
+        ScopeRow,
         StepCheckpoint,
         UpdateScope,
     )
@@ -75,7 +75,7 @@ def scope_update(move: UpdateScope) -> ScopeUpdate:
     )
 
 
-def new_scope(opening: CreateScope, held: Collection[str]) -> NewScope:
+def new_scope(opening: ScopeRow, held: Collection[str]) -> NewScope:
     return NewScope(
         address=opening.address,
         parent=opening.parent,
