@@ -7,7 +7,7 @@ same answers give the same decision, so a replay needs neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from flujo_client.address import END, ROOT, is_repeated
@@ -195,7 +195,7 @@ class DecisionBuilder:
     def children(self, container: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
         """Read a container's children by their place, as this decision leaves them: the rows do not have its changes yet."""
         rows = () if container.seen is None else (yield ReadScope(container.address, children=True))
-        found = {row.address: replace(_read(row), status=row.status) for row in rows}
+        found = {row.address: _read(row) for row in rows}
         found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == container.address}
         return list(found.values())
 
@@ -268,24 +268,9 @@ class DecisionBuilder:
 
 
 def _read(row: ScopeRow) -> ScopeState:
-    metadata = dict(row.metadata)
-    code = tuple(metadata.pop(CODE, ()))
-    return ScopeState(
-        address=row.address,
-        parent=row.parent,
-        kind=row.kind,
-        step=row.step or "",
-        name=row.name or "",
-        place=row.place,
-        cursor=row.cursor,
-        version=row.version,
-        output=row.output,
-        context=row.context,
-        lanes=dict(row.lanes),
-        metadata=metadata,
-        seen=(row.output, row.context),
-        code=code,
-    )
+    metadata, seen = dict(row.metadata), (row.output, row.context)
+    own = {"step": row.step or "", "name": row.name or "", "lanes": dict(row.lanes), "seen": seen, "merges": False}
+    return copied(ScopeState, row, metadata=metadata, code=tuple(metadata.pop(CODE, ())), **own)
 
 
 def _left(scope: ScopeState) -> ScopeRow:
