@@ -25,9 +25,8 @@ from flujo_client.pipeline.compiled_text import Filling, Templated, filling_by
 from flujo_client.pipeline.step import Step
 from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
 from flujo_client.serial import Resolver, decode
-from flujo_worker.agents.estimate import ExpectedCall
 from flujo_worker.agents.previews import text_of
-from flujo_worker.attempts.budget import StepCalls, calls_of, reservations
+from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, reservations
 from flujo_worker.attempts.conversation import history_text
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.resume import is_for_tool

@@ -21,8 +21,8 @@ from flujo_client.errors import FlujoError, NonRetryableError
 from flujo_client.pipeline.limits import is_per_value, limit_name
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import decode
-from flujo_worker.agents.estimate import facts_of
 from flujo_worker.agents.factory import service_of
+from flujo_worker.attempts.budget import facts_of
 from flujo_worker.attempts.lease import ActiveAttempt
 from flujo_worker.domain.breaker import BreakerReport, Counts, spread
 from flujo_worker.domain.budget import BYTES_PER_TOKEN

@@ -23,9 +23,8 @@ from flujo_client.contract.outcome import NO_USAGE, Event, Outcome, Usage
 from flujo_client.errors import KeyMissing
 from flujo_client.redact import redact
 from flujo_worker import failpoints
-from flujo_worker.agents.estimate import ExpectedCall
 from flujo_worker.attempts.admission import Admission, Admissions
-from flujo_worker.attempts.budget import emit_reservations
+from flujo_worker.attempts.budget import ExpectedCall, emit_reservations
 from flujo_worker.attempts.claim import ClaimParameters, Claims
 from flujo_worker.attempts.code import Preparation, Prepared
 from flujo_worker.attempts.gates import LimitRefusal

@@ -17,8 +17,8 @@ from flujo_client.config.models import Cost
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents import BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.estimate import estimated, facts_of
 from flujo_worker.attempts import budget
+from flujo_worker.attempts.budget import estimated, facts_of
 from flujo_worker.domain.budget import BYTES_PER_TOKEN, Learned
 from flujo_worker.testing import LocalEngine
 from tests.support.priced_model import PricedModel
