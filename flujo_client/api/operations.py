@@ -44,10 +44,9 @@ from flujo_client.gateway.effects import (
 )
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
-from flujo_client.pipeline.admission import AdmissionOptions, gates_of
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.limits import in_force
+from flujo_client.pipeline.limits import AdmissionOptions, gates_of, in_force
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import (
     bare,

@@ -19,9 +19,8 @@ from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS, PROCESSING_KEYS, ProcessingConfigModel
 from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintTextError, FlujoError
-from flujo_client.pipeline.admission import run_key
 from flujo_client.pipeline.compiled_text import expression_of, template_of
-from flujo_client.pipeline.limits import limit_template
+from flujo_client.pipeline.limits import limit_template, run_key
 from flujo_client.pipeline.reference import load
 
 _TYPOGRAPHIC: Final = "“”„«»‘’‚"  # noqa: RUF001 - as word processors write them

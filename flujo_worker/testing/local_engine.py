@@ -29,12 +29,11 @@ from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope, J
 from flujo_client.contract.read import read_result
 from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
-from flujo_client.pipeline.admission import AdmissionOptions, gates_of
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fork import begun_place, new_fork, place_of, retried_before
-from flujo_client.pipeline.limits import in_force
+from flujo_client.pipeline.limits import AdmissionOptions, gates_of, in_force
 from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import reference_to
 from flujo_client.pipeline.step import Step

@@ -14,7 +14,7 @@ from typing import Any, Final
 from flujo_client.blueprint.finding import Path
 from flujo_client.blueprint.kind import KINDS
 from flujo_client.blueprint.read import Source
-from flujo_client.blueprint.rules import agents, flows, schemas, texts
+from flujo_client.blueprint.rules import agents, flows, texts
 from flujo_client.blueprint.rules.document_index import DocumentIndex, items_of
 from flujo_client.blueprint.rules.model import fields_of
 from flujo_client.blueprint.rules.table import RULES
@@ -22,7 +22,7 @@ from flujo_client.contract.validation import Finding
 from flujo_client.pipeline.check import PipelineFinding as Check
 from flujo_client.recipes.tree_search import WITHIN
 
-_MODULES: Final = (agents, schemas, texts, flows)
+_MODULES: Final = (agents, texts, flows)
 
 
 def apply_rules(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool = False) -> Iterator[Finding]:

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from flujo_client import HumanInTheLoopStep, ImportStep, Pipeline, RunLimit, Step, Throttle
 from flujo_client.config.manager import Settings
 from flujo_client.errors import AdmissionRefused, BlueprintError, ConfigurationError, PipelineError
-from flujo_client.pipeline.admission import AdmissionOptions, gates_of
 from flujo_client.pipeline.compile import compile_plan
+from flujo_client.pipeline.limits import AdmissionOptions, gates_of
 from flujo_client.plan.plan_difference import differences
 from flujo_worker.testing import LocalEngine
 
