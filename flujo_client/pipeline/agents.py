@@ -15,7 +15,8 @@ from typing import Any, Final, Union
 from flujo_client.contract.providers import misspelt_provider, names_provider
 from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.pipeline.annotations import declared_types, type_text
-from flujo_client.pipeline.reference import is_mock, reference_findings
+from flujo_client.pipeline.authoring import is_mock
+from flujo_client.pipeline.reference import reference_findings
 from flujo_client.pipeline.step import Step, described
 from flujo_client.plan.identity import asks_a_model, whole
 from flujo_client.serial import digest, refused_type

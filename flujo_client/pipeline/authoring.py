@@ -46,6 +46,11 @@ def refuse_coroutine(step: str, agent: Any) -> None:
         raise PipelineError(message, suggestion=f'give it the function itself: Step("{step}", {name})')
 
 
+def is_mock(thing: Any) -> bool:
+    """Return whether it is a mock of `unittest`, which no worker can rebuild."""
+    return type(thing).__module__.startswith("unittest.mock")
+
+
 class BriefRepr:
     """Show the fields of a dataclass that differ from their defaults, and functions by their names."""
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
+from flujo_client.pipeline.authoring import is_mock
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import Body
-from flujo_client.pipeline.reference import is_mock, reference_findings
+from flujo_client.pipeline.reference import reference_findings
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import identify

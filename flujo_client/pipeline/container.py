@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 
 from flujo_client.address import is_name
 from flujo_client.contract.limits import Limit, UsageLimits
+from flujo_client.pipeline.authoring import is_mock
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 from flujo_client.sizes import MAX_BRANCHES, MAX_NAME
@@ -75,7 +76,7 @@ def function_findings(name: str, given: Any, called_with: str | None = None) -> 
 
     `called_with` are its positional arguments, such as `output, context`; what it takes is not examined when None.
     """
-    if type(given).__module__.startswith("unittest.mock"):
+    if is_mock(given):
         yield f"{name} is a mock, which no worker can rebuild"
     elif not callable(given):
         yield f"{name}, a {type(given).__name__}, is not callable"

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from flujo_client.contract.hooks import PAYLOADS, Payload
 from flujo_client.errors import FlujoError
+from flujo_client.pipeline.authoring import is_mock
 from flujo_client.pipeline.compiled_text import Expressed, expression_of
-from flujo_client.pipeline.reference import is_mock, is_reference, load, reference_findings
+from flujo_client.pipeline.reference import is_reference, load, reference_findings
 
 HOOK = "hook"
 """The name of a hook in error messages."""

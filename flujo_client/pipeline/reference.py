@@ -211,11 +211,6 @@ def reference_findings(
         yield from findings(found)
 
 
-def is_mock(thing: Any) -> bool:
-    """Return whether it is a mock of `unittest`, which no worker can rebuild."""
-    return type(thing).__module__.startswith("unittest.mock")
-
-
 def _is_of_ours(found: Any) -> bool:
     """Return whether it is a function of this package, such as `Pipeline.from_yaml_file`, that another package's module also holds.
 

@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flujo_client.pipeline.reference import RESOURCES, is_mock, reference_findings
+from flujo_client.pipeline.authoring import is_mock
+from flujo_client.pipeline.reference import RESOURCES, reference_findings
 from flujo_client.plan.identity import asks_a_model
 
 
