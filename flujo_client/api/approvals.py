@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.api.operations import open_questions, status_of
 from flujo_client.api.options import AnswerOptions, ApprovalFilters, refuse_unknown
+from flujo_client.config.manager import Settings
 from flujo_client.contract.approval import Approval, check_answer, choose, closed, read_token, signed
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.pipeline.submit import ValueLimits, pack
 from flujo_client.serial import encode
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 
 def approvals_of(settings: Settings, run_id: str) -> Operation[list[Approval]]:

@@ -6,11 +6,12 @@ stop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.address import AttemptKey, child_run_id
 from flujo_client.api import approvals
 from flujo_client.api.operations import Enqueued, record_of
+from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import LIVE_RUN, BackgroundRestart, RunRecord
 from flujo_client.contract.run_filter import RunFilter
@@ -19,9 +20,6 @@ from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.pipeline.submit import ValueLimits, by_reference, pack
 from flujo_client.serial import Packed, encode
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 HOUR_S = 3600.0
 MOST = 10_000

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import count
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
 from flujo_client.api.context_fields import record_context_fields
 from flujo_client.api.operations import Enqueued, FoundPipeline, find_pipeline, key_taken, new_run_of, publish_new
 from flujo_client.api.options import BulkOptions, RunOptions, refuse_unknown
+from flujo_client.config.manager import Settings
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import ConfigurationError, FlujoError, IdempotencyConflict
 from flujo_client.gateway import requests
@@ -17,9 +18,6 @@ from flujo_client.gateway.admission import Entered, through_gates
 from flujo_client.gateway.effects import AskBroker, Operation, Sleep, query
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 CHUNK_RUNS = 1000
 CHUNK_BYTES = 8 * 1024 * 1024

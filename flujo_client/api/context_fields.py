@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from pydantic import BaseModel
+
+from flujo_client.config.manager import Settings
 from flujo_client.gateway import plan_requests
-from flujo_client.gateway.effects import query
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.gateway.effects import Operation
+from flujo_client.gateway.effects import Operation, query
 
 _RECORDED: WeakKeyDictionary[type[BaseModel], set[str]] = WeakKeyDictionary()
 """In which databases this process has recorded the fields of a model."""

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel
 
 from flujo_client.address import new_run_id
 from flujo_client.api.context_fields import record_context_fields
 from flujo_client.api.hold import hold
-from flujo_client.api.options import EnqueueOptions, refuse_unknown
+from flujo_client.api.options import EnqueueOptions, RunOptions, refuse_unknown
 from flujo_client.api.step_options import options_of_attempts
+from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings
-from flujo_client.contract.approval import OPEN, signed
+from flujo_client.contract.approval import OPEN, Approval, signed
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.read import read_result, references
-from flujo_client.contract.records import LIVE_RUN
+from flujo_client.contract.records import LIVE_RUN, AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
+from flujo_client.contract.results import PipelineResult
 from flujo_client.contract.trace import TraceNode, build_trace
 from flujo_client.errors import (
     ClientError,
@@ -42,10 +48,13 @@ from flujo_client.gateway.effects import (
     Sleep,
     query,
 )
+from flujo_client.gateway.requests import Request
 from flujo_client.health.aggregate import build
-from flujo_client.health.facts import Depths
+from flujo_client.health.facts import Depths, HealthQuery
+from flujo_client.health.report import HealthReport
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
+from flujo_client.pipeline.fork import NewFork
 from flujo_client.pipeline.limits import AdmissionOptions, gates_of, in_force
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import (
@@ -56,30 +65,14 @@ from flujo_client.pipeline.reference import (
     reference_to,
     with_reference_options,
 )
+from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
-from flujo_client.serial import Resolver
+from flujo_client.plan.plan import Plan
+from flujo_client.serial import Packed, Resolver
+from flujo_client.transport.dead_letters import Refused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+NewRunT = TypeVar("NewRunT", NewRun, NewFork)
 
-    from pydantic import BaseModel
-
-    from flujo_client.api.options import RunOptions
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.records import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
-    from flujo_client.contract.results import PipelineResult
-    from flujo_client.gateway.requests import Request
-    from flujo_client.health.facts import HealthQuery
-    from flujo_client.health.report import HealthReport
-    from flujo_client.pipeline.fork import NewFork
-    from flujo_client.pipeline.step import Step
-    from flujo_client.plan.plan import Plan
-    from flujo_client.serial import Packed
-    from flujo_client.transport.dead_letters import Refused
-
-    NewRunT = TypeVar("NewRunT", NewRun, NewFork)
 
 logger = logging.getLogger(__name__)
 

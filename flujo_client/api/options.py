@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
 
+from pydantic import BaseModel
+
+from flujo_client.contract.admission import RunLimit, Singleton, Throttle
+from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.suggestions import did_you_mean
-
-if TYPE_CHECKING:
-    from datetime import datetime, timedelta
-
-    from pydantic import BaseModel
-
-    from flujo_client.contract.admission import RunLimit, Singleton, Throttle
-    from flujo_client.contract.limits import UsageLimits
 
 
 class _CommonOptions(TypedDict, total=False):

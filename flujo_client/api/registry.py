@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from packaging.version import InvalidVersion, Version
 
 from flujo_client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline
 
 
 class PipelineRegistry:

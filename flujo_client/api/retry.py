@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from flujo_client.address import new_run_id
 from flujo_client.api.operations import (
@@ -19,6 +19,7 @@ from flujo_client.api.operations import (
     status_of,
 )
 from flujo_client.api.options import RetryOptions, refuse_unknown
+from flujo_client.config.manager import Settings
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
@@ -37,9 +38,6 @@ from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import is_blueprint
 from flujo_client.pipeline.submit import Order, check_order
 from flujo_client.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 
 def retry(

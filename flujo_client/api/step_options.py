@@ -5,20 +5,16 @@ In: the run's plan and its record. Out: plain data by the paths of steps, for th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.processing import resolve
+from flujo_client.contract.records import AttemptRecord, RunRecord
 from flujo_client.errors import BlueprintError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.contract.records import AttemptRecord, RunRecord
-    from flujo_client.plan.plan import Node, Plan
+from flujo_client.plan.plan import Node, Plan
 
 
 def options_of_attempts(plan: Plan, run: RunRecord, attempts: Sequence[AttemptRecord]) -> dict[str, dict[str, Any]]:

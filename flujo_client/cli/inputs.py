@@ -82,14 +82,13 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_values
 
 
-def json_lines_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--input-jsonl` to a command that has the input options too."""
-    return click.option(
-        "--input-jsonl",
-        "lines",
-        type=click.File("rb"),
-        help="A file with a JSON value in each line: one run for each; '-' reads stdin.",
-    )(command)
+json_lines_option = click.option(
+    "--input-jsonl",
+    "lines",
+    type=click.File("rb"),
+    help="A file with a JSON value in each line: one run for each; '-' reads stdin.",
+)
+"""For a command that has the input options too."""
 
 
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import RunHandle
 from flujo_client.api.operations import peek_at
 from flujo_client.cli.json_output import details_shape, places, tracebacks
 from flujo_client.cli.lookup import find_part, find_run, run_argument
@@ -16,22 +19,16 @@ from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.story import StepOutputReader
 from flujo_client.cli.tables import error_section, run_card, section
 from flujo_client.cli.timeouts import read, timeout_option
+from flujo_client.contract.records import BudgetRecord, RunRecord
+from flujo_client.contract.results import PipelineResult
+from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError, SerializationError
 from flujo_client.gateway import requests
 from flujo_client.redact import PREVIEW
-from flujo_client.serial import Resolver, decode
+from flujo_client.serial import Packed, Resolver, decode
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Find = Callable[[FlujoClient, str], RunHandle]
 
-    from flujo_client.api.client import FlujoClient
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.records import BudgetRecord, RunRecord
-    from flujo_client.contract.results import PipelineResult
-    from flujo_client.contract.trace import TraceNode
-    from flujo_client.serial import Packed
-
-    Find = Callable[[FlujoClient, str], RunHandle]
 
 _looking = options(
     click.option("--show-input", is_flag=True, help="Also the input."),

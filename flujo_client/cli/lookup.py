@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import RunHandle
 from flujo_client.contract.records import RunRecord
 from flujo_client.errors import ClientError, RunNotFound
-
-if TYPE_CHECKING:
-    from flujo_client.api.client import FlujoClient
-    from flujo_client.api.handle import RunHandle
 
 CANDIDATES = 10
 RUN_OF_RUN = "."

@@ -52,13 +52,10 @@ _HOMES = {
 class _Flujo(LazyGroup, ErrorHandlingGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept `--debug` at any position."""
-        own, separator, rest = args, "", list[str]()
-        if "--" in args:
-            at = args.index("--")
-            own, separator, rest = args[:at], "--", args[at + 1 :]
-        others = [each for each in own if each != DEBUG]
-        given = [DEBUG] * (len(others) < len(own))
-        return super().parse_args(ctx, [*given, *others, *([separator] if separator else []), *rest])
+        end = args.index("--") if "--" in args else len(args)
+        others = [each for each in args[:end] if each != DEBUG]
+        given = [DEBUG] if len(others) < end else []
+        return super().parse_args(ctx, [*given, *others, *args[end:]])
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*_OURS, *_OPERATORS, *sorted(_joined().keys() - _OPERATORS.keys())]

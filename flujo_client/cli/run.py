@@ -113,7 +113,9 @@ def command(  # noqa: PLR0913 - a parameter for each option
         elif show_steps or only_steps:
             print_status(steps_table(trace))
         if not as_json:
-            _print_result(result, with_context=show_context)
+            if show_context:
+                print_lines(json_text(result.final_pipeline_context).splitlines())
+            say(f"trace: flujo lens trace {short(result.run_id)}")
         result.raise_for_status()
         if not (as_json or only_steps):
             _show_output(result.output, form)
@@ -160,12 +162,6 @@ def _warn_of_packages(reference: str) -> None:
     for finding in validate(bare(reference), allowed=allowed).findings:
         if finding.rule == NO_PACKAGE:
             say(str(finding))
-
-
-def _print_result(result: PipelineResult, *, with_context: bool) -> None:
-    if with_context:
-        print_lines(json_text(result.final_pipeline_context).splitlines())
-    say(f"trace: flujo lens trace {short(result.run_id)}")
 
 
 def _model(reference: str) -> type[BaseModel]:

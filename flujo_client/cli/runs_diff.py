@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import say, show_json, show_value
-from flujo_client.config.manager import ConfigManager
-from flujo_client.contract.carry_on import RunPosition, compatible
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.contract.carry_on import Obstacle, RunPosition, RunState, compatible
 from flujo_client.contract.code import CodeOnRecord, CodeVersion, all_differences
 from flujo_client.embedded.local import search_path, worker_command
 from flujo_client.errors import ClientError, ConfigurationError
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.pipeline.reference import is_blueprint
 from flujo_client.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.carry_on import Obstacle, RunState
 
 NEWEST = "newest"
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
 
 from flujo_client.address import AttemptKey
+from flujo_client.api.handle import RunHandle
 from flujo_client.cli.format import cost, counted, duration, in_a_line, local_time, printable
 from flujo_client.cli.render import happened
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import EventRecord, RunRecord
-
-if TYPE_CHECKING:
-    from flujo_client.api.handle import RunHandle
 
 OF_THE_RUN = "run."
 _PLACE_WIDTH = 18

@@ -8,17 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pydantic
 from pydantic import BaseModel
 
+from flujo_client.config.toml_positions import Key, Written
 from flujo_client.contract.suggestions import closest_match, did_you_mean
 from flujo_client.errors import SettingsError
-
-if TYPE_CHECKING:
-    from flujo_client.config.toml_positions import Key, Written
-
 
 MAX_FINDINGS_SHOWN, LONGEST_NAME = 20, 80
 KEYRINGS = ("signing_keys", "value_keys")
@@ -80,10 +77,8 @@ class Origins:
         return self._written.line(location) if self._written and self._variable(location) is None else None
 
     def _variable(self, location: Key) -> str | None:
-        return self._variables.get(".".join(location[: self._depth(location)]))
-
-    def _depth(self, location: Key) -> int:
-        return 2 if location and location[0] in self._sections else 1
+        depth = 2 if location and location[0] in self._sections else 1
+        return self._variables.get(".".join(location[:depth]))
 
 
 def settings_error(

@@ -9,17 +9,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args
 
 import pydantic
 from pydantic import Field
 
+from flujo_client.config.manager import Settings
 from flujo_client.config.models import BreakerSettings, ModelRate, Section, Variable
 from flujo_client.contract.model_guards import EVERY_MODEL, Guard, GuardRow
 from flujo_client.errors import SettingsError
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 logger = logging.getLogger(__name__)
 

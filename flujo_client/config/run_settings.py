@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.config.manager import Settings
 from flujo_client.config.models import Agents, Cost, Retry, Section, TemplateSettings
 from flujo_client.plan.plan import Backoff
 from flujo_client.serial import canonical
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 _OF_PROCESSES: Final = {"template": {"folders"}, "agents": {"cancel_grace_s"}, "cost": {"historical"}}
 """Settings that depend on the machine, or that a process reads for many runs at once; each worker uses its own."""

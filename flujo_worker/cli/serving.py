@@ -8,17 +8,14 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from celery import signals
 
+from flujo_client.config.manager import Settings
+from flujo_client.config.models import Log
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.consumer.pool import POOL
 from flujo_worker.observe.log import configure
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_client.config.models import Log
 
 COLLECT_EVERY = 10_000
 """Objects between garbage collections. With Python's 700, hundreds of attempts in flight are searched again and again."""
