@@ -48,7 +48,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
-    around = [check, *_pace(), *_request_events(data, guidance, history)]
+    around = [check, *_around(data, guidance, history)]
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
@@ -72,24 +72,16 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     )
 
 
-def _pace() -> list[Any]:
-    """Return the capability that paces requests, in an attempt that is paced."""
-    run = current_run()
-    if run is None or run.pace is None:
+def _around(data: Any, guidance: str | None, history: str | None) -> list[Any]:
+    """Return the capabilities that pace requests, in an attempt that is paced, and log them, if prompts are logged."""
+    run, most = current_run(), preview_limit()
+    pace = None if run is None else run.pace
+    if pace is None and not most:
         return []
-    from flujo_worker.agents.requests import Paced
+    from flujo_worker.agents.requests import Paced, RequestEvents
 
-    return [Paced(run.pace)]
-
-
-def _request_events(data: Any, guidance: str | None, history: str | None) -> list[Any]:
-    """Return the capability that logs requests, if prompts are logged."""
-    most = preview_limit()
-    if not most:
-        return []
-    from flujo_worker.agents.requests import RequestEvents
-
-    return [RequestEvents(prompt_of(hidden(data), guidance, _shown(history)), most)]
+    paced = [] if pace is None else [Paced(pace)]
+    return [*paced, *([RequestEvents(prompt_of(hidden(data), guidance, _shown(history)), most)] if most else ())]
 
 
 def _shown(history: str | None) -> str | None:
