@@ -31,7 +31,7 @@ from flujo_worker.errors import StoreError
 from flujo_worker.ports import PendingHookCall, Room, Store
 from flujo_worker.runtime.question import fetched
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
-from flujo_worker.user_code.hooks import NOTHING, Called, HookCaller
+from flujo_worker.user_code.hooks import Called, HookCaller
 
 if TYPE_CHECKING:
     from flujo_worker.coordinator.coordinator import Coordinator
@@ -166,7 +166,7 @@ class HookDelivery:
 
     def _ended(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
         hooks = entry.hooks_of_run(call.root)
-        return self._hooks.call(hooks, PostRunPayload, lambda: self._post_run(call)) if hooks else NOTHING
+        return self._hooks.call(hooks, PostRunPayload, lambda: self._post_run(call))
 
     def _paused(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
         key = AttemptKey.parse(call.attempt)

@@ -32,9 +32,6 @@ class Called:
     stop: Fault | None = None
 
 
-NOTHING = Called()
-
-
 class HookCaller:
     """Calls hooks. With `strict`, any error stops."""
 
