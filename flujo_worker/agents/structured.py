@@ -128,10 +128,9 @@ class OutputRequest:
 
 
 async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], run: Run) -> Any:
-    """Run an agent as a step wants its output. `run` is the agent's, with everything else given.
+    """Run an agent as a step wants its output; return the library's result, and whether its output has been read and validated.
 
-    Returns:
-        The library's result, and whether its output has been read and validated.
+    `run` is the agent's, with everything else given.
     """
     output_request = output_request_for(agent, shaping, settings)
     names, run_so_far = _names(agent, output_request), current_run()

@@ -103,11 +103,8 @@ class Precheck:
     async def before(self, data: Any) -> Any:
         """Run the gates over the plan in the input; without one, `after` concludes.
 
-        Returns:
-            The input; with the guidance before it, if there is some, it is a text and the step asks for that.
-
-        Raises:
-            Exception: only control-flow signals and limits, as an agent raised them.
+        Return the input, with the guidance before it if there is some, it is a text and the step asks for that. Only control-flow signals and
+        limits are raised, as an agent raised them.
         """
         settings = self._settings
         if not settings.enabled:

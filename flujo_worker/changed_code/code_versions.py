@@ -99,10 +99,7 @@ class CodeVersions:
     def find(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
         """Find the code that a step is performed with. This may import its agent, and read and write the store.
 
-        `before`: the versions that its conversation has used so far.
-
-        Returns:
-            None if the code is unknown: an invalid agent fails when it is called.
+        `before`: the versions that its conversation has used so far. None if the code is unknown: an invalid agent fails when it is called.
         """
         found = self._steps.get(_key(entry, path))
         if found is None:

@@ -120,10 +120,9 @@ class Evaluator:
         return replace(self._bench, timeout_s=own.agents.function_timeout_s, template=own.template)
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event | None:
-        """Store a cached step's result, if it has one, and end the wait of equal calls; nothing that fails here undoes the commit.
+        """Store a cached step's result, if it has one, and end the wait of equal calls; return the event of it, if any.
 
-        Returns:
-            the result's event.
+        Nothing that fails here undoes the commit.
         """
         try:
             step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[entry.path]
