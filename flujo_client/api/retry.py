@@ -21,7 +21,7 @@ from flujo_client.api.operations import (
 from flujo_client.api.options import RetryOptions, refuse_unknown
 from flujo_client.config.manager import Settings
 from flujo_client.errors import RetryError
-from flujo_client.gateway import forks, requests
+from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.pipeline.fork import (
     Beginning,
@@ -53,7 +53,7 @@ def retry(
     """
     refuse_unknown(options, RetryOptions, "retry")
     yield from status_of(run_id)
-    retryable_run = yield from query(forks.retryable_run(run_id))
+    retryable_run = yield from query(plan_requests.retryable_run(run_id))
     place = place_of(retryable_run, from_step)
     return (yield from _begin_again(settings, retryable_run, place, options, again=again))
 
@@ -70,7 +70,7 @@ def fork(settings: Settings, run_id: str, from_step: str, options: RetryOptions)
     """
     refuse_unknown(options, RetryOptions, "fork")
     yield from status_of(run_id)
-    retryable_run = yield from query(forks.retryable_run(run_id))
+    retryable_run = yield from query(plan_requests.retryable_run(run_id))
     place = begun_place(retryable_run, from_step)
     reference = retryable_run.ticket.reference
     if is_blueprint(reference):
@@ -112,9 +112,9 @@ def _begin_again(
 def _recorded(new: NewFork) -> Operation[Enqueued]:
     """Record the new run, or find the one that has its key; raises RetryError if the old one was retried before."""
     try:
-        return (yield from record_or_find(forks.fork, new))
+        return (yield from record_or_find(plan_requests.fork, new))
     except NotRecorded:
-        retried_as = (yield from query(forks.retryable_run(new.forked_from))).retried_as
+        retried_as = (yield from query(plan_requests.retryable_run(new.forked_from))).retried_as
         if retried_as is None:
             raise
         raise retried_before(new.forked_from, retried_as) from None
@@ -143,7 +143,7 @@ def order_of(settings: Settings, retryable_run: RetryableRun, *, now: float, **o
 def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
     """Read what the step began with. Fetch a context that is stored as a blob, because it may name its run."""
     run, names = retryable_run.ticket.run, retryable_run.names
-    found = yield from query(forks.beginning(run, place, names[:place]))
+    found = yield from query(plan_requests.beginning(run, place, names[:place]))
     if found is None:
         yield from status_of(run)  # raises RunNotFound if it was deleted meanwhile
         raise checkpoint_missing(run, names[place])

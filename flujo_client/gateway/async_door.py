@@ -107,24 +107,20 @@ class AsyncRunner:
             await asyncio.wait_for(is_over.wait(), wait.seconds)
 
     async def _answer(self, query: Query) -> Any:
-        try:
-            await self._open()
-            return await self._with_retry(query)
-        except psycopg.Error as error:
-            failure = to_flujo_error(self._url, error)
-            if fate(error) == "locked":
-                failure = locked(await self._execute(HOLDERS), error)
-            raise failure from failure.__cause__
-
-    async def _with_retry(self, query: Query) -> Any:
         """Execute a query; retry it at once after a conflict with another statement."""
-        for _ in range(TRIES - 1):
+        tries = TRIES
+        while True:
+            tries -= 1
             try:
+                await self._open()
                 return await self._execute(query)
             except psycopg.Error as error:
-                if not is_undone_by_another(error):
-                    raise
-        return await self._execute(query)
+                if tries and is_undone_by_another(error):
+                    continue
+                failure = to_flujo_error(self._url, error)
+                if fate(error) == "locked":
+                    failure = locked(await self._execute(HOLDERS), error)
+                raise failure from failure.__cause__
 
     async def _execute(self, query: Query) -> Any:
         async with self._pool.connection() as connection:

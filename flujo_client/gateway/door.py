@@ -11,12 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import psycopg
+from psycopg.adapt import AdaptersMap, Loader
+from psycopg.pq import Format
 from psycopg.rows import dict_row
 
+from flujo_client.contract.rows import EARLIEST, LATEST
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
     AskBroker,
@@ -32,7 +36,6 @@ from flujo_client.gateway.operator_requests import lock_holders
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import Request, mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
-from flujo_client.gateway.times import LENIENT_TIMES
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
 from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.postgres import (
@@ -46,6 +49,8 @@ from flujo_client.transport.postgres import (
 )
 
 if TYPE_CHECKING:
+    from psycopg.abc import AdaptContext, Buffer
+
     from flujo_client.config.manager import Settings
     from flujo_client.contract.deployment import LockHolder
 
@@ -132,23 +137,21 @@ class SyncRunner:
         return None
 
     def _answer(self, query: Query) -> Any:
-        try:
-            return self._with_retry(query)
-        except psycopg.Error as error:
-            failure = ClientError("this client is closed") if self._pool.closed else to_flujo_error(self._url, error)
-            if fate(error) == "locked":
-                failure = locked(self._execute(HOLDERS), error)
-            raise failure from failure.__cause__
-
-    def _with_retry(self, query: Query) -> Any:
         """Execute a query; retry it at once after a conflict with another statement."""
-        for _ in range(TRIES - 1):
+        tries = TRIES
+        while True:
+            tries -= 1
             try:
                 return self._execute(query)
             except psycopg.Error as error:
-                if not is_undone_by_another(error):
-                    raise
-        return self._execute(query)
+                if tries and is_undone_by_another(error):
+                    continue
+                failure = (
+                    ClientError("this client is closed") if self._pool.closed else to_flujo_error(self._url, error)
+                )
+                if fate(error) == "locked":
+                    failure = locked(self._execute(HOLDERS), error)
+                raise failure from failure.__cause__
 
     def _execute(self, query: Query) -> Any:
         with self._connect() as connection:
@@ -173,6 +176,32 @@ class SyncRunner:
         if not self._is_checked:  # a wrong URL is reported at once, not after the pool's time-out
             psycopg.connect(self._url, **options(self._url)).close()
         return self._pool.connection()
+
+
+class TimeLoader(Loader):
+    """Read a timestamptz; one outside of the years 2 to 9998 becomes `EARLIEST` or `LATEST`.
+
+    Postgres has such times, `infinity` among them, and Python has not: psycopg would raise for all rows of an answer.
+    """
+
+    def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+        super().__init__(oid, context)
+        kind = psycopg.adapters.get_loader(oid, Format.TEXT)
+        assert kind is not None
+        self._strict = kind(oid, context)
+
+    def load(self, data: Buffer) -> datetime:
+        """Return the time."""
+        try:
+            at = cast("datetime", self._strict.load(data))
+        except psycopg.DataError:
+            text = bytes(data)
+            return EARLIEST if text.startswith(b"-") or text.endswith(b"BC") else LATEST
+        return at if EARLIEST.year < at.year < LATEST.year else EARLIEST if at.year == EARLIEST.year else LATEST
+
+
+LENIENT_TIMES: Final = AdaptersMap(psycopg.adapters)
+LENIENT_TIMES.register_loader("timestamptz", TimeLoader)
 
 
 class _Connection(BoundedConnection[dict[str, Any]]):

@@ -1,18 +1,21 @@
-"""The queries about plans and the runs that use them. Pure."""
+"""The queries about plans, the runs that use them, and the runs that retry or fork others. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flujo_client.contract.admission import Gate
 from flujo_client.contract.carry_on import RunState
 from flujo_client.contract.code import CodeOnRecord
 from flujo_client.contract.deployment import ParkedPlan
+from flujo_client.contract.envelope import RunHeader
 from flujo_client.errors import ClientError
-from flujo_client.gateway.requests import Request, only
+from flujo_client.gateway.requests import GRACE_S, Request, Row, bind_first, bind_pipeline, only, stored_gates
 from flujo_client.pipeline.context_info import fields_digest, fields_of_model
+from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.plan.plan import Plan
-from flujo_client.serial import stored
+from flujo_client.serial import Packed, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,3 +82,53 @@ def record_context_fields(model: type[BaseModel]) -> Request[None]:
     fields = fields_of_model(model)
     parameters = {"model": model_name(model), "digest": fields_digest(fields), "fields": stored(fields, path="fields")}
     return Request("record_context_fields", parameters, lambda _: None)
+
+
+def retryable_run(run_id: str) -> Request[RetryableRun]:
+    """Read a run that may be retried; raises RunNotFound."""
+    return Request("retryable_run", {"run": run_id}, lambda rows: _retryable_run(only(rows, run_id)))
+
+
+def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginning | None]:
+    """Read the state that the top-level step at a place began with; None when it was not stored. `before` names the steps before it."""
+    parameters = {"run": run_id, "place": place, "before": list(before)}
+    return Request("beginning", parameters, lambda rows: _beginning(rows[0]) if rows else None)
+
+
+def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
+    """Record a run that begins again at a step of another; None if its key is taken, or the other is gone, live, or was retried before."""
+    parameters = {
+        **bind_first(new.first, new.blobs),
+        **bind_pipeline(new),
+        "forked_from": new.forked_from,
+        "place": new.place,
+        "taken": list(new.taken),
+        "keeps": new.keeps,
+        "of_live": new.of_live,
+        "again": new.again,
+        "digest": new.digest,
+        "idempotency_key": new.idempotency_key,
+        "metadata": stored(new.metadata, path="metadata"),
+        "gates": stored_gates(new),
+        "grace_s": grace_s,
+    }
+    return Request("fork", parameters, lambda rows: rows[0]["id"] if rows else None)
+
+
+def _retryable_run(row: Row) -> RetryableRun:
+    ticket = RunHeader(
+        run=row["id"],
+        **{name: row[name] for name in ("reference", "fingerprint", "queue", "priority", "trace_parent", "tenant")},
+        aros=row["aros"],
+        settings=row["settings"],
+        limits=row["limits"],
+    )
+    rest = {name: row[name] for name in ("status", "cursor", "is_child", "metadata", "patience_s", "retried_as")}
+    gates = tuple(Gate(**gate) for gate in row["gates"] or ())
+    return RetryableRun(ticket, Plan.from_tree(row["plan"]), **rest, gates=gates)
+
+
+def _beginning(row: Row) -> Beginning:
+    return Beginning(
+        Packed.from_bytes(row["input"]), None if row["context"] is None else Packed.from_bytes(row["context"])
+    )

@@ -6,7 +6,7 @@ The command's options and the section `[health]` make the same query, and its re
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -64,29 +64,17 @@ class HealthQuery:
 
     def aros_parameters(self) -> dict[str, Any]:
         """Return the parameters of `sql/aros.sql`."""
-        return {
-            "hours": self.hours,
-            "limit": self.limit,
-            "pipeline": self.pipeline,
-            "step": self.step,
-            "model": self.model,
-            "buckets": self.parts,
-        }
+        return {**asdict(self), "hours": self.hours, "buckets": self.parts}
 
     def machine_parameters(self, health: Health, on_change: OnChange = "carry_on") -> dict[str, Any]:
         """Return the parameters of `sql/machine.sql`; `on_change` is the policy of plans that name none."""
-        return {
-            "stuck_s": health.stuck_s,
-            "orphan_s": health.orphan_s,
-            "dead_s": health.dead_s,
-            "event_hours": self.hours or WINDOW_H,
+        window = {
             "hours": self.hours,
-            "baseline_hours": health.baseline_hours,
+            "event_hours": self.hours or WINDOW_H,
             "limit": self.limit,
             "pipeline": self.pipeline,
-            "named": NAMED,
-            "on_change": on_change,
         }
+        return {**health.model_dump(), **window, "named": NAMED, "on_change": on_change}
 
     @staticmethod
     def bounds() -> dict[str, Any]:

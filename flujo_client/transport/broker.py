@@ -26,8 +26,7 @@ from flujo_client.redact import mask_url
 from flujo_client.transport.chords import membership
 from flujo_client.transport.dead_letters import DeadLetters, Refused
 from flujo_client.transport.entry import CONTENT_TYPE
-from flujo_client.transport.redis import RedisError, connect
-from flujo_client.transport.redis_user import lacking, rules
+from flujo_client.transport.redis import RedisError, connect, lacking, rules
 from flujo_client.transport.wire import MAX_BYTES, dump
 
 if TYPE_CHECKING:

@@ -1,11 +1,12 @@
-"""The only module that uses redis-py, for clients and workers: how we connect, and our names for its errors.
+"""The only module that uses redis-py, for clients and workers: how we connect, our names for its errors, and what users need to be allowed.
 
-Celery and kombu have their own connections, which these options do not affect.
+Celery and kombu have their own connections, which these options do not affect. Everything of ours lies under the settings' key prefix: queues,
+chords, breakers, the cache, and the channels of Celery's remote control.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from redis import Redis, Sentinel
 from redis.backoff import NoBackoff
@@ -18,7 +19,7 @@ from redis.retry import Retry
 from flujo_client.config.models import SENTINEL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
     "ConnectionLost",
@@ -29,10 +30,24 @@ __all__ = [
     "connect",
     "is_denied",
     "is_not_allowed",
+    "lacking",
+    "rules",
 ]
 
 _MAX_CONNECTIONS = 64
 _SENTINEL_PORT = 26379
+COMMANDS: Final = "-@all +@read +@write +@pubsub +@scripting +@transaction +@connection -@dangerous +time +info"
+"""The commands, by Redis's own categories. INFO and TIME are for `flujo doctor`; TIME is also the clock of breakers and rate limits."""
+_REMOTE: Final = "/{database}.celery.pidbox"
+_KEY, _CHANNEL = "flujo:doctor", "channel"
+_ON_A_KEY: Final[tuple[tuple[str, ...], ...]] = (
+    ("LPUSH", "1"), ("RPUSH", "1"), ("RPOP",), ("BRPOP", "1"), ("LLEN",), ("LINDEX", "0"), ("LTRIM", "0", "1"),
+    ("GET",), ("SET", "1"), ("DEL",), ("EXISTS",), ("EXPIRE", "1"), ("PEXPIRE", "1"),
+    ("HSET", "a", "1"), ("HGETALL",), ("HINCRBY", "a", "1"), ("HDEL", "a"),
+    ("SADD", "1"), ("SREM", "1"), ("SMEMBERS",), ("SISMEMBER", "1"),
+    ("ZADD", "1", "a"), ("ZREM", "a"), ("ZRANGE", "0", "1"), ("ZCOUNT", "0", "1"), ("ZRANGEBYSCORE", "0", "1"), ("ZREVRANGEBYSCORE", "1", "0"),
+)  # fmt: skip
+"""Commands whose first argument is a key; with what follows it."""
 
 
 def connect(url: str, sentinel: Mapping[str, Any], *, patience_s: float | None = None) -> Redis:
@@ -74,3 +89,58 @@ def is_denied(error: Exception) -> bool:
 def is_not_allowed(error: ResponseError) -> bool:
     """Return whether a server refuses a command permanently: it does not know it, or the user may not use it."""
     return is_denied(error) or str(error).lower().startswith("unknown command")
+
+
+def rules(prefix: str, database: int) -> str:
+    """Return the rules for ACL SETUSER: this key prefix and its channels, and no more commands than needed.
+
+    A subscription to a pattern needs a rule with that very text: hence the channel of remote control in the database.
+    """
+    remote = f"{prefix}{_REMOTE.format(database=database)}"
+    return f"resetkeys ~{prefix}* resetchannels &{prefix}* &{remote} {COMMANDS}"
+
+
+def lacking(connection: Any, prefix: str, database: int) -> Sequence[str]:
+    """Return what a user may not do of what is needed: names of commands, keys and channels. Nothing is done.
+
+    The commands are queued in a transaction that is then discarded; Redis checks rights when it queues.
+
+    Args:
+        connection: one of redis-py's, for this alone.
+        prefix: of keys and channels.
+        database: its number.
+    """
+    connection.send_command("MULTI")
+    try:
+        connection.read_response()
+    except ResponseError:
+        return ("MULTI",)  # without it, the others would be carried out
+    found = [_lack(connection, *each) for each in _needed(prefix, database)]
+    connection.send_command("DISCARD")
+    return tuple(dict.fromkeys(each for each in found if each is not None))
+
+
+def _needed(prefix: str, database: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield commands, each with the name of the key or channel that it is about."""
+    key, remote = f"{prefix}{_KEY}", f"{prefix}{_REMOTE.format(database=database)}"
+    for name, *rest in _ON_A_KEY:
+        yield f"keys {prefix}*", (name, key, *rest)
+    yield f"keys {prefix}*", ("BLMPOP", "1", "1", key, "LEFT")
+    yield f"keys {prefix}*", ("EVALSHA", "0" * 40, "1", key)
+    yield f"keys {prefix}*", ("WATCH", key)
+    yield f"channels {prefix}*", ("PUBLISH", f"{prefix}{_CHANNEL}", "1")
+    yield f"channels {prefix}*", ("SUBSCRIBE", f"{prefix}{_CHANNEL}")
+    yield f"channel {remote}", ("PSUBSCRIBE", remote)
+    yield "", ("SCRIPT", "LOAD", "return 1")
+    yield "", ("TIME",)
+
+
+def _lack(connection: Any, place: str, command: tuple[str, ...]) -> str | None:
+    """Return the command, or the place, that the user has no right to; None if Redis answers anything else."""
+    connection.send_command(*command)
+    try:
+        connection.read_response()
+    except ResponseError as error:
+        if is_denied(error):
+            return command[0] if "command" in str(error) else place
+    return None

@@ -22,7 +22,7 @@ from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import AttemptRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.errors import NonRetryableError, ReplayError
-from flujo_client.gateway import forks, requests
+from flujo_client.gateway import plan_requests, requests
 from flujo_client.pipeline.fork import Beginning
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load_pipeline
@@ -71,14 +71,14 @@ class RecordedRun:
         if client is None:
             with FlujoClient() as opened:
                 return cls.read(run_id, client=opened)
-        ticket = client.ask(forks.retryable_run(run_id)).ticket
+        ticket = client.ask(plan_requests.retryable_run(run_id)).ticket
         attempts, runs = list(client.ask(requests.attempts(run_id))), [run_id]
         while runs:
             children = client.list_runs(parent=runs.pop(), limit=MOST_CHILDREN)
             runs += [each.id for each in children]
             for each in children:
                 attempts += client.ask(requests.attempts(each.id))
-        beginning = client.ask(forks.beginning(run_id, 0, ()))
+        beginning = client.ask(plan_requests.beginning(run_id, 0, ()))
         return cls.of(
             run_id, ticket.reference, beginning, attempts, lambda digests: client.ask(requests.blobs(digests))
         )

@@ -10,7 +10,7 @@ import redis
 from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
-from flujo_client.transport.redis_user import rules
+from flujo_client.transport.redis import rules
 from flujo_worker.celery_app.app import FlujoWorker
 from tests.support.fleet import BRISK, PATIENCE_S, Site, assert_merged_once, wait_until
 from tests.support.services import fresh_redis

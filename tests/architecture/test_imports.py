@@ -37,7 +37,6 @@ DOORS = {
         "flujo_client.transport.postgres": "says what errors mean and how to connect, for client and worker",
         "flujo_client.gateway.async_door": "performs the client's statements, awaited",
         "flujo_client.gateway.door": "performs the client's statements, and blocks",
-        "flujo_client.gateway.times": "reads times that Python does not have",
         "flujo_client.gateway.transaction": "finds the connection in what callers give",
         "flujo_client.gateway.run_watch": "listens to notifications, on a connection that is no pool's",
         "flujo_worker.chaos": "is a client of the Postgres that it breaks, and asks again by what errors mean",

@@ -28,7 +28,7 @@ from flujo_client.contract.records import (
     RunSummary,
     ScopeRecord,
 )
-from flujo_client.gateway import forks, operator_requests, requests
+from flujo_client.gateway import operator_requests, plan_requests, requests
 from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
 from flujo_client.gateway.door import _answer
 from flujo_client.gateway.effects import Query
@@ -208,18 +208,18 @@ class Postgres:
         return {row["scope"]: budget_of(row) for row in rows}
 
     def retryable_run(self, run_id: str) -> RetryableRun:
-        found: RetryableRun = self.ask(forks.retryable_run(run_id))
+        found: RetryableRun = self.ask(plan_requests.retryable_run(run_id))
         return found
 
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
-        found: Beginning | None = self.ask(forks.beginning(run_id, place, before))
+        found: Beginning | None = self.ask(plan_requests.beginning(run_id, place, before))
         return found
 
     def fork(self, new: NewFork) -> str | None:
         if not new.gates:
-            forked: str | None = self.ask(forks.fork(new))
+            forked: str | None = self.ask(plan_requests.fork(new))
             return forked
-        recording = forks.fork(new)
+        recording = plan_requests.fork(new)
         entered = self.ask(through_gates(recording, [new], lambda _, entered: entered, judges=True))
         return next(iter(entered), None)
 

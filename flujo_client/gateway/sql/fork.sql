@@ -57,11 +57,7 @@ begun AS (
     SELECT new.id, c.place, c.context FROM new JOIN flujo_contexts c ON c.run_id = new.forked_from WHERE c.place < %(keeps)s::int
     UNION ALL SELECT id, %(place)s::int, %(context)s::bytea FROM new
 ),
-large AS (
-    INSERT INTO flujo_blobs (digest, body)
-    SELECT b.digest, b.body FROM new, unnest(%(blob_digests)s::text[], %(blob_bodies)s::bytea[]) AS b (digest, body)
-    ON CONFLICT (digest) DO UPDATE SET touched_at = now()
-),
+-- include blobs_of_new
 story AS (
     INSERT INTO flujo_events (run_id, name, data)
     SELECT e.run_id, e.name, e.data FROM new, LATERAL (VALUES

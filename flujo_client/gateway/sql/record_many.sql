@@ -1,12 +1,9 @@
 -- Runs of one pipeline, each with its root scope and its first attempt, in one commit, as record.sql does it for one. Of a run whose
 -- idempotency key is taken nothing is recorded, and the row that has the key is returned instead: writing a column over itself finds the
--- current row, also where it was committed after this statement began. Keys and blobs are inserted in one order, so that no two
--- statements wait for each other.
-WITH definition AS (
-    INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan, hooked)
-    VALUES (%(fingerprint)s::text, %(reference)s::text, %(name)s::text, %(version)s::text, %(plan)s::jsonb, %(hooked)s::bool)
-    ON CONFLICT DO NOTHING
-),
+-- current row, also where it was committed after this statement began. Keys are inserted in one order, so that no two statements wait
+-- for each other.
+WITH
+-- include definition
 given AS (
     SELECT * FROM unnest(
         %(run)b::text[], %(input)b::bytea[], %(context)b::bytea[], %(limits)b::text[], %(tenant)b::text[], %(run_queue)b::text[],
@@ -25,23 +22,5 @@ kept AS (
     RETURNING id, tenant, idempotency_key, digest
 ),
 new AS (SELECT g.* FROM given g JOIN kept ON kept.id = g.run),
-root AS (
-    INSERT INTO flujo_scopes (run_id, address, output, context) SELECT run, %(address)s::text, input, context FROM new
-),
-begun AS (
-    INSERT INTO flujo_contexts (run_id, place, context) SELECT run, 0, context FROM new
-),
-work AS (
-    INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at)
-    SELECT key, run, %(address)s::text, %(step)s::text, 1, %(kind)s::text, queue, now() + make_interval(secs => %(grace_s)s::float8) FROM new
-),
-large AS (
-    INSERT INTO flujo_blobs (digest, body)
-    SELECT b.digest, b.body FROM unnest(%(blob_digests)s::text[], %(blob_bodies)b::bytea[]) AS b (digest, body) ORDER BY b.digest
-    ON CONFLICT (digest) DO UPDATE SET touched_at = now()
-),
-story AS (
-    INSERT INTO flujo_events (run_id, name, data)
-    SELECT run, 'run.enqueued', jsonb_build_object('pipeline', %(reference)s::text) FROM new
-)
+-- include beginnings
 SELECT id, tenant, idempotency_key, digest FROM kept WHERE idempotency_key IS NOT NULL;

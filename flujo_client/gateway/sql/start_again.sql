@@ -27,11 +27,7 @@ work AS (
     SELECT %(key)s::text, new.id, a.address, a.step, 1, a.kind, a.queue, now() + make_interval(secs => %(wait_s)s::float8)
     FROM new JOIN flujo_attempts a ON a.key = %(first)s::text
 ),
-large AS (
-    INSERT INTO flujo_blobs (digest, body)
-    SELECT b.digest, b.body FROM new, unnest(%(blob_digests)s::text[], %(blob_bodies)s::bytea[]) AS b (digest, body)
-    ON CONFLICT (digest) DO UPDATE SET touched_at = now()
-),
+-- include blobs_of_new
 story AS (
     INSERT INTO flujo_events (run_id, name, data)
     SELECT id, 'run.enqueued', jsonb_build_object('pipeline', reference, 'parent', parent_run, 'retry_of', retry_of) FROM new

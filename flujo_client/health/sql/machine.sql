@@ -1,6 +1,17 @@
 -- Problems of the infrastructure, from Postgres alone, each with its count, the age of the oldest, and some names.
-WITH stuck AS (
-    SELECT r.id AS name, extract(epoch FROM now() - m.since)::float8 AS age_s
+WITH
+-- Attempts that could begin: since they were due, or since their worker was lost.
+waiting AS (
+    SELECT a.key AS name, a.queue, extract(epoch FROM now() - greatest(a.available_at, a.started_at, w.lease_until))::float8 AS age_s
+    FROM flujo_attempts a
+    JOIN flujo_runs r ON r.id = a.run_id AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
+    LEFT JOIN flujo_workers w ON w.id = a.worker
+    WHERE a.ended_at IS NULL AND a.status IN ('ready', 'queued') AND a.available_at <= now()
+),
+found AS (
+    SELECT 'waiting' AS what, name, age_s FROM waiting
+    UNION ALL
+    SELECT 'stuck_runs', r.id, extract(epoch FROM now() - m.since)::float8
     FROM flujo_runs r
     CROSS JOIN LATERAL (
         -- Asked to stop and not stopped; or nothing to do, nothing to wait for, and no person asked.
@@ -18,52 +29,38 @@ WITH stuck AS (
           AND NOT EXISTS (SELECT 1 FROM flujo_runs k WHERE k.parent_run = r.id AND k.status IN ('queued', 'running', 'parked'))
     ) m
     WHERE r.status IN ('queued', 'running', 'parked') AND m.since < now() - make_interval(secs => %(stuck_s)s::float8)
-),
-parked AS (
-    SELECT r.id AS name, extract(epoch FROM now() - r.created_at)::float8 AS age_s
-    FROM flujo_runs r WHERE r.status = 'parked'
-),
--- Those of them that only the code of their plan may continue, by that plan; no live worker is known to have it.
-pinned AS (
-    SELECT p.reference || ' ' || left(p.fingerprint, 12) || coalesce(', build ' || p.build, '') AS name,
-           extract(epoch FROM now() - r.created_at)::float8 AS age_s
+    UNION ALL
+    SELECT 'parked_runs', r.id, extract(epoch FROM now() - r.created_at)::float8 FROM flujo_runs r WHERE r.status = 'parked'
+    UNION ALL
+    -- Those of them that only the code of their plan may continue, by that plan; no live worker is known to have it.
+    SELECT 'pinned_runs', p.reference || ' ' || left(p.fingerprint, 12) || coalesce(', build ' || p.build, ''),
+           extract(epoch FROM now() - r.created_at)::float8
     FROM flujo_runs r JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
     WHERE r.status = 'parked' AND coalesce(p.plan ->> 'on_change', %(on_change)s::text) = 'pin'
       AND NOT EXISTS (
           SELECT 1 FROM flujo_workers w
           WHERE (w.code_build = p.build OR p.fingerprint = ANY(w.plans)) AND w.lease_until > now() AND w.ended_at IS NULL
       )
-),
--- A worker that is gone, which its lease and the sweeps after it should have reported.
-orphaned AS (
-    SELECT a.key AS name, extract(epoch FROM now() - coalesce(w.lease_until, a.started_at))::float8 AS age_s
+    UNION ALL
+    -- Their worker is gone, which its lease and the sweeps after it should have reported.
+    SELECT 'orphans', a.key, extract(epoch FROM now() - coalesce(w.lease_until, a.started_at))::float8
     FROM flujo_attempts a LEFT JOIN flujo_workers w ON w.id = a.worker
     WHERE a.ended_at IS NULL AND a.status = 'running' AND coalesce(w.lease_until, a.started_at) < now() - make_interval(secs => %(orphan_s)s::float8)
-),
--- Attempts that could begin: since they were due, or since their worker was lost.
-waiting AS (
-    SELECT a.key AS name, a.queue, extract(epoch FROM now() - greatest(a.available_at, a.started_at, w.lease_until))::float8 AS age_s
-    FROM flujo_attempts a
-    JOIN flujo_runs r ON r.id = a.run_id AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
-    LEFT JOIN flujo_workers w ON w.id = a.worker
-    WHERE a.ended_at IS NULL AND a.status IN ('ready', 'queued') AND a.available_at <= now()
-),
-dead AS (
-    SELECT w.id AS name, extract(epoch FROM now() - w.lease_until)::float8 AS age_s
+    UNION ALL
+    SELECT 'dead_workers', w.id, extract(epoch FROM now() - w.lease_until)::float8
     FROM flujo_workers w
     WHERE w.ended_at IS NULL AND w.lease_until < now() - make_interval(secs => %(orphan_s)s::float8)
       AND w.lease_until > now() - make_interval(secs => %(dead_s)s::float8)
-),
--- A reservation is released at the attempt's end; that of a lost or cancelled attempt, at the run's. A budget holds their sum.
-leaked AS (
-    SELECT h.key || ' of ' || h.scope AS name, extract(epoch FROM now() - coalesce(a.ended_at, r.ended_at))::float8 AS age_s
+    UNION ALL
+    -- A reservation is released at the attempt's end; that of a lost or cancelled attempt, at the run's. A budget holds their sum.
+    SELECT 'reservation_leaks', h.key || ' of ' || h.scope, extract(epoch FROM now() - coalesce(a.ended_at, r.ended_at))::float8
     FROM flujo_reservations h
     LEFT JOIN flujo_attempts a ON a.key = h.key
     LEFT JOIN flujo_runs r ON r.id = h.run_id
     WHERE h.held
       AND (r.id IS NULL OR a.key IS NULL OR r.ended_at IS NOT NULL OR a.status = 'succeeded' OR (a.status = 'failed' AND a.reason <> 'lost'))
     UNION ALL
-    SELECT b.scope, NULL
+    SELECT 'reservation_leaks', b.scope, NULL
     FROM (  -- most budgets are of runs that ended: nothing is reserved, and nothing has to be compared
         SELECT scope FROM flujo_budgets WHERE (reserved_usd, reserved_tokens) <> (0, 0)
         UNION
@@ -72,13 +69,13 @@ leaked AS (
     JOIN flujo_budgets b ON b.scope = u.scope
     LEFT JOIN (SELECT scope, sum(usd) AS usd, sum(tokens) AS tokens FROM flujo_reservations WHERE held GROUP BY scope) h ON h.scope = b.scope
     WHERE (b.reserved_usd, b.reserved_tokens::numeric) <> (coalesce(h.usd, 0), coalesce(h.tokens, 0))
-),
--- Hook calls that are due and not made yet: no worker has their code, or they hang and take their workers with them (ADR 22).
-owed AS (
-    SELECT c.run_id || ' ' || c.payload AS name, extract(epoch FROM now() - c.created_at)::float8 AS age_s FROM flujo_hook_calls c
-),
-breakers AS (
+    UNION ALL
+    -- Hook calls that are due and not made yet: no worker has their code, or they hang and take their workers with them (ADR 22).
+    SELECT 'owed_hooks', c.run_id || ' ' || c.payload, extract(epoch FROM now() - c.created_at)::float8 FROM flujo_hook_calls c
+    UNION ALL
+    SELECT 'open_breakers', model, since_s FROM (
 -- include open_breakers
+    ) AS breakers
 ),
 -- How runs ended in the window, and in the time before that it is compared with, by the indexes on their ends and on background runs. A limit
 -- takes the newest ends instead. Child runs are left out: their parents fail with them.
@@ -126,17 +123,6 @@ ended AS (
         ORDER BY e.ended_at DESC LIMIT %(limit)s::bigint
     ) l
     GROUP BY l.name, l.status
-),
-found AS (
-    SELECT 'stuck_runs' AS what, name, age_s FROM stuck
-    UNION ALL SELECT 'parked_runs', name, age_s FROM parked
-    UNION ALL SELECT 'pinned_runs', name, age_s FROM pinned
-    UNION ALL SELECT 'orphans', name, age_s FROM orphaned
-    UNION ALL SELECT 'waiting', name, age_s FROM waiting
-    UNION ALL SELECT 'dead_workers', name, age_s FROM dead
-    UNION ALL SELECT 'reservation_leaks', name, age_s FROM leaked
-    UNION ALL SELECT 'owed_hooks', name, age_s FROM owed
-    UNION ALL SELECT 'open_breakers', model, since_s FROM breakers
 ),
 alive AS (
     SELECT count(*) AS workers, min(started_at) AS since FROM flujo_workers WHERE ended_at IS NULL AND lease_until > now()
