@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -60,9 +59,7 @@ class FaultDeck:
 
     Attributes:
         strikes: what happened.
-        refused: messages that workers have refused, by reason, read before each loss of Redis.
-        junk: how many items were pushed that are not messages.
-        deadlocks: how many Postgres has reported, read before each end of the server.
+        observed: what servers have reported.
     """
 
     def __init__(self, site: Site, traffic: Traffic, seed: int) -> None:
@@ -74,8 +71,7 @@ class FaultDeck:
         self._to_lock: list[str] = []
         self._old: list[tuple[str, bytes]] = []
         self.strikes: list[Strike] = []
-        self.refused: Counter[str] = Counter()
-        self.junk = self.deadlocks = 0
+        self.observed = Observed()
         outside: dict[str, Callable[[], Any]] = {
             "kill -9 of a worker": self.kill,
             "a worker stopped and continued": self.freeze,
@@ -124,10 +120,6 @@ class FaultDeck:
         self.replace_dead()
         self._count_refused()
         self._count_deadlocks()
-
-    def observed(self) -> Observed:
-        """Return the facts that only servers know."""
-        return Observed(self.refused, self.junk, self.deadlocks)
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
@@ -186,7 +178,7 @@ class FaultDeck:
     def push_junk(self) -> None:
         """Push items that are not messages."""
         self._site.broker.redis.lpush(self._draw.choice(QUEUES), *JUNK)
-        self.junk += len(JUNK)
+        self.observed.junk += len(JUNK)
         self._note("items that are not messages")
 
     # --- Redis -------------------------------------------------------------------------------------------------------
@@ -335,13 +327,13 @@ class FaultDeck:
 
     def _count_refused(self) -> None:
         """Add the refused messages; afterwards Redis is emptied, or the storm is over."""
-        self.refused.update(self._site.broker.refused().reasons)
+        self.observed.refused.update(self._site.broker.refused().reasons)
 
     def _count_deadlocks(self) -> None:
         """Count them in the log, which is new after each start: a crash loses the statistics."""
         if self._site.services is not None:
             log = self._site.services.directory / "postgres.log"
-            self.deadlocks += log.read_text(errors="replace").count("deadlock detected")
+            self.observed.deadlocks += log.read_text(errors="replace").count("deadlock detected")
 
 
 def _is_cut(connection: psycopg.Connection[Any]) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.chaos.pipelines import COST_USD, TOKENS, Trail
 from flujo_worker.chaos.report import InvariantResult
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from flujo_worker.chaos.site import Site
 
@@ -33,18 +35,16 @@ EXPLAINED: Final = frozenset({"malformed", "foreign"})
 """The reasons for which items that are not messages are refused."""
 
 
-class Observed(NamedTuple):
-    """Facts that servers observed during the storm, and that are in no row.
+@dataclass
+class Observed:
+    """Facts that servers observed during the storm, and that are in no row."""
 
-    Attributes:
-        refused: how many messages workers refused, by reason.
-        junk: how many items were pushed that are not messages.
-        deadlocks: how many Postgres has reported.
-    """
-
-    refused: Mapping[str, int]
+    refused: Counter[str] = field(default_factory=Counter)
+    """How many messages workers refused, by reason; Redis was asked before each loss of its data."""
     junk: int = 0
+    """How many items were pushed that are not messages."""
     deadlocks: int = 0
+    """How many Postgres has reported; its log was read before each end of the server."""
 
 
 def judge(site: Site, acknowledged: Collection[str], observed: Observed) -> list[InvariantResult]:

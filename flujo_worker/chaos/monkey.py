@@ -56,7 +56,7 @@ def run_chaos(
         workers=len(site.fleet.processes),
         totals=totals | {"lost": len(site.rows("missing", acknowledged=list(traffic.acknowledged)))},
         recoveries=recoveries(faults.strikes, site.rows("ended_attempts")),
-        verdicts=judge(site, site.kept(traffic.acknowledged), faults.observed()),
+        verdicts=judge(site, site.kept(traffic.acknowledged), faults.observed),
     )
 
 

@@ -1,6 +1,7 @@
 """The invariants of `flujo chaos`: none is violated where nothing failed, and each finds what is planted."""
 
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import SimpleNamespace
@@ -95,7 +96,7 @@ def plant(site, statement):
 
 
 def test_nothing_is_found_where_nothing_failed(calm, copy):
-    verdicts = judge(copy, calm.traffic.acknowledged, Observed({}))
+    verdicts = judge(copy, calm.traffic.acknowledged, Observed())
     assert [(each.name, each.violations) for each in verdicts if each.violations] == []
     [totals] = copy.rows("totals")
     assert (totals["runs"], totals["cancelled"]) == (len(SHAPES) + 1, 1)
@@ -112,7 +113,7 @@ def test_a_context_that_is_not_made_of_its_merges_is_found(copy):
     plant(copy, f"UPDATE flujo_scopes SET context = ({other}) WHERE address = '' AND run_id = {CHAIN}")
     [wrong] = wrong_contexts(copy)
     assert "(chain)" in wrong
-    assert found(copy, Observed({})) == {"contexts_folded": 1}
+    assert found(copy, Observed()) == {"contexts_folded": 1}
 
 
 def found(site, observed):
@@ -123,7 +124,7 @@ def test_a_message_that_a_worker_refused_is_found(calm, copy):
     faults = FaultDeck(calm.site, calm.traffic, 1)
     Refusals(copy.settings).record(WireError("its signature is wrong", reason="undecodable"), b"{}", queue="any")
     faults.end()
-    assert found(copy, faults.observed()) == {"no_dead_letters": 1}
+    assert found(copy, faults.observed) == {"no_dead_letters": 1}
 
 
 def test_a_deadlock_is_found(services, calm, copy, monkeypatch):
@@ -148,13 +149,13 @@ def test_a_deadlock_is_found(services, calm, copy, monkeypatch):
             together.submit(hold_or_be_broken, *order)
     faults = FaultDeck(calm.site, calm.traffic, 1)
     faults.end()
-    assert found(copy, Observed({}, deadlocks=faults.deadlocks)).keys() == {"no_deadlocks"}
+    assert found(copy, Observed(deadlocks=faults.observed.deadlocks)).keys() == {"no_deadlocks"}
 
 
 def test_every_invariant_has_a_test_here_that_violates_it(copy):
     planted = {name for name, _ in PLANTED.values()}
     assert planted == PROMISES.keys()
-    assert {each.name for each in judge(copy, (), Observed({}))} - planted == {
+    assert {each.name for each in judge(copy, (), Observed())} - planted == {
         "contexts_folded",
         "no_dead_letters",
         "no_deadlocks",
@@ -164,10 +165,10 @@ def test_every_invariant_has_a_test_here_that_violates_it(copy):
 @pytest.mark.parametrize(
     ("observed", "count"),
     [
-        (Observed({}), 0),
-        (Observed({"malformed": 9}, junk=6), 0),
-        (Observed({"malformed": 1}), 1),
-        (Observed({"undecodable": 1}, junk=6), 1),
+        (Observed(), 0),
+        (Observed(Counter({"malformed": 9}), junk=6), 0),
+        (Observed(Counter({"malformed": 1})), 1),
+        (Observed(Counter({"undecodable": 1}), junk=6), 1),
     ],
 )
 def test_refused_messages_are_explained_by_junk_alone(observed, count):
