@@ -58,7 +58,7 @@ def _admit(connection: psycopg.Connection[dict[str, Any]], gates: Collection[str
         }
         known = {"runs": [row["run_id"] for row in first], "gates": list(turns)}
         rows = execute(connection, "waiting_runs", known).fetchall()
-        taken = orjson.loads(rows[0]["taken"] or "{}") if rows else {}
+        taken = orjson.loads(rows[0]["taken"] or "{}") if rows else dict.fromkeys(turns, 0)  # no run is left to admit
         states = {name: GateState.of(taken[name], turns[name]) for name in turns}
         waiting = [_waiting_run(row) for row in rows if row["may_run"]]
         decision = admit(waiting, states)
