@@ -17,7 +17,7 @@ from flujo_worker.errors import Unreadable
 if TYPE_CHECKING:
     from flujo_client.contract.code import AwaitedCode, CodeOnRecord, CodeVersion
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.model_guards import GuardRow
+    from flujo_client.contract.limits import GuardRow
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.plan.plan import Plan
     from flujo_client.serial import Packed
@@ -321,7 +321,7 @@ class Ledger(Protocol):
         """Return an attempt that has made no call, to be published again after that many seconds; it retains its number.
 
         The reservation of this claim is released too. `event` is written once for each attempt, however often it is deferred. `waits_for`
-        names the guard of a model, see `flujo_client.contract.model_guards.waits_for`. False: it was not running under that fence.
+        names the guard of a model, see `flujo_client.contract.limits.waits_for`. False: it was not running under that fence.
         """
 
     def return_starved(

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from flujo_client.contract.limits import waits_in_words
 from flujo_client.contract.records import HeldRecord, RunRecord, WorkerRecord
-from flujo_client.contract.waits import waits_in_words
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Operation, query
 

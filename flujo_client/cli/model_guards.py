@@ -19,7 +19,7 @@ from flujo_client.cli.format import age, counted, in_a_line
 from flujo_client.cli.output import say, show_json, show_rows
 from flujo_client.config.model_guards import FleetGuards, read_edits
 from flujo_client.config.models import Section
-from flujo_client.contract.model_guards import Guard, GuardRow
+from flujo_client.contract.limits import Guard, GuardRow
 from flujo_client.gateway.operator_requests import (
     WaitingForModel,
     edit_guard,

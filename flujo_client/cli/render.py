@@ -16,8 +16,8 @@ from rich.tree import Tree
 from flujo_client.cli.drawing import coloured
 from flujo_client.cli.format import cost, counted, duration, in_a_line, printable
 from flujo_client.cli.json_output import feedback_of
+from flujo_client.contract.limits import waits_in_words
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
-from flujo_client.contract.waits import waits_in_words
 from flujo_client.plan.kinds import LOOP
 from flujo_client.tracebacks import shortened
 

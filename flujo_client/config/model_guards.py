@@ -16,7 +16,7 @@ from pydantic import Field
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import BreakerSettings, ModelRate, Section, Variable
-from flujo_client.contract.model_guards import EVERY_MODEL, Guard, GuardRow
+from flujo_client.contract.limits import EVERY_MODEL, Guard, GuardRow
 from flujo_client.errors import SettingsError
 
 logger = logging.getLogger(__name__)

@@ -1,13 +1,17 @@
-"""Limits: how many attempts may run at once under one name, and what runs may spend.
+"""Limits: how many attempts may run at once under one name, what runs may spend, the fleet's settings for models, and waits in words. Pure.
 
-Must not know where spending is counted. In: limits and figures. Out: the tighter of limits, texts, UsageLimitExceededError.
+Must not know where spending is counted. In: limits and figures; rows of settings for circuit breakers and rate limits; a wait, as a trace has
+it, with what it is `for`. Out: the tighter of limits, texts, UsageLimitExceededError.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flujo_client.contract.admission import OnFull
@@ -139,3 +143,60 @@ def cost_exceeded(limit: Decimal, actual: Decimal) -> str:
 def tokens_exceeded(limit: int, actual: int) -> str:
     """Return the message for an exceeded limit in tokens."""
     return f"Token limit of {limit} exceeded. Current tokens: {actual}"
+
+
+Guard = Literal["breaker", "rate"]
+EVERY_MODEL: Final = "*"
+WAKE_S: Final = 1.5
+"""Seconds after an operator's change at which waiting attempts ask again: by then all workers know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardRow:
+    """What is set for the models of a name or pattern."""
+
+    guard: Guard
+    """What it is for."""
+    model: str
+    """The model's name, or a pattern of names."""
+    from_file: Mapping[str, Any] | None = None
+    """The settings in the `flujo.toml` of the worker that was started last; None: it has none."""
+    edits: Mapping[str, Any] | None = None
+    """What operators have set over it; None: nothing."""
+    cleared_at: float = 0.0
+    """When an operator last closed the breaker or ended the slow-down, in unix seconds; 0.0: never."""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row of Postgres, its settings as JSON."""
+        read = {name: None if row[name] is None else orjson.loads(row[name]) for name in ("from_file", "edits")}
+        return cls(**{**row, **read})
+
+    @property
+    def settings(self) -> Mapping[str, Any] | None:
+        """Return the settings in force; None where the row sets nothing."""
+        return (
+            None if self.from_file is None and self.edits is None else {**(self.from_file or {}), **(self.edits or {})}
+        )
+
+
+def waits_for(guard: Guard, model: str) -> str:
+    """Return what an attempt's row says that it waits for."""
+    return f"{guard} {model}"
+
+
+_WORDS: Final = {
+    "answer": "for an answer from a person",
+    "breaker": "for its model's breaker",
+    "rate": "for its model's rate limit",
+    "retry": "to be tried again",
+    "worker": "for a worker",
+}
+
+
+def waits_in_words(wait: Mapping[str, Any]) -> str:
+    """Return what a wait is for, as it follows the word "waits"."""
+    if wait["for"] == "limit":
+        return f"for {wait['limit']} ({wait['in_use']} of {wait['at_once']} in use)"
+    model = f" ({wait['model']})" if wait.get("model") else ""
+    return _WORDS[wait["for"]] + model

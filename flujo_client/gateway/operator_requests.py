@@ -8,7 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, LockHolder
-from flujo_client.contract.model_guards import WAKE_S, Guard, GuardRow, waits_for
+from flujo_client.contract.limits import WAKE_S, Guard, GuardRow, waits_for
 from flujo_client.contract.run_filter import EvalRecord, FailingStep, RunStats
 from flujo_client.gateway.effects import AskBroker, Operation
 from flujo_client.gateway.requests import Request, Row

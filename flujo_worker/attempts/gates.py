@@ -14,8 +14,7 @@ from typing import Any
 
 from flujo_client.config.models import Cost
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.limits import Limit
-from flujo_client.contract.model_guards import Guard, waits_for
+from flujo_client.contract.limits import Guard, Limit, waits_for
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import FlujoError, NonRetryableError
 from flujo_client.pipeline.limits import is_per_value, limit_name

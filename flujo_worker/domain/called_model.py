@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
-from flujo_client.contract.model_guards import Guard
+from flujo_client.contract.limits import Guard
 from flujo_worker.domain import breaker as breaking
 from flujo_worker.domain.breaker import Breaker, BreakerReport, Permit, Rules
 from flujo_worker.domain.rate import LONGEST_S, RateBucket, RateRules, reserve

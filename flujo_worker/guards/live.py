@@ -16,7 +16,7 @@ from flujo_worker.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from flujo_client.contract.model_guards import GuardRow
+    from flujo_client.contract.limits import GuardRow
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.model_guards import GuardRow
+from flujo_client.contract.limits import GuardRow
 from flujo_worker.domain.breaker import BreakerReport, Counts
 from flujo_worker.domain.called_model import CallReport, ModelPermit
 from flujo_worker.guards.cells import MODELS, MemoryCells, RedisCells

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flujo_client.contract.model_guards import WAKE_S, GuardRow, waits_for
+from flujo_client.contract.limits import WAKE_S, GuardRow, waits_for
 from tests.support.builders import enqueued, pipeline_of
 
 MODEL = "openai:gpt_5"

@@ -6,8 +6,8 @@ from click.testing import CliRunner
 from flujo_client.api.hold import hold
 from flujo_client.cli.main import cli
 from flujo_client.cli.render import trace_tree
+from flujo_client.contract.limits import waits_in_words
 from flujo_client.contract.trace import TraceNode
-from flujo_client.contract.waits import waits_in_words
 from tests.support.fleet import Site
 from tests.support.health_traces import plant_worker
 from tests.support.services import passable_folder, remove_folder

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from flujo_client.contract.model_guards import WAKE_S, Guard, GuardRow
+from flujo_client.contract.limits import WAKE_S, Guard, GuardRow
 from flujo_worker.store.memory.tables import Tables
 
 

@@ -11,7 +11,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.envelope import Envelope, RunHeader
-from flujo_client.contract.model_guards import Guard, GuardRow
+from flujo_client.contract.limits import Guard, GuardRow
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord, RunSummary
 from flujo_client.errors import IdempotencyConflict, RunNotFound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flujo_client.contract.model_guards import GuardRow
+from flujo_client.contract.limits import GuardRow
 from flujo_client.serial import stored_safely
 from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import CLIENT, execute

@@ -4,7 +4,7 @@ import pytest
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.model_guards import FleetGuards, first_rows, read_edits
-from flujo_client.contract.model_guards import GuardRow
+from flujo_client.contract.limits import GuardRow
 from flujo_client.errors import SettingsError
 
 MODEL = "openai:gpt-4o-mini"

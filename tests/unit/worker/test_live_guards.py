@@ -3,7 +3,7 @@
 import threading
 import time
 
-from flujo_client.contract.model_guards import GuardRow
+from flujo_client.contract.limits import GuardRow
 from flujo_worker.errors import StoreError
 from flujo_worker.guards.live import LiveGuards
 
