@@ -1,7 +1,5 @@
 """Write the table of settings in `docs/reference/configuration.md`, made from the settings' models: `make settings`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The documents say what is: links and paths lead somewhere, examples are files, tables equal the code."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
@@ -136,9 +134,6 @@ def test_the_site_shows_every_page_and_describes_every_public_name():
     assert sorted(described) == sorted(flujo_client.__all__)
 
 
-# decisions
-
-
 def test_every_decision_is_in_the_index_under_its_title_status_and_date():
     """House §9: with a status and the dates of what was decided; a number without a record names the one that superseded it."""
     listed = {link: each for link, *each in index_of_decisions()}
@@ -162,9 +157,6 @@ def index_of_decisions():
 @for_each({file.name[:4]: (file,) for file in (ROOT / "docs/adr").glob("[0-9]*.md")})
 def test_a_decision_has_its_four_parts(file):
     assert re.findall(r"^## (.+)$", text(file), re.MULTILINE) == ["Context", "Decision", "Consequences", "Alternatives"]
-
-
-# tables that equal the code
 
 
 def test_the_table_of_settings_is_made_from_their_models():

@@ -1,7 +1,5 @@
 """Only `flujo_client/config/manager.py` reads the environment, and `flujo.toml` through `toml_file.py` (M-045). What comes near is named here."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

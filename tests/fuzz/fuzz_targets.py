@@ -1,7 +1,5 @@
 """What is fuzzed: each door by which untrusted bytes come in, and the errors that it may raise."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Behaviour of Celery and kombu that we rely on, so that an upgrade which changes it fails loudly."""
 
-from __future__ import annotations
-
 import base64
 import socket
 import time

@@ -40,7 +40,6 @@ VALUES = {
     "previous_step": Fields(s=" draft ", n=-1, r=Rows(["a", "b"])),
 }
 
-# expressions that are Python too
 
 words = st.text("abAB 'xé", max_size=4)
 scalars = st.one_of(
@@ -163,8 +162,6 @@ def outcome(expression):
         return wrong.missing
 
 
-# any text
-
 PIECES = ["{{", "}}", "#if ", "#each ", "else", "/if", "/each", "context", ".s", "output", "[", "]", "(", ")", "'", '"', "\\", "|", " upper",
           " default('x')", "and ", "or ", "not ", " in ", "==", "<", "1", "1e999", "-", ",", ".", "\n", " ", "this", "__class__", "é", "\x00", "\ud800"]  # fmt: skip
 any_text = st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
@@ -217,8 +214,6 @@ def test_a_value_is_never_read_as_a_template(value):
     assert json.loads(compile_template("{{ output | tojson }}").render(names)) == value
 
 
-# templates and what they show, made together
-
 shown_texts = st.text("ab }\\'", max_size=5).map(lambda text: (text, text))
 shown_values = st.sampled_from([
     ("{{ context.s }}", "Ab"),
@@ -262,8 +257,6 @@ def test_blocks_may_stand_in_blocks(made):
     text, shown = made
     assert compile_template(f"<{text}>").render(VALUES) == f"<{shown}>"
 
-
-# what a hostile text tries
 
 HOSTILE = {
     "classes": "().__class__.__bases__[0].__subclasses__()",

@@ -3,8 +3,6 @@
 Within a transaction `now()` stands still, so what is planted lies exactly where it is said to lie.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple

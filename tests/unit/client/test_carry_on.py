@@ -1,7 +1,5 @@
 """What differs between two plans in words, and whether a run that stands somewhere may continue under the other one (ADR 37)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

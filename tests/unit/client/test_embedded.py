@@ -1,7 +1,5 @@
 """Embedded services: one owner, many guests, nothing left behind (M-002, M-015)."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The language of conditions: what it says, what it refuses and where, and what it reads of data (§2.6)."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass

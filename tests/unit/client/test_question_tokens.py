@@ -77,9 +77,6 @@ def test_a_signed_message_is_no_token():
     assert refusal(f"fq1:{key_id}:{mac}:{text}") == "BAD_TOKEN"
 
 
-# which question is meant
-
-
 def question(step="ask", address="", **rest):
     given = {"message": "go?", "schema": None, "asked_at": AT, "run_status": "running", **rest}
     return Approval(

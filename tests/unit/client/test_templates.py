@@ -1,7 +1,5 @@
 """The language of texts: values, blocks, filters, what is missing, and the blanks between (§2.6, U-24)."""
 
-from __future__ import annotations
-
 import datetime as dt
 from decimal import Decimal
 from enum import Enum
@@ -106,9 +104,6 @@ def test_what_cannot_be_written_is_told(value):
         compile_template("a {{ previous_step }}").render({"previous_step": value})
 
 
-# blanks
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     {
@@ -125,9 +120,6 @@ def test_what_cannot_be_written_is_told(value):
 )
 def test_a_block_that_is_alone_on_its_line_takes_the_line_with_it(text, shown):
     assert rendered(text) == shown
-
-
-# what is missing
 
 
 GAPS = (
@@ -190,9 +182,6 @@ def test_what_covers_a_missing_name_tells_no_one():
     assert told == []
 
 
-# one tag
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     {
@@ -215,9 +204,6 @@ def test_a_missing_value_is_told_too():
     told = []
     assert compile_template("{{ context.gone }}").evaluate(VALUES, on_missing=told.append) is None
     assert told == ["context.gone"]
-
-
-# what a template knows of itself
 
 
 def test_it_knows_what_it_reads_from_outside():
@@ -302,9 +288,6 @@ def test_values_that_do_not_fit_are_told_with_their_place(text, column, said, un
         rendered(text, undefined=undefined)
     assert said in str(wrong.value)
     assert wrong.value.column == column
-
-
-# bounds
 
 
 def test_a_text_has_a_limit():

@@ -36,7 +36,6 @@ def solve(engine, review, solution, validator, reflection=None, task="a poem", *
 def test_a_solution_that_passes_is_the_output(engine):
     review, solution, validator = reviewer(), Script("roses"), Script({"items": verdicts(True, True)})
     result = solve(engine, review, solution, validator)
-
     items = [ChecklistItem(description=each, passed=True) for each in (RHYMES, SHORT)]
     assert result.output == Candidate(solution="roses", score=1.0, checklist=Checklist(items=items))
     assert review.asked == ["a poem"]
@@ -48,7 +47,6 @@ def test_a_solution_that_does_not_pass_is_made_again_with_the_reasons(engine):
     solution = Script("one", "two")
     validator = Script({"items": verdicts(True, False)}, {"items": verdicts(True, True)})
     result = solve(engine, reviewer(), solution, validator)
-
     assert (result.output.solution, result.output.checklist.is_passed) == ("two", True)
     failed = [{"description": SHORT, "feedback": "no"}]
     assert solution.asked[1] == {
@@ -60,7 +58,6 @@ def test_a_reflection_stands_between_two_solutions_and_nowhere_else(engine):
     solution, reflection = Script("one", "two", "three"), Script("be brief", "be briefer")
     validator = Script(*({"items": verdicts(True, each)} for each in (False, False, False)))
     result = solve(engine, reviewer(), solution, validator, reflection)
-
     assert (result.success, result.output.solution, result.output.score) == (True, "three", 0.5)
     assert [each.get("reflection") for each in solution.asked] == [None, "be brief", "be briefer"]
     assert [each["solution"] for each in reflection.asked] == ["one", "two"]
@@ -70,7 +67,6 @@ def test_a_reflection_stands_between_two_solutions_and_nowhere_else(engine):
 def test_no_more_solutions_are_made_than_asked_for(engine, rounds):
     solution = Script("weak")
     result = solve(engine, reviewer(), solution, Script({"items": verdicts(True, False)}), max_iters=rounds)
-
     assert len(solution.asked) == rounds
     assert (result.success, result.output.checklist.is_passed) == (True, False)
     assert [each.description for each in result.output.checklist.failed] == [SHORT]
@@ -88,7 +84,6 @@ def test_no_more_solutions_are_made_than_asked_for(engine, rounds):
 def test_a_verdict_that_leaves_items_out_is_asked_for_again(engine, answer, why):
     validator = Script(answer, {"items": verdicts(True, True)})
     result = solve(engine, reviewer(), Script("one"), validator)
-
     assert result.output.checklist.is_passed
     assert why in validator.asked[1][1]
 
@@ -97,7 +92,6 @@ def test_a_verdict_that_leaves_items_out_is_asked_for_again(engine, answer, why)
 def test_answers_that_are_none_fail_the_run_in_the_end(engine, who, answer):
     agents = {"review": reviewer(), "solution": Script("one"), who: Script(answer)}
     result = solve(engine, agents["review"], agents["solution"], Script({"items": verdicts(True, True)}), max_retries=2)
-
     assert (result.success, result.error.type_name, len(agents[who].asked)) == (False, "AgentError", 3)
 
 
@@ -131,7 +125,6 @@ def test_a_task_begins_without_what_was_made_for_the_one_before(engine):
     made = make_default_pipeline(reviewer(), solution, validator, Script("be brief"), max_iters=2)
     each = MapStep("each", pipeline_to_run=made, iterable_input="scratchpad.tasks")
     engine.run(Pipeline([each], context_model=DefaultContext), context={"scratchpad": {"tasks": ["a", "b"]}})
-
     told = [(given["task"], given.get("solution"), given.get("reflection")) for given in solution.asked]
     assert told == [("a", None, None), ("a", "one", "be brief"), ("b", None, None), ("b", "three", "be brief")]
 
@@ -142,6 +135,5 @@ def test_it_is_in_other_pipelines_as_a_step_and_takes_any_task(engine):
     made = make_default_pipeline(reviewer(), solution, Script({"items": verdicts(True, True)}))
     pipeline = made.as_step("write", inherit_context=False, outputs=[]) >> made.as_step("again", inherit_context=False)
     result = engine.run(pipeline, "a poem")
-
     assert result.output.solution == "one"
     assert [getattr(each["task"], "solution", each["task"]) for each in solution.asked] == ["a poem", "one"]

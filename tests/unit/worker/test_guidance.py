@@ -1,7 +1,5 @@
 """What the next attempt's model is told: verdicts on its answer, and nothing of a service that failed."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 
@@ -47,7 +45,6 @@ def every_error():
 
 def test_exactly_these_errors_of_the_tree_judge_an_answer():
     verdicts = {kind.__name__: is_verdict(kind) for kind in every_error()}
-
     judging = {
         "AgentIOValidationError",
         "AnswerCut",

@@ -1,7 +1,5 @@
 """Models that refuse structured output: asked once more without it, and by no worker of the fleet with it again."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -55,7 +53,6 @@ def test_a_model_that_refuses_is_asked_once_without_and_remembered(model):
     with OpenAIServer(answering(refusal)) as server, LocalEngine() as engine:
         pipeline = Pipeline([step(server, model=model)])
         first, second = engine.run(pipeline, "Which?"), engine.run(pipeline, "Which?")
-
         assert (first.output, second.output) == (City(name="Oslo"),) * 2
         assert [len(engine.history(result.run_id)) for result in (first, second)] == [1, 1]
         assert soe(engine, first) == soe(engine, second) == [("aros.soe.skipped", REFUSED)]
@@ -68,7 +65,6 @@ def test_what_is_refused_of_one_schema_is_asked_with_others():
         assert engine.run(Pipeline([ask]), "Which?").output == City(name="Oslo")
         assert engine.run(Pipeline([ask]), "Which?").success
         assert len(server.requests) == 3
-
         engine.run(Pipeline([step(server, output_type=list[City])]), "Which?")
         assert "response_format" in server.bodies[3]
 
@@ -77,7 +73,6 @@ def test_what_is_refused_of_one_schema_is_asked_with_others():
 def test_another_refusal_fails_the_attempt_as_it_is(said, status):
     with OpenAIServer(lambda _: Said(said, status=status)) as server, LocalEngine() as engine:
         result = engine.run(Pipeline([step(server)]), "Which?")
-
         assert (result.success, len(server.requests)) == (False, 1)
         assert [name for name, _ in soe(engine, result)] == ["aros.soe.enabled", "grammar.applied"]
 
@@ -95,7 +90,6 @@ def test_an_old_model_is_not_asked_for_it(name):
     with OpenAIServer(answering(UNSUPPORTED)) as server, LocalEngine() as engine:
         asks = OpenAIChatModel(name, provider=server.provider())
         result = engine.run(Pipeline([Step("ask", make_agent_async(asks, output_type=City), processing={})]), "Which?")
-
         assert (result.output, len(server.requests)) == (City(name="Oslo"), 1)
         assert soe(engine, result) == [("aros.soe.skipped", {"mode": "auto", "reason": "unsupported_provider"})]
 

@@ -34,9 +34,6 @@ def first_attempts(engine, result, name):
     return [each.address for each in engine.history(result.run_id) if each.step == name and each.number == 1]
 
 
-# the search itself
-
-
 def beam_search(score, *, branching_factor, beam_width, max_depth, max_iterations, threshold):
     """What the books say, in one function."""
     beam, best, visited, left = [()], None, 0, max_iterations
@@ -77,7 +74,6 @@ def test_it_finds_what_a_plain_beam_search_finds(random, bounds, threshold):
     (path, best), visited = beam_search(score, **bounds, threshold=threshold)
     with LocalEngine() as engine:
         result = engine.run(bare(search(evaluator=scored(scores), goal_score_threshold=threshold, **bounds)), "?")
-
     assert result.output == TreeSearchResult(
         path=list(path), score=best, goal_reached=best >= threshold, visited=visited
     )
@@ -85,7 +81,6 @@ def test_it_finds_what_a_plain_beam_search_finds(random, bounds, threshold):
 
 def test_it_ends_with_the_depth_that_reaches_a_goal(engine):
     result = engine.run(bare(search(evaluator=scored({"b": 0.5, "bb": 1}))), "word")
-
     assert (result.output.path, result.output.score, result.output.goal_reached) == (["b", "b"], 1.0, True)
     assert result.output.visited == 3 + 9
 
@@ -128,9 +123,6 @@ def test_candidates_may_be_any_values(engine):
     assert result.output.path == [{"n": 2}]
 
 
-# what proposers and evaluators get and give
-
-
 def test_both_are_told_the_goal_and_the_path(engine):
     nodes = []
 
@@ -167,7 +159,6 @@ def test_an_evaluator_answers_a_number_or_an_object_with_one(engine, answer, sco
 def test_any_other_answer_is_asked_for_again_and_then_left_out(engine, answer):
     judge = Step("judge", lambda node: answer if node.candidate == "a" else 0.5)
     result = engine.run(bare(search(evaluator=judge, max_depth=1)), "?")
-
     assert (result.output.path, result.output.visited) == (["b"], 2)
     assert "depth 1, candidate 1: " in result.output.left_out[0]
     assert "a number from 0 to 1" in result.output.left_out[0]
@@ -206,9 +197,6 @@ def test_a_person_may_judge(engine):
     assert engine.answer(run, 0.75, address=second.address).output.path == ["b"]
 
 
-# paths
-
-
 @pytest.mark.parametrize(
     ("path", "tokens", "kept"),
     [
@@ -240,13 +228,9 @@ def test_a_cut_path_is_whole_in_the_result(engine):
     )
 
 
-# failures
-
-
 def test_a_candidate_that_cannot_be_evaluated_is_left_out_and_told(engine):
     judge = step("judge", lambda node: fails(node.candidate) if node.candidate == "b" else 0.5)
     output = engine.run(bare(search(evaluator=judge, max_depth=1)), "?").output
-
     assert (output.path, output.visited) == (["a"], 2)
     assert output.left_out == ["depth 1, candidate 2: Agent execution failed with NonRetryableError: no b"]
 
@@ -254,7 +238,6 @@ def test_a_candidate_that_cannot_be_evaluated_is_left_out_and_told(engine):
 def test_a_proposer_that_fails_is_left_out_and_told(engine):
     propose = step("propose", lambda node: fails("more") if node.path == ["a"] else LETTERS)
     output = engine.run(bare(search(propose, max_depth=2)), "?").output
-
     assert output.visited == 3 + 6
     assert output.left_out == ["depth 2, proposer 1: Agent execution failed with NonRetryableError: no more"]
 
@@ -292,9 +275,6 @@ def test_a_goal_may_be_required(engine, score, succeeded):
     if not succeeded:
         said = "no path reached the goal: 0.8 is required, and the best of 3 has 0.5"
         assert_attributed(engine, result, "search", "NonRetryableError", said)
-
-
-# its place in a pipeline
 
 
 def test_its_own_context_sees_the_one_around_and_leaves_nothing_in_it(engine):
