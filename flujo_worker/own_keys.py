@@ -30,10 +30,7 @@ _PATIENCE_S: Final = 1.0
 class OwnKeys:
     """Knows which keys this process lacks. It never gets one: keys are read when a process starts. Thread-safe.
 
-    Args:
-        settings: the keys, and where the marks are.
-        withdraw: takes no more messages.
-        report: takes the event `worker.lacks_key`.
+    `withdraw` takes no more messages; `report` takes the event `worker.lacks_key`.
     """
 
     def __init__(
@@ -81,8 +78,7 @@ class OwnKeys:
     def lacks(self, key: str) -> bool:
         """Return whether this process lacks the key of what could not be read; False: that was changed, or its sender has another secret.
 
-        Args:
-            key: the setting and the key's id, such as `signing_keys.2026a`.
+        A key is named by its setting and its id, such as `signing_keys.2026a`.
         """
         if key not in self._marks:
             self._lack(key, "lacks")

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.aros.typed import schema_hash
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.call_args import accepted_kwargs
 
@@ -58,6 +57,8 @@ def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping
     """
     if shaping is None or shaping.structured_output == OFF or shaping.schema is None:
         return {}
+    from flujo_worker.aros.typed import schema_hash
+
     mode, hashed = shaping.structured_output, schema_hash(shaping.schema)
     if mode in TELEMETRY:
         emit_telemetry(mode, hashed, shadow=shaping.shadow)

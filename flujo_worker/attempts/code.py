@@ -135,8 +135,14 @@ class Preparation:
         return [self._versions.find(*each) for each in asked]
 
 
-_ASKING: Final = ("flujo_worker.agents.models", "flujo_worker.agents.structured", "flujo_worker.agents.outputs")
-"""What `ask_model` imports late, and pydantic-ai with it."""
+_ASKING: Final = (
+    "flujo_worker.attempts.shape",
+    "flujo_worker.attempts.precheck",
+    "flujo_worker.agents.models",
+    "flujo_worker.agents.structured",
+    "flujo_worker.agents.outputs",
+)
+"""What steps that ask models import late, and pydantic-ai with it."""
 
 
 class Readiness:

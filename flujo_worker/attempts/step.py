@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_client.errors import AgentIOValidationError, InfiniteRedirectError, PluginError
 from flujo_client.pipeline.annotations import typed_input
@@ -25,7 +25,6 @@ from flujo_worker.agents.call import call_agent, record_answer, recording_call, 
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.aros.typed import schema_of, structured_type
 from flujo_worker.attempts.checks import (
     Processed,
     Redirect,
@@ -37,9 +36,6 @@ from flujo_worker.attempts.checks import (
     processed,
 )
 from flujo_worker.attempts.conversation import history_of, record_turn, remember
-from flujo_worker.attempts.correction import FinalCheck, OutputCorrection, processors_named
-from flujo_worker.attempts.precheck import Precheck
-from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
 from flujo_worker.concurrency.event_loop import is_cancelled, within
 from flujo_worker.observe.log import bound, emit
@@ -47,6 +43,11 @@ from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work, judging
 from flujo_worker.runtime.call_args import takes_context
 from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.write_context import written
+
+if TYPE_CHECKING:
+    from flujo_worker.attempts.correction import FinalCheck, OutputCorrection
+    from flujo_worker.attempts.precheck import Precheck
+    from flujo_worker.attempts.shape import OutputParser
 
 _LONGEST_NAME: Final = 64
 """Characters of a schema's name, by OpenAI's rules, which are the narrowest."""
@@ -121,6 +122,8 @@ class StepAttempt:
         """Find out who is asked, and how the output is to be read."""
         self.is_redirected = False
         if self.work.processing is not None:
+            from flujo_worker.attempts.shape import OutputParser
+
             self.shape = OutputParser(
                 self.work.processing,
                 step=self.work.step.name,
@@ -143,6 +146,8 @@ class StepAttempt:
         """Look at the plan in the prompt; what that takes is taken from the agent's time."""
         if self.shape is None:
             return
+        from flujo_worker.attempts.precheck import Precheck
+
         self._asks_since, wanted = time.monotonic(), self.shape.settings
         self.check = Precheck(
             replace(wanted.precheck, timeout_s=min(wanted.precheck.timeout_s, self.work.timeout_s)),
@@ -174,6 +179,8 @@ class StepAttempt:
     async def read(self) -> None:
         """Make the output fit: AROS's reading, then the declared type."""
         if self.shape is not None:
+            from flujo_worker.attempts.shape import shaped
+
             self.output = await shaped(self.answer, self.agent, self.shape)
 
     async def conclude_precheck(self) -> None:
@@ -197,6 +204,8 @@ class StepAttempt:
         check = self._final_check()
         done = await processed(own, self.output, self.work, self.run)
         if check is not None:
+            from flujo_worker.attempts.correction import processors_named
+
             try:
                 check.judge(done.data, processors_named(done.changed_by or [name_of(each) for each in own]))
             except AgentIOValidationError as error:
@@ -249,6 +258,8 @@ class StepAttempt:
 
     def _schema(self) -> Mapping[str, Any] | None:
         """Return the schema of the output: the step's own, or that of the agent's type."""
+        from flujo_worker.aros.typed import schema_of, structured_type
+
         own = None if self.shape is None else self.shape.settings.schema
         declared = structured_type(self.agent) if own is None else None
         return own if declared is None else schema_of(declared)
@@ -257,6 +268,9 @@ class StepAttempt:
         """Make what judges an output that code has had since AROS accepted it; None where AROS does not act."""
         if self.shape is None or not self.shape.changes:
             return None
+        from flujo_worker.aros.typed import structured_type
+        from flujo_worker.attempts.correction import FinalCheck
+
         settings = self.shape.settings
         declared = structured_type(self.agent)
         return FinalCheck(settings.schema, declared, self.output, strict_schema=settings.strict_schema)
@@ -269,7 +283,11 @@ class StepAttempt:
             async with self._bounded():
                 return await processed(own, data, self.work, self.run)
 
-        return OutputCorrection([name_of(each) for each in own], process) if own else None
+        if not own:
+            return None
+        from flujo_worker.attempts.correction import OutputCorrection
+
+        return OutputCorrection([name_of(each) for each in own], process)
 
     def _shaping(self) -> Shaping | None:
         if self.shape is None:

@@ -20,7 +20,6 @@ from celery import Celery, signals
 
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.config.models import SENTINEL
-from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.entry import CONTENT_TYPE
@@ -28,10 +27,20 @@ from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker import failpoints
 from flujo_worker.celery_app import tasks
 from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
-from flujo_worker.celery_app.consumer.intake import Intake, retire, retire_child, stop, stop_parent
 from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.refusals import Refusals
-from flujo_worker.celery_app.consumer.stopping import AWAY_S, STOPPING, after, on_stop, on_stop_signal
+from flujo_worker.celery_app.consumer.stopping import (
+    AWAY_S,
+    STOPPING,
+    Intake,
+    after,
+    on_stop,
+    on_stop_signal,
+    retire,
+    retire_child,
+    stop,
+    stop_parent,
+)
 
 if TYPE_CHECKING:
     from flujo_worker.engine.host import Host
@@ -56,7 +65,11 @@ class FlujoWorker:
     """
 
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
-        self.settings = join_services(settings or ConfigManager().settings())
+        self.settings = settings or ConfigManager().settings()
+        if self.settings.is_embedded:
+            from flujo_client.embedded.local import join_services
+
+            self.settings = join_services(self.settings)
         keys = self.settings.keys()
         register(keys, max_bytes=self.settings.limits.message_max_bytes)
         failpoints.arm(self.settings.failpoints)

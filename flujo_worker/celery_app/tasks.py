@@ -55,14 +55,7 @@ NAMES = frozenset({*TASKS.values(), TASK_SWEEP, TASK_HEALTH_CHECK})
 
 
 def add(app: Celery, host: Callable[[], Host], refusals: Refusals, keys: Callable[[], OwnKeys]) -> None:
-    """Register our tasks with an app.
-
-    Args:
-        app: the one.
-        host: returns this process's engine.
-        refusals: records messages that are refused.
-        keys: returns which keys this process lacks.
-    """
+    """Register our tasks with an app; `host` returns this process's engine."""
 
     def attempt(self: Any, wire: dict[str, Any]) -> None:
         _deliver(self, lambda: host().attempt(wire, task_id=self.request.id), refusals)

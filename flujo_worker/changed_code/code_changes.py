@@ -56,6 +56,8 @@ class CodeChanges:
         control_queue: where starts go.
         build: the build of the user's code that is here.
         worker: returns this process's present incarnation; None: an operator, who may move a run to any plan, regardless of the policy.
+
+    Attributes:
         record: stores the code that a pipeline's steps have here, by its reference.
     """
 
@@ -68,10 +70,10 @@ class CodeChanges:
         control_queue: str,
         build: str | None = None,
         worker: Callable[[], str] | None = None,
-        record: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store, self._send, self._worker = store, send, worker
-        self._on_change, self._control_queue, self._record, self._build = on_change, control_queue, record, build
+        self._on_change, self._control_queue, self._build = on_change, control_queue, build
+        self.record: Callable[[str], object] = lambda _: None
         self._adopted: set[str] = set()
         self._recorded: set[str] = set()
 
@@ -138,7 +140,7 @@ class CodeChanges:
 
     def _changed(self, old: Plan, plan: Plan, state: RunState) -> Sequence[Difference]:
         if self._worker is not None and plan.fingerprint not in self._recorded:
-            self._record(state.reference)
+            self.record(state.reference)
             self._recorded.add(plan.fingerprint)
         return all_differences(old, plan, self._store.code_on_record(state.run, plan.fingerprint))
 

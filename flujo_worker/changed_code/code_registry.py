@@ -256,6 +256,8 @@ class CodeRegistry:
 
     def _built(self, reference: str, fingerprint: str) -> Pipeline:
         """Build a pipeline of the text that was stored with its plan, if that is the text the reference names."""
+        from flujo_client.blueprint.load import load_stored
+
         plan = self._plan_of(fingerprint)
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):

@@ -28,7 +28,6 @@ from flujo_client.plan.identity import model_name, whole
 from flujo_client.redact import redact
 from flujo_client.serial import digest
 from flujo_worker.agents.factory import asker_of, asks_by_library, library_agent
-from flujo_worker.agents.prompts.render import template_source
 from flujo_worker.agents.templated import BaseAgent, TemplatedAgent
 from flujo_worker.agents.tool import AgentTool
 from flujo_worker.runtime.call_args import unwrap
@@ -247,6 +246,8 @@ def _texts(given: Any) -> list[str]:
 
 
 def _template_part(name: str, template: str, templates: TemplateSettings) -> AgentPart:
+    from flujo_worker.agents.prompts.render import template_source
+
     try:
         text = template_source(template, templates) if template.endswith(".j2") else template
     except FlujoError:

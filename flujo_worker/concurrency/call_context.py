@@ -30,8 +30,7 @@ def context_of_call() -> Context:
 def waiting_for_locks(leave_slot: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Let statements that find a row locked be asked again until they have it, instead of raising `RowLocked`.
 
-    Args:
-        leave_slot: called as the wait begins, so that other work may take this work's place.
+    `leave_slot` is called as the wait begins, so that other work may take this work's place.
     """
     before = _LEAVE_SLOT.set(leave_slot if _LEAVE_SLOT.get() is None else _LEAVE_SLOT.get())
     try:

@@ -51,9 +51,7 @@ def is_late_answer(error: BaseException) -> bool:
 class within:  # noqa: N801 - used as asyncio.timeout is
     """Bound a block of user code in time: `async with within(seconds)`. An answer after that is a timeout too.
 
-    Args:
-        seconds: how long the block may take.
-        left: makes the error that the coroutine's caller gets when the block is left behind; a TimeoutError without it.
+    `left` makes the error that the coroutine's caller gets when the block is left behind; a TimeoutError without it.
 
     Raises:
         TimeoutError: the block was cancelled, or ended too late.
@@ -90,11 +88,7 @@ class within:  # noqa: N801 - used as asyncio.timeout is
 
 
 class Inbox:
-    """Calls that other threads want made on a loop. One wake-up serves all that come before the loop looks: each costs two switches of threads.
-
-    Args:
-        loop: whose thread makes them.
-    """
+    """Calls that other threads want made on a loop. One wake-up serves all that come before the loop looks: each costs two switches of threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -218,10 +212,7 @@ class Loop:
     ) -> CallFuture[T]:
         """Start a coroutine on the loop, with the caller's context variables and its own decimal context.
 
-        Args:
-            work: the coroutine.
-            name: what it is called in warnings.
-            late: called on the loop with a task that ended when no caller waited for it any more.
+        `late` is called on the loop with a task that ended when no caller waited for it any more.
         """
         call = _Call(name, late)
         self._calls[call] = None

@@ -18,9 +18,7 @@ NOISE_S: Final = 0.01
 class Lateness:
     """Counts the seconds that a loop was late, from now on. Made before the loop runs.
 
-    Args:
-        loop: the loop.
-        on_late: called on the loop after each delay, with its seconds, before any task continues that has waited through it.
+    `on_late` is called on the loop after each delay, with its seconds, before any task continues that has waited through it.
     """
 
     def __init__(self, loop: AbstractEventLoop, on_late: Callable[[float], object] = lambda _: None) -> None:
@@ -45,11 +43,7 @@ class Lateness:
 
 
 def waited_for_cpu_s(thread: int | None) -> float:
-    """Return for how many seconds a thread of this process was ready to run and had no CPU; 0 where the system does not count it.
-
-    Args:
-        thread: its id in the operating system.
-    """
+    """Return for how many seconds a thread, by its native id, was ready to run and had no CPU; 0 where the system does not count it."""
     with suppress(OSError, ValueError, IndexError):  # Linux has it, unless its kernel was built without
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_bytes().split()[1]) / 1e9
     return 0.0

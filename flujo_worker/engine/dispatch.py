@@ -6,11 +6,14 @@ one duplicate message.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
 import time
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -21,7 +24,6 @@ from flujo_client.transport.chords import group_of
 from flujo_client.transport.loop_publisher import LoopPublisher
 from flujo_client.transport.redis import RedisError
 from flujo_worker import failpoints
-from flujo_worker.concurrency.timed import TimedMessages
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.ports import Backlog, Publisher
@@ -38,14 +40,12 @@ logger = logging.getLogger(__name__)
 EPOCH_KEY = "flujo:epoch"
 MARK_EVERY_S = 0.1
 _CLOCKS_APART_S = 3600.0
+MOST_HELD: Final = 10_000
+"""Messages that a process holds until they are due; the sweeper publishes any others."""
 
 
 class RedisPublisher:
-    """Publishes to Redis, and reads the queues there.
-
-    Args:
-        settings: the address of the broker.
-        app: its result backend counts the parts of chords.
+    """Publishes to Redis, and reads the queues there; the app's result backend counts the parts of chords.
 
     Attributes:
         is_muted: whether it sends nothing, because others would refuse what this process signs.
@@ -58,17 +58,13 @@ class RedisPublisher:
 
     def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         self._require_voice()
-        try:
+        with _failing_as(f"{len(envelopes)} messages were not published"):
             self._broker.publish(envelopes, first=first)
-        except RedisError as error:
-            raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
     async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
         self._require_voice()
-        try:
+        with _failing_as(f"{len(envelopes)} messages were not published"):
             return await self._publisher.publish(envelopes, take=take)
-        except (RedisError, OSError) as error:
-            raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
     def _require_voice(self) -> None:
         if self.is_muted:
@@ -76,48 +72,36 @@ class RedisPublisher:
 
     def put_back(self, message: bytes, like: Envelope) -> None:
         """Put a message back at the end of the queue that it was taken from; raises DispatchError."""
-        try:
+        with _failing_as("a message was not put back"):
             self._broker.redis.rpush(self._broker.key(like.queue, like.ticket.priority), message)
-        except RedisError as error:
-            raise DispatchError(f"a message was not put back: {error}", cause=error) from error
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         backend: Any = self._app.backend  # its stubs know no chords
-        try:
+        with _failing_as(f"the chord of {run}:{fan_out} was not opened"):
             backend.set_chord_size(group_of(run, fan_out), lanes)
-        except (RedisError, OSError) as error:
-            raise DispatchError(f"the chord of {run}:{fan_out} was not opened: {error}", cause=error) from error
 
     def epoch(self) -> str:
         drawn = f"{time.time_ns():x}"
-        try:
+        with _failing_as("the broker does not answer"):
             while not self._broker.redis.set(self._epoch_key, drawn, nx=True):  # NX together with GET needs Redis 7
                 kept: Any = self._broker.redis.get(self._epoch_key)
                 if kept is not None:
                     return str(bytes(kept).decode())
-        except RedisError as error:
-            raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
         return drawn
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
-        try:
+        with _failing_as("the broker does not answer"):
             return {queue: self._head(queue) for queue in queues}
-        except RedisError as error:
-            raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
 
     def depths(self, queues: Collection[str]) -> dict[str, int]:
         """Count the messages in queues; raises DispatchError."""
-        try:
+        with _failing_as():
             return self._broker.depths(queues)
-        except ServiceUnreachable as error:
-            raise DispatchError(error.message, cause=error) from error
 
     def refused(self) -> Refused:
         """Count the messages that workers refused; raises DispatchError."""
-        try:
+        with _failing_as():
             return self._broker.refused()
-        except ServiceUnreachable as error:
-            raise DispatchError(error.message, cause=error) from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -131,6 +115,17 @@ class RedisPublisher:
             pipe.lindex(self._broker.key(queue, step), -1)
         sent = [_sent_at(head) for head in pipe.execute() if head is not None]
         return min(sent, default=None)
+
+
+@contextmanager
+def _failing_as(what: str = "") -> Iterator[None]:
+    """Raise DispatchError for a broker that is away: with what was not done, or with the sentence that the error has."""
+    try:
+        yield
+    except ServiceUnreachable as error:
+        raise DispatchError(error.message, cause=error) from error
+    except (RedisError, OSError) as error:
+        raise DispatchError(f"{what}: {error}", cause=error) from error
 
 
 class Sender:
@@ -157,13 +152,9 @@ class Sender:
         self._thread.join(timeout=5)
 
     def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None, *, first: bool = False) -> None:
-        """Publish; messages that the broker does not accept stay in their rows for the sweeper.
+        """Publish messages of one run; those that the broker does not accept stay in their rows for the sweeper.
 
-        Args:
-            envelopes: all of one run.
-            first: at the front of the queue.
-            fan_out: the one that begins with them. Its chord is opened first: if all its parts returned before its size is known, there
-                would be no signal.
+        The chord of a fan-out that begins with them is opened first: if all its parts returned before its size is known, there would be no signal.
         """
         before = time.monotonic()
         try:
@@ -191,13 +182,7 @@ class Sender:
     ) -> Taken | None:
         """Publish on an event loop; messages that the broker does not accept stay in their rows.
 
-        Args:
-            envelopes: the messages.
-            take: take the next message of the same queue, in the same round trip.
-            is_claimed: their attempts are claimed already, so their rows need no mark.
-
-        Returns:
-            the message that was taken, if any.
+        With `take` return the next message of the same queue, taken in the same round trip. Rows whose attempts are claimed already need no mark.
         """
         before = time.monotonic()
         try:
@@ -247,3 +232,53 @@ def _sent_at(raw: bytes) -> float:
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError):
         return 0.0
     return sent if 0.0 <= sent <= time.time() + _CLOCKS_APART_S else 0.0
+
+
+class TimedMessages:
+    """Holds messages that are due in a moment, and publishes them from a separate thread when their time comes; `publish` must not raise.
+
+    Nothing rests on it: their rows are in Postgres with the same time, and the sweeper publishes what a process that died had held.
+    """
+
+    def __init__(self, publish: Callable[[Sequence[Envelope]], None]) -> None:
+        self._publish = publish
+        self._held: list[tuple[float, int, Envelope]] = []
+        self._order = count()
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._publish_forever, name="flujo-timer", daemon=True)
+
+    def start(self) -> None:
+        """Publish from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; what is not due yet is left to the sweeper."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+        self._thread.join(timeout=5)
+
+    def add(self, envelope: Envelope, delay_s: float) -> None:
+        """Publish a message after a delay in seconds."""
+        with self._changed:
+            if len(self._held) < MOST_HELD:
+                heapq.heappush(self._held, (time.monotonic() + delay_s, next(self._order), envelope))
+                self._changed.notify()
+
+    def _publish_forever(self) -> None:
+        while due := self._next_due():
+            self._publish(due)
+
+    def _next_due(self) -> list[Envelope]:
+        """Wait for the next messages; return none when this is to end."""
+        with self._changed:
+            while not self._is_stopping:
+                now = time.monotonic()
+                due = []
+                while self._held and self._held[0][0] <= now:
+                    due.append(heapq.heappop(self._held)[2])
+                if due:
+                    return due
+                self._changed.wait(self._held[0][0] - now if self._held else None)
+            return []

@@ -17,11 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """The file of one process.
-
-    Args:
-        path: what is touched; nothing when None.
-    """
+    """The file of one process; without a path, nothing is touched."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

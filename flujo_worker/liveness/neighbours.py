@@ -30,14 +30,7 @@ def machine() -> str:
 
 
 class Neighbours:
-    """The other worker processes of this machine.
-
-    Args:
-        leases: records live workers.
-        host: this machine's name, as in its workers.
-        place: the result of `machine`; it is in the ids of its workers.
-        max_lost: the maximum of an attempt's losses.
-    """
+    """The other worker processes of this machine; `place`, the result of `machine`, is in their ids."""
 
     def __init__(self, leases: Leases, host: str, place: str, *, max_lost: int) -> None:
         self._leases, self._host, self._place, self._max_lost = leases, host, place, max_lost

@@ -17,11 +17,9 @@ _PROBE: Final = {"a": [1, 2.5, None, True, "é"]}
 
 
 class SelfCheck:
-    """The check of one process. Safe for several threads.
+    """The check of one process, which `end` ends for a reason. Safe for several threads.
 
-    Args:
-        is_running: returns whether the threads live that no work is done without.
-        end: ends the process; gets the reason.
+    `is_running` returns whether the threads live that no work is done without.
     """
 
     def __init__(self, is_running: Callable[[], bool], end: Callable[[str], object]) -> None:

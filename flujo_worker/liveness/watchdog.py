@@ -1,7 +1,8 @@
-"""Watch user code in this process: calls that do not end in time, and calls that block the event loop.
+"""Watch user code in this process: calls that do not end in time, and calls that block the event loop or make it late.
 
 It can only end the waiting: a thread or a coroutine cannot be ended from outside. In: the loop and the threads. Out: callers are released,
-and the process is notified that the loop is blocked or answers again, and that it should be replaced.
+and the process is notified that the loop is blocked or answers again, and that it should be replaced. A process whose loop is late runs
+fewer attempts at once; what runs is not stopped.
 """
 
 from __future__ import annotations
@@ -11,15 +12,32 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from flujo_worker.liveness.throttle import SlotThrottle
+from flujo_client.contract.outcome import Event
+from flujo_worker.domain.starvation import attempts_allowed
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.outcome import Event
     from flujo_worker.concurrency.event_loop import Loop
     from flujo_worker.concurrency.threads import Threads
+
+    class PoolSlots(Protocol):
+        """What takes attempts: the worker's pool."""
+
+        @property
+        def most(self) -> int:
+            """Return how many attempts may run at once at most."""
+
+        @property
+        def running(self) -> int:
+            """Return how many run."""
+
+        def allow(self, attempts: int) -> None:
+            """Run only so many at once from now on."""
+
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +45,8 @@ LOOK_EVERY_S = 0.5
 LATE_S = 1.0
 STARVED_GRACES = 6.0
 """A loop that gets no CPU is given up after so many graces: code that never returns waits for a CPU, too."""
+THROTTLE_EVERY_S: Final = 1.0
+REPORT_EVERY_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -51,19 +71,7 @@ class Steps:
 
 
 class Watchdog:
-    """Looks after one loop and its threads.
-
-    Args:
-        loop: the process's event loop.
-        threads: where sync code runs.
-        settings: the grace times and bounds.
-        steps: what is done about what is found.
-        report: takes the worker's events.
-        check: ends the process if it is broken.
-
-    Attributes:
-        throttle: lets the process run fewer attempts at once while its loop is late.
-    """
+    """Looks after one loop and its threads; `check` ends the process if it is broken."""
 
     def __init__(
         self,
@@ -157,3 +165,55 @@ class Watchdog:
             self._is_retiring = True
             logger.error("this process retires: %s", reason)
             self._steps.retire(reason)
+
+
+class SlotThrottle:
+    """Adapts the slots of one process to its loop's lateness, and reports `worker.slowed` and `worker.recovered`.
+
+    Attributes:
+        slots: what is adapted; None until the process has some of its own.
+    """
+
+    def __init__(
+        self, loop: Loop, report: Callable[[Event], object], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._loop, self._report, self._clock = loop, report, clock
+        self.slots: PoolSlots | None = None
+        self._allowed: int | None = None
+        self._looked = self._read()
+        self._reported_at: float | None = None
+
+    def look(self) -> None:
+        """Adapt the slots, once a second."""
+        at, late_s, waited_s = self._read()
+        seconds = at - self._looked[0]
+        if self.slots is None or seconds < THROTTLE_EVERY_S:
+            return
+        late, waited = (late_s - self._looked[1]) / seconds, (waited_s - self._looked[2]) / seconds
+        self._looked = at, late_s, waited_s
+        before = self.slots.most if self._allowed is None else self._allowed
+        self._allowed = attempts_allowed(before, self.slots.most, self.slots.running, late)
+        if self._allowed != before:
+            self.slots.allow(self._allowed)
+        self._announce(at, self._allowed, self.slots.most, late, waited)
+
+    def _read(self) -> tuple[float, float, float]:
+        return self._clock(), self._loop.late_s, self._loop.waited_for_cpu_s
+
+    def _announce(self, at: float, allowed: int, most: int, late: float, waited: float) -> None:
+        if allowed == most:
+            if self._reported_at is not None:
+                self._reported_at = None
+                self._report(Event("worker.recovered", {"at_once": most}, at=time.time()))
+            return
+        if self._reported_at is not None and at < self._reported_at + REPORT_EVERY_S:
+            return
+        data = {"at_once": allowed, "of": most, "late": _percent(late), "waited_for_cpu": _percent(waited)}
+        if self._reported_at is None:
+            logger.warning("this worker takes %s of %s attempts at once: its event loop is late", allowed, most)
+        self._reported_at = at
+        self._report(Event("worker.slowed", data, "warning", at=time.time()))
+
+
+def _percent(share: float) -> int:
+    return min(100, round(100 * share))

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 import structlog
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 PLAIN_LOGGER = __name__
 """The logger that has our lines where structlog is not configured: in an app of yours."""
 
-_KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
-"""Fields that an event's row has already, unless we add them."""
+_KNOWN = frozenset({"run", "scope", "step", "attempt", "worker"})
+"""What `collecting_events` binds: an event's row has it already."""
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
 HTTP_CLIENTS = "anthropic", "botocore", "google_genai", "httpcore", "httpx", "httpx2", "openai", "urllib3"
 """The loggers of libraries that log a line for each request."""
 _CHATTY = "celery.app.trace", "celery.beat", "celery.worker.strategy", *HTTP_CLIENTS
 """Loggers whose lines below WARNING are written only under the level DEBUG: the run's events show the same better."""
-_outside: list[Callable[[Event], None]] = []
-"""The listeners to what is logged outside attempts: none or one."""
+_listener: Callable[[Event], None] | None = None
+"""Takes what is logged outside attempts."""
 
 
 @contextmanager
@@ -70,35 +70,40 @@ def bound(**known: Any) -> Iterator[None]:
 
 
 def collect_event(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Store the line as an event, of the run if it is logged inside an attempt. A structlog processor."""
-    _collect(level, line, _KNOWN)
+    """Store a line as an event: of the run if it is logged inside an attempt, else of the worker. The first processor of a chain."""
+    story = _collected.get()
+    keep = _listener if story is None else story.keep
+    if keep is not None and not (story is not None and story.is_aside):
+        context = structlog.contextvars.get_contextvars()
+        data = {key: value for key, value in context.items() if key not in _KNOWN} | dict(line)
+        name = redact(str(data.pop("event", "")))
+        keep(Event(name, redact_tree(safe_serialize(data)), level, time.time()))
     return line
-
-
-def _collect(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> None:
-    events = _collected.get()
-    if events is None:
-        for listener_of in _outside:
-            listener_of(_event(level, line, hidden))
-        return
-    events.keep(_event(level, line, hidden))
 
 
 def set_outside_listener(listener: Callable[[Event], None] | None) -> None:
     """Send what this process logs outside attempts to one listener from now on, or to none."""
-    _outside[:] = [] if listener is None else [listener]
+    global _listener  # noqa: PLW0603 - the process has one
+    _listener = listener
 
 
-def _event(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> Event:
-    data = {key: value for key, value in line.items() if key not in hidden}
-    return Event(redact(str(line.get("event", ""))), redact_tree(safe_serialize(data)), level, time.time())
+def _pass_on(_: Any, level: str, line: MutableMapping[str, Any]) -> NoReturn:
+    write_line(line.pop("event"), level, **line)
+    raise structlog.DropEvent
+
+
+_events = structlog.wrap_logger(
+    None,
+    processors=[collect_event, _pass_on],
+    wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
+    cache_logger_on_first_use=True,
+)
+"""Our own events: whatever structlog is set up to do in the application, they are collected, and then passed on to its log."""
 
 
 def emit(name: str, /, level: str = "info", **data: Any) -> None:
-    """Log one of our lines inside an attempt: it is recorded for the run under any processors of the application's structlog."""
-    line = structlog.contextvars.merge_contextvars(None, level, {"event": name, **data})
-    _collect(level, line, _KNOWN - data.keys())
-    write_line(name, level, **data)
+    """Log one of our events."""
+    getattr(_events, level)(name, **data)
 
 
 def write_line(name: str, /, level: str, **data: Any) -> None:
@@ -147,22 +152,14 @@ def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapp
     return hidden
 
 
-class LoggedStdout:
-    """Standard output of a process whose log has it: what is printed, by imports for example, becomes lines of the log.
-
-    Args:
-        beneath: the stream that the log is written to.
-    """
+class WatchedStdout:
+    """Standard output whose text is looked at: `write` decides what becomes of it, and whether it reaches the stream `beneath`."""
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
-        self._unfinished = threading.local()
 
     def write(self, text: str) -> int:
-        *lines, self._unfinished.text = f"{getattr(self._unfinished, 'text', '')}{text}".split("\n")
-        for line in filter(None, lines):
-            logging.getLogger("stdout").info("%s", line)
-        return len(text)
+        raise NotImplementedError
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -170,6 +167,18 @@ class LoggedStdout:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.beneath, name)
+
+
+class LoggedStdout(WatchedStdout):
+    """Standard output of a process whose log has it: what is printed, by imports for example, becomes lines of the log."""
+
+    _unfinished = threading.local()
+
+    def write(self, text: str) -> int:
+        *lines, self._unfinished.text = f"{getattr(self._unfinished, 'text', '')}{text}".split("\n")
+        for line in filter(None, lines):
+            logging.getLogger("stdout").info("%s", line)
+        return len(text)
 
 
 def configure(log: Log) -> None:
@@ -188,7 +197,7 @@ def configure(log: Log) -> None:
     last = structlog.processors.JSONRenderer() if log.as_json else structlog.dev.ConsoleRenderer(colors=False)
     level = logging.getLevelNamesMapping()[log.level]
     structlog.configure(
-        processors=[*shared, collect_event, structlog.processors.format_exc_info, hide_secrets, last],
+        processors=[collect_event, *shared, structlog.processors.format_exc_info, hide_secrets, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(stdout),
         cache_logger_on_first_use=True,
@@ -214,12 +223,7 @@ def configure(log: Log) -> None:
 
 
 def filling_of(section: TemplateSettings, **place: str) -> Filling:
-    """Return how templates of blueprints are filled in, by the project's settings.
-
-    Args:
-        section: says what becomes of names that are missing, and whether each template that was resolved is logged.
-        place: appears in the event.
-    """
+    """Return how templates of blueprints are filled in, by the project's settings; `place` appears in the events."""
 
     def on_missing(name: str) -> None:
         emit("template.missing", "warning", name=name, **place)

@@ -8,38 +8,23 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
 from typing import Any, TextIO, cast
 
 from flujo_client.tracebacks import traceback_of
-from flujo_worker.observe.log import HTTP_CLIENTS, collect_logged, print_line
+from flujo_worker.observe.log import HTTP_CLIENTS, WatchedStdout, collect_logged, print_line
 
 _OURS = ("flujo_worker", "flujo_client")
 _CHATTY = "asyncio", "celery", "kombu", "psycopg", "redis", *HTTP_CLIENTS
 """Libraries below steps that log each of their calls: only their warnings are taken."""
 
 
-class StepStdout:
-    """Standard output: an attempt's output becomes separate lines, everything else passes through.
-
-    Args:
-        beneath: the stream of everything else.
-    """
-
-    def __init__(self, beneath: TextIO) -> None:
-        self.beneath = beneath
+class StepStdout(WatchedStdout):
+    """Standard output: an attempt's output becomes separate lines, everything else passes through."""
 
     def write(self, text: str) -> int:
         if not print_line(text):
             self.beneath.write(text)
         return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.beneath, name)
 
 
 class StepLogs(logging.Handler):

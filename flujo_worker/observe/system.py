@@ -29,13 +29,7 @@ _OURS = "flujo_worker"
 
 
 class SystemEvents:
-    """Takes a process's events, and writes them from its own thread.
-
-    Args:
-        ledger: where events are written.
-        worker: returns this process's present incarnation, which each event names.
-        most: how many events may wait.
-    """
+    """Takes a process's events, and writes them from its own thread; each names the present incarnation."""
 
     def __init__(self, ledger: Ledger, worker: Callable[[], str], *, most: int = MOST_WAITING) -> None:
         self._ledger, self._worker, self._most = ledger, worker, most

@@ -22,20 +22,16 @@ together: if no run waits, an end costs almost nothing."""
 
 
 class AdmissionThread:
-    """Admits runs in a separate thread, so that no attempt waits for it.
+    """Admits runs in a separate thread, so that no attempt waits for it."""
 
-    Args:
-        admit: admits runs after the end of these runs, and at these gates.
-    """
-
-    def __init__(self, admit: Callable[[Collection[str], Collection[str]], Admitted]) -> None:
-        self._admit, self._ended = admit, list[str]()
-        self._next_at = float("-inf")
+    def __init__(self) -> None:
+        self._ended, self._next_at = list[str](), float("-inf")
         self._lock, self._wake, self._stopping = threading.Lock(), threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._admit_forever, name="flujo-admission", daemon=True)
 
-    def start(self) -> None:
-        """Admit from now on."""
+    def start(self, admit: Callable[[Collection[str], Collection[str]], Admitted]) -> None:
+        """Admit from now on, by calling `admit` with the runs that have ended, and with gates to look at again."""
+        self._admit = admit
+        self._thread = threading.Thread(target=self._admit_forever, name="flujo-admission", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

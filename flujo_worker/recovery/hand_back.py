@@ -29,14 +29,7 @@ MOST_DESCRIPTORS = 1 << 20
 
 
 class HandBack:
-    """Releases what this process works on.
-
-    Args:
-        lease: what it works on.
-        tree: where messages are rebuilt.
-        post: the way out to the broker.
-        grace_s: seconds that interrupted code may take to end.
-    """
+    """Releases what this process works on, after the seconds that interrupted code may take to end."""
 
     def __init__(self, lease: Lease, tree: Tree, post: Publisher, *, grace_s: float) -> None:
         self._lease, self._tree, self._post, self._grace_s = lease, tree, post, grace_s

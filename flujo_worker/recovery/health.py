@@ -36,13 +36,7 @@ if TYPE_CHECKING:
 
 
 class HealthCheck:
-    """Makes and stores reports.
-
-    Args:
-        store: where the facts are, and the reports are stored.
-        queues: the way to the broker.
-        settings: the section `health` says what is looked at.
-    """
+    """Makes and stores reports."""
 
     def __init__(self, store: HealthInPostgres, queues: Queues, settings: Settings) -> None:
         self._store, self._queues, self._health = store, queues, settings.health

@@ -34,6 +34,7 @@ from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from flujo_worker.user_code.hooks import Called, HookCaller
 
 if TYPE_CHECKING:
+    from flujo_worker.attempts.lease import Lease
     from flujo_worker.coordinator.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
@@ -43,18 +44,9 @@ STOPPING_S = UNFIT_S = 5.0
 
 
 class HookDelivery:
-    """Makes the hook calls that are pending.
+    """Makes the hook calls that are pending; those whose processes died before in isolation, and `max_lost` times at most while nothing else ran.
 
-    Args:
-        store: has the rows.
-        hooks: calls them.
-        coordinator: ends a run whose question a hook answers with an abort.
-        resolve: finds the classes of values.
-        worker: returns this process's present incarnation.
-        may_judge: returns whether this process may declare others dead.
-        isolation: makes calls whose processes died before.
-        max_lost: the maximum of losses of a call while nothing else ran.
-        may_load: returns whether code can be loaded without harm to this process.
+    `may_load` returns whether code can be loaded without harm to this process.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -64,20 +56,19 @@ class HookDelivery:
         coordinator: Coordinator,
         resolve: Callable[[str], Any],
         *,
-        worker: Callable[[], str],
-        may_judge: Callable[[], bool],
+        lease: Lease,
         isolation: Isolation,
         max_lost: int = 3,
         may_load: Callable[[str, str], bool] = lambda *_: True,
     ) -> None:
         self._store, self._hooks, self._coordinator, self._resolve = store, hooks, coordinator, resolve
-        self._worker, self._may_judge, self._max_lost = worker, may_judge, max_lost
+        self._lease, self._max_lost = lease, max_lost
         self._isolation, self._may_load = isolation, may_load
         self._unfit_until: dict[tuple[str, str], float] = {}
 
     def due(self) -> list[PendingHookCall]:
         """Return the calls that are due and whose code is here."""
-        pending = self._store.pending_hook_calls(self._worker(), BATCH, may_judge=self._may_judge())
+        pending = self._store.pending_hook_calls(self._lease.worker, BATCH, may_judge=self._lease.may_judge())
         return [each for each in pending if self._is_fit(each)]
 
     def carry_out(self, call: PendingHookCall) -> bool:
@@ -105,10 +96,10 @@ class HookDelivery:
         return True
 
     def _carry_out(self, call: PendingHookCall, room: Room, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
-        worker = self._worker()
+        worker = self._lease.worker
         if self._entry(call) is None:
             return False
-        lost = self._store.take_call(call, worker, may_judge=self._may_judge(), room=room)
+        lost = self._store.take_call(call, worker, may_judge=self._lease.may_judge(), room=room)
         if lost is None:
             return False
         if lost > self._max_lost:
@@ -203,15 +194,7 @@ class HookDelivery:
 
 
 class HookThread:
-    """Has calls carried out as they become due, a few at once.
-
-    Args:
-        calls: what is to be done.
-        threads: where each is done.
-        wake: set when there may be some.
-        every_s: seconds between two looks when it is not woken.
-        at_once: how many are done at the same time.
-    """
+    """Has calls carried out as they become due, a few at once: when it is woken, and every few seconds."""
 
     def __init__(
         self, calls: HookDelivery, threads: Executor, wake: threading.Event, *, every_s: float, at_once: int

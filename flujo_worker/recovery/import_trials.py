@@ -33,13 +33,7 @@ BOOT = (
 
 
 class ImportTrials:
-    """Loads code in separate processes, one after the other.
-
-    Args:
-        settings: those of the processes.
-        catalog: code that it has loaded needs no trial.
-        threads: wait for the processes.
-    """
+    """Loads code in separate processes, one after the other; code that the catalog has loaded needs no trial."""
 
     def __init__(self, settings: Settings, catalog: CodeRegistry, threads: Executor) -> None:
         self._settings, self._catalog, self._threads = settings, catalog, threads

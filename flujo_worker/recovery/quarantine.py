@@ -51,14 +51,7 @@ BOOT = (
 
 
 class Quarantine:
-    """The processes that run attempts apart from this one.
-
-    Args:
-        settings: which the processes are to have too.
-        store: where a loss is written.
-        app: whose tasks this process carries.
-        is_own_app: whether it is ours, which every process can make.
-    """
+    """The processes that run attempts apart from this one. Every process can make our own app; another one must be importable."""
 
     def __init__(self, settings: Settings, store: Store, app: Celery, *, is_own_app: bool) -> None:
         self._settings, self._store, self._app, self._is_own_app = settings, store, app, is_own_app

@@ -27,13 +27,7 @@ SUMMARIES_PER_RUN: Final = 2
 
 
 class Pruner:
-    """Deletes ended runs by their age.
-
-    Args:
-        store: where they are.
-        settings: how long which runs and their summaries are retained, and how many runs the whole fleet deletes in a minute.
-        clock: monotonic seconds.
-    """
+    """Deletes ended runs by their age."""
 
     def __init__(self, store: Store, settings: Retention, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._rules, self._clock = store, retention_rules(settings), clock

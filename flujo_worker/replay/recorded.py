@@ -79,11 +79,7 @@ class Answers:
 
 
 class RecordedStore(MemoryStore):
-    """Rows in memory that begin empty; child runs end at once, as they ended then.
-
-    Args:
-        children: the child runs by their ids.
-    """
+    """Rows in memory that begin empty; child runs, by their ids, end at once, as they ended then."""
 
     def __init__(self, children: Mapping[str, RunRecord]) -> None:
         super().__init__(lambda: 0.0)

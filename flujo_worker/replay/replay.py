@@ -53,13 +53,7 @@ class Replayed:
 def replay(
     recording: Recording, notices: Sequence[NoticeRecord], scopes: Sequence[ScopeRecord], children: Sequence[RunRecord]
 ) -> Replayed:
-    """Decide a run again.
-
-    Args:
-        recording: its beginning.
-        notices: all its work rows, in the order of their commits.
-        scopes: all its scopes.
-        children: its child runs.
+    """Decide a run again. `notices` are all its work rows, in the order of their commits.
 
     Raises:
         ReplayError: needed values are no longer stored.

@@ -112,7 +112,6 @@ class LocalEngine:
             on_change=self.settings.runs.on_change,
             control_queue=CONTROL_QUEUE,
             worker=lambda: self.lease.worker,
-            record=lambda reference: self.attempts.preparation.record(reference),  # noqa: PLW0108 - it is made later
         )
         self.store.write_file_settings(first_rows(self.settings))
         guards = LiveGuards(self.store.guard_rows, self.store.guard_rows(), every_s=0.0)
@@ -129,14 +128,13 @@ class LocalEngine:
             rates=RateLimiter(MemoryCells(RATES, lambda: self.now), guards),
             refused_formats=RefusedFormats(self.cache),
         )
-
+        self.changes.record = self.attempts.preparation.record
         self.hook_calls = HookDelivery(
             self.store,
             hooks,
             self.coordinator,
             bench.resolve,
-            worker=lambda: member.id,
-            may_judge=lambda: True,
+            lease=self.lease,
             isolation=self.attempts.isolation,
             max_lost=self.settings.worker.max_lost,
         )

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from flujo_worker.celery_app.consumer.intake import RETIRED
+from flujo_worker.errors import RETIRED
 from tests.support.fleet import BRISK, STEPS, Site, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]

@@ -29,11 +29,11 @@ from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.concurrency.threads import Threads
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
 from tests.support.builders import member
+from tests.support.sweeping import sweeper_of
 
 ALLOWED = ("damage_pipelines",)
 SETTINGS = Settings(
@@ -91,9 +91,7 @@ class Engine:
         lease = Lease(store, self.me, lease_s=1e6, renew_s=1e5)
         hooks = HookCaller(catalog, bench, strict=False)
         self.attempts = Attempts(store, self.coordinator, lease, self.loop, self.threads, hooks, SETTINGS, models=None)
-        self.sweeper = Sweeper(
-            store, self.bus, self.coordinator, catalog, worker=lambda: "w", judge=lambda: "w", max_lost=2
-        )
+        self.sweeper = sweeper_of(store, self.bus, self.coordinator, catalog, max_lost=2, unpark_every_s=0.0)
 
     def empty(self) -> None:
         """Forget every row and message, and begin with a new worker."""
@@ -142,7 +140,6 @@ class Engine:
         self.rows.pass_time(100.0)
         self.store.register_worker(self.me, 1e6)
         self.store.release_unowned("w", (), 0.0)
-        self.sweeper._unparked_at = float("-inf")
         try:
             self.sweeper.sweep()
         except Exception as error:  # noqa: BLE001 - as the sweeper's own thread does; the next one tries again

@@ -9,8 +9,9 @@ from flujo_client.config.models import TemplateSettings
 from flujo_client.plan.plan import Backoff
 from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.recovery.sweeper import JOIN_OVERDUE_S, Sweeper
+from flujo_worker.recovery.lost_work import JOIN_OVERDUE_S
 from flujo_worker.user_code.evaluator import Evaluator
+from tests.support.sweeping import Standing, sweeper_of
 
 
 class Post:
@@ -35,7 +36,7 @@ def sweeper(world):
         Evaluator(world.store, catalog, SimpleNamespace(template=TemplateSettings())),
         backoff=Backoff(),
     )
-    return Sweeper(world.store, Post(), coordinator, catalog, worker=lambda: "w1", judge=lambda: "w1")
+    return sweeper_of(world.store, Post(), coordinator, catalog, lease=Standing("w1"))
 
 
 def rung_by(world, run):

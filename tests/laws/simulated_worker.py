@@ -18,12 +18,12 @@ from flujo_worker.attempts.perform import Attempts
 from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.engine.dispatch import Sender
-from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.runtime.question import UserCodeRuntime
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code.evaluator import Evaluator
 from flujo_worker.user_code.hooks import HookCaller
 from tests.support.builders import member
+from tests.support.sweeping import sweeper_of
 
 LEASE_S, RENEW_S = 30.0, 10.0
 BACKOFF = Backoff(**SETTINGS.retry.model_dump())
@@ -83,14 +83,8 @@ class SimulatedWorker:
         hooks = HookCaller(catalog, bench, strict=False)
         loop, threads = bench.loop, bench.threads
         self.attempts = Attempts(rows, self.coordinator, self.lease, loop, threads, hooks, SETTINGS, models=None)
-        self.sweeper = Sweeper(
-            rows,
-            self.broker,  # type: ignore[arg-type]
-            self.coordinator,
-            catalog,
-            worker=lambda: self.lease.worker,
-            judge=self.lease.judge,
-            max_lost=SETTINGS.worker.max_lost,
+        self.sweeper = sweeper_of(
+            rows, self.broker, self.coordinator, catalog, lease=self.lease, max_lost=SETTINGS.worker.max_lost
         )
 
     def renew(self) -> None:

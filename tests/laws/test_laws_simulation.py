@@ -20,7 +20,7 @@ from simulation_laws import LawBroken
 from simulator import Simulation
 
 from flujo_worker.domain.budget import Budget
-from flujo_worker.recovery.sweeper import Sweeper
+from flujo_worker.recovery.lost_work import LostWork
 from flujo_worker.store.memory.store import MemoryStore
 from tests.support.breadth import examples
 
@@ -102,7 +102,7 @@ def test_mutant_who_merges_what_is_merged(monkeypatch):
 
 @pytest.mark.large
 def test_mutant_whose_sweeper_sends_nothing(monkeypatch):
-    mutant(monkeypatch, Sweeper, "_publish", lambda _: lambda *_: None)
+    mutant(monkeypatch, LostWork, "_publish", lambda _: lambda *_: None)
     is_found()
 
 

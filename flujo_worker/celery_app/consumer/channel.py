@@ -38,11 +38,7 @@ class FreeSlots(Protocol):
 
 
 class Capacity:
-    """The number of further messages that a process can take, and the wake-up of the hub that waits for a free slot.
-
-    Args:
-        slots: of the pool.
-    """
+    """The number of further messages that a process can take, and the wake-up of the hub that waits for a free slot."""
 
     def __init__(self, slots: FreeSlots) -> None:
         self._slots = slots

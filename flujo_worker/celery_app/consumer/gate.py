@@ -37,15 +37,7 @@ _PIDBOX = ".pidbox"
 
 
 class ItemGate:
-    """Screens the items that one worker process reads.
-
-    Args:
-        app: the worker's app.
-        settings: our queues, and the largest message.
-        refusals: records rejected messages.
-        own: the names of our tasks.
-        is_alone: whether the app has only our tasks, so that every list is ours.
-    """
+    """Screens the items that one worker process reads. If the app has only our tasks, whose names are `own`, every list is ours."""
 
     def __init__(
         self, app: Celery, settings: Settings, refusals: Refusals, own: Container[str], *, is_alone: bool

@@ -24,11 +24,7 @@ PATIENCE_S = 2.0
 
 
 class Refusals:
-    """Records refused messages. Safe for several threads and after a fork.
-
-    Args:
-        settings: where the broker is, and the prefix of its keys.
-    """
+    """Records refused messages. Safe for several threads and after a fork."""
 
     def __init__(self, settings: Settings) -> None:
         client = connect(settings.broker(), settings.sentinel_options(), patience_s=PATIENCE_S)

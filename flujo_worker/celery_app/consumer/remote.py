@@ -33,12 +33,7 @@ _SIZED: Final = ("pool_grow", "pool_shrink")
 
 
 class RemoteControl:
-    """The commands that the workers of one app answer.
-
-    Args:
-        settings: where runs are cancelled.
-        own: the names of our tasks.
-    """
+    """The commands that the workers of one app answer; `own` are the names of our tasks."""
 
     def __init__(self, settings: Settings, own: Container[str]) -> None:
         self._settings, self._own = settings, own

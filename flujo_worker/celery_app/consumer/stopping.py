@@ -1,18 +1,25 @@
-"""Notice that this process's Celery worker stops: announce it, and hand back attempts that do not end within a grace time.
+"""Whether a Celery worker takes messages: paused for a while, or never again, because the process stops or retires and is to be replaced.
 
-Celery's own pools, and ours, wait for running tasks without a limit. In: the start of a graceful stop, for any reason; out: calls.
+A stop is announced, and attempts that do not end within a grace time are handed back: Celery's own pools, and ours, wait for running tasks
+without a limit. It must not touch what the worker has taken already. In: Celery's consumer, and the start of a stop; out: calls.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from celery import bootsteps
+from celery.worker import state
+
+from flujo_worker.errors import RETIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+
+    from celery.worker.consumer import Consumer
 
 STOPPING: Final = signal.SIGUSR2
 """The signal to the processes of a prefork pool. Celery and billiard use SIGUSR1 there, and take SIGTERM for themselves."""
@@ -51,3 +58,57 @@ def after(grace_s: float, hand_back: Callable[[], object]) -> None:
     timer = threading.Timer(grace_s, hand_back)
     timer.name, timer.daemon = "flujo-hand-back", True
     timer.start()
+
+
+class Intake:
+    """The intake of Celery's consumer: from these queues, or from all when None. Thread-safe."""
+
+    def __init__(self, consumer: Consumer, queues: Collection[str] | None = None) -> None:
+        self._consumer, self._ours = consumer, queues
+        self._queues: list[str] = []
+        self._is_withdrawn = False
+
+    def pause(self) -> None:
+        """Take no more messages; one that is on its way goes back to its queue."""
+        self._consumer.call_soon(self._pause)
+
+    def resume(self) -> None:
+        """Take messages again."""
+        self._consumer.call_soon(self._resume)
+
+    def withdraw(self) -> None:
+        """Take no more messages, whatever `resume` says."""
+        self._is_withdrawn = True
+        self.pause()
+
+    def _pause(self) -> None:
+        consumed = self._consumer.app.amqp.queues.consume_from
+        self._queues += [queue for queue in consumed if self._ours is None or queue in self._ours]
+        for queue in self._queues:
+            self._consumer.cancel_task_queue(queue)
+
+    def _resume(self) -> None:
+        while self._queues and not self._is_withdrawn:
+            self._consumer.add_task_queue(self._queues.pop())
+
+
+def retire() -> None:
+    """Stop this worker in order, as SIGTERM does, with an exit code that says that it wants to be replaced."""
+    if state.should_stop in (None, False):
+        state.should_stop = RETIRED  # type: ignore[assignment]  # Celery puts exit codes there as well
+
+
+def retire_child(hand_back: Callable[[], object]) -> NoReturn:
+    """Hand back what this process of a prefork pool works on, and end it; the pool starts another one."""
+    hand_back()
+    os._exit(RETIRED)
+
+
+def stop() -> None:
+    """Stop this worker in order."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stop_parent() -> None:
+    """Stop the worker whose pool this process belongs to gracefully."""
+    os.kill(os.getppid(), signal.SIGTERM)

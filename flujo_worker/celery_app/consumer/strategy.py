@@ -122,11 +122,7 @@ class Unread:
 
 
 def checked_headers(name: str, message: Any) -> dict[str, Any]:
-    """Return the headers that a message of one of our tasks may have.
-
-    Args:
-        name: the task that it was delivered to.
-        message: as kombu read it.
+    """Return the headers that a message, as kombu read it, of our task `name` may have.
 
     Raises:
         WireError: our serializer did not write it, it is not signed as agreed, or its body says something else than its headers.

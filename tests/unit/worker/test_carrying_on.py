@@ -10,10 +10,10 @@ from flujo_client.errors import PipelineError, ReplayError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import loads
 from flujo_worker.domain.carry_on import AT_ONCE
-from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import member
+from tests.support.sweeping import Standing, sweeper_of
 
 
 def work(data):
@@ -183,10 +183,10 @@ def sweeper(engine):
         def send(self, envelopes):
             engine._send(envelopes)
 
-    return Sweeper(
-        engine.store, Post(), engine.coordinator, engine._local, changes=engine.changes,
-        worker=lambda: "local", judge=lambda: None,
-    )  # fmt: skip
+    lease = Standing("local", may_judge=False)
+    return sweeper_of(
+        engine.store, Post(), engine.coordinator, engine._local, lease=lease, changes=engine.changes, unpark_every_s=0.0
+    )
 
 
 def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine):
@@ -205,7 +205,7 @@ def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine)
 
 
 def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monkeypatch):
-    monkeypatch.setattr("flujo_worker.recovery.sweeper.BATCH", 1)
+    monkeypatch.setattr("flujo_worker.recovery.parked_runs.BATCH", 1)
     old = steps("a", "b")
     stays, goes = started_run(engine, old), None
     engine.now += 1
@@ -219,7 +219,6 @@ def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monk
     engine.deploy(old, steps("z", "a", "b"))
     sweeping = sweeper(engine)
     for _ in range(2):
-        sweeping._unparked_at = float("-inf")
         sweeping.sweep()
     engine.drain()
     assert [engine.store.read_run(run).status for run in (stays, goes)] == ["parked", "succeeded"]

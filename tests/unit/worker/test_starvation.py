@@ -14,7 +14,7 @@ from flujo_client.config.manager import Settings
 from flujo_worker.agents import make_agent_async
 from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.domain.starvation import LEAST, attempts_allowed, is_starved
-from flujo_worker.liveness.throttle import SlotThrottle
+from flujo_worker.liveness.watchdog import SlotThrottle
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0, timeout_s=0.2)

@@ -10,10 +10,11 @@ from flujo_client.config.models import TemplateSettings
 from flujo_client.plan.plan import Backoff
 from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.recovery.sweeper import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_S, Sweeper
+from flujo_worker.recovery.lost_work import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_S
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code.evaluator import Evaluator
 from tests.support.builders import enqueued, member
+from tests.support.sweeping import Standing, sweeper_of
 
 NO_CODE = SimpleNamespace(template=TemplateSettings())
 """Where user code would run: none does here."""
@@ -45,14 +46,8 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
         store.record(new)
         store.park(new.first.key, store.claim(new.first.key, "w", max_lost=3).fence, "no such code here")
     catalog = CodeRegistry(["shapes"], lambda _: None)
-    sweeper = Sweeper(
-        store,
-        Post(),
-        Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff()),
-        catalog,
-        worker=lambda: "w",
-        judge=lambda: "w",
-    )
+    coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff())
+    sweeper = sweeper_of(store, Post(), coordinator, catalog)
 
     assert sweeper.sweep() == 0
     assert tried.read_text() == "tried\n"
@@ -76,7 +71,7 @@ def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
 
     store, post, catalog = Store(lambda: 1_800_000_000.0), Backed(), CodeRegistry([], lambda _: None)
     coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff())
-    sweeper = Sweeper(store, post, coordinator, catalog, worker=lambda: "w", judge=lambda: "w")
+    sweeper = sweeper_of(store, post, coordinator, catalog)
     sweeper.sweep()
     post.head = 0.0
     sweeper.sweep()
@@ -99,9 +94,7 @@ def test_one_who_may_not_judge_leaves_the_turn_to_those_who_may(may_judge, sweep
     MemoryStore.begin_sweep(store, "another", 0.0)
     now += 0.015
     coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff())
-    sweeper = Sweeper(
-        store, Post(), coordinator, catalog, worker=lambda: "w", judge=lambda: "w" if may_judge else None, every_s=0.01
-    )
+    sweeper = sweeper_of(store, Post(), coordinator, catalog, lease=Standing(may_judge=may_judge), every_s=0.01)
     sweeper.start()
     assert asked.wait(5)
     sweeper.stop()

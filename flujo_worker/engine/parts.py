@@ -1,0 +1,233 @@
+"""What a worker process is made of, each part of those before it: services, users' code, attempts, upkeep."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from flujo_client.config.manager import Settings
+from flujo_client.config.model_guards import first_rows
+from flujo_client.plan.plan import Backoff
+from flujo_worker.agents.refused_formats import RefusedFormats
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.perform import Attempts
+from flujo_worker.changed_code.code_changes import CodeChanges
+from flujo_worker.changed_code.code_registry import CodeRegistry
+from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.threads import Threads
+from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.coordinator.failure_log import log_failures
+from flujo_worker.engine.dispatch import RedisPublisher, Sender
+from flujo_worker.engine.engine import Engine, LoopEffects
+from flujo_worker.guards.cells import MODELS, RATES, RedisCells
+from flujo_worker.guards.live import LiveGuards
+from flujo_worker.guards.models import CalledModels
+from flujo_worker.guards.rates import RateLimiter
+from flujo_worker.guards.result_cache import RedisCache
+from flujo_worker.liveness.heartbeat import Heartbeat
+from flujo_worker.liveness.neighbours import Neighbours
+from flujo_worker.liveness.self_check import SelfCheck
+from flujo_worker.liveness.watchdog import Steps, Watchdog
+from flujo_worker.observe.system import SystemEvents
+from flujo_worker.own_keys import OwnKeys
+from flujo_worker.ports import Member
+from flujo_worker.recovery.admission import AdmissionThread
+from flujo_worker.recovery.hand_back import HandBack
+from flujo_worker.recovery.hook_delivery import HookDelivery, HookThread
+from flujo_worker.recovery.import_trials import ImportTrials
+from flujo_worker.recovery.lost_work import LostWork
+from flujo_worker.recovery.parked_runs import UNPARK_EVERY_S, ParkedRuns
+from flujo_worker.recovery.quarantine import STOP_S, Quarantine
+from flujo_worker.recovery.retention import Pruner
+from flujo_worker.recovery.sweeper import Chore, Sweeper
+from flujo_worker.runtime.effects import BlockingEffects, Effects
+from flujo_worker.store.postgres.groups import GroupedLedger
+from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
+from flujo_worker.user_code.hooks import HookCaller
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+
+class Services:
+    """The connections of a process, its event loops and threads, and its lease. With `on_loop` attempts are coroutines on a separate event loop."""
+
+    def __init__(
+        self, settings: Settings, app: Celery, member: Member, steps: Steps, *, on_loop: bool, is_child: bool
+    ) -> None:
+        own, self.settings, self.steps, self.is_child = settings.worker, settings, steps, is_child
+        self.stopping = threading.Event()
+        self.store = PostgresStore(
+            settings.database(), pool_max=own.pool_max, prepare=settings.prepare_statements, stopping=self.stopping
+        )
+        self.post = RedisPublisher(settings, app)
+        self.sender = Sender(self.post, self.store)
+        self.loop, self.threads, self.results = Loop(), Threads("flujo-user"), RedisCache(settings)
+        self.models, self.rates = RedisCells(MODELS, settings), RedisCells(RATES, settings)
+        self.engine = Engine() if on_loop else None
+        self.effects: Effects = BlockingEffects(self.store, self.sender.send)
+        if self.engine is not None:
+            self.groups = GroupedLedger(
+                settings.database(), prepare=settings.prepare_statements, is_alone=self.engine.carries_one
+            )
+            self.engine.run(self.groups.open())
+            self.effects = LoopEffects(
+                self.engine, self.store, self.groups, self.threads, self.sender, at_once=own.pool_max
+            )
+        self.heartbeat = Heartbeat(own.heartbeat_file)
+        self.lease = Lease(
+            self.store,
+            member,
+            lease_s=own.lease_s,
+            renew_s=own.renew_s,
+            on_renewed=self.heartbeat.beat,
+            on_stop_request=lambda: steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
+        )
+        self.loop.settle = self.lease.settle
+        self.events = SystemEvents(self.store, self.worker)
+
+    def worker(self) -> str:
+        """Return the id of this process's present incarnation."""
+        return self.lease.worker
+
+    def close(self) -> None:
+        """Close the connections, and end the loops and threads."""
+        if self.engine is not None:
+            self.engine.close(self.groups.close())
+        self.loop.close()
+        self.threads.shutdown()
+        for connection in (self.results, self.post, self.models, self.rates, self.store):
+            connection.close()
+
+
+class UserCode:
+    """Users' code: where it is found, and where and within which bounds it runs."""
+
+    def __init__(self, services: Services) -> None:
+        settings, store = services.settings, services.store
+
+        def note_plan(fingerprint: str) -> None:
+            store.note_plan(services.lease.worker, fingerprint, settings.worker.build)
+
+        self.catalog = CodeRegistry(settings.allowed_imports, store.plan, note_plan)
+        self.runtime = user_code_runtime(settings, services.loop, services.threads, services.results)
+        self.hooks = HookCaller(self.catalog, self.runtime, strict=settings.hooks.strict)
+        self.evaluator = Evaluator(store, self.catalog, self.runtime)
+
+
+class AttemptEngine:
+    """Performs attempts and moves runs on. Without a check, an attempt may break the process: it harms no other one."""
+
+    def __init__(
+        self, services: Services, code: UserCode, quarantine: Quarantine, keys: OwnKeys, check: SelfCheck | None
+    ) -> None:
+        settings, store, sender = services.settings, services.store, services.sender
+        self.hooks_due, self.admission = threading.Event(), AdmissionThread()
+        self.coordinator = Coordinator(
+            store,
+            sender.send,
+            code.evaluator,
+            backoff=Backoff(**settings.retry.model_dump()),
+            send_later=sender.send_later,
+            inline=settings.limits.snapshot_inline_bytes,
+            control_queue=settings.worker.control_queue,
+            on_hooks_due=self.hooks_due.set,
+            on_merged=log_failures,
+            on_gated_end=self.admission.ended,
+            effects=services.effects,
+        )
+        self.changes = CodeChanges(
+            store,
+            sender.send,
+            on_change=settings.runs.on_change,
+            control_queue=settings.worker.control_queue,
+            build=settings.worker.build,
+            worker=services.worker,
+        )
+        self.file_settings = [] if services.is_child else first_rows(settings)
+        guards = LiveGuards(store.guard_rows, self.file_settings)
+        self.attempts = Attempts(
+            store,
+            self.coordinator,
+            services.lease,
+            services.loop,
+            services.threads,
+            code.hooks,
+            settings,
+            changes=None if services.is_child else self.changes,
+            models=CalledModels(services.models, guards),
+            rates=RateLimiter(services.rates, guards),
+            refused_formats=RefusedFormats(services.results),
+            processes=quarantine,
+            late_s=lambda: services.loop.late_s,
+            keys=keys,
+            check=_unchecked if check is None else check.look,
+        )
+        self.changes.record = self.attempts.preparation.record
+        if isinstance(services.effects, LoopEffects):
+            services.effects.known_reservations = self.attempts.claims.known_reservations
+
+
+class Upkeep:
+    """What a worker does besides attempts: it sweeps, calls hooks, and watches itself and its neighbours."""
+
+    def __init__(
+        self,
+        services: Services,
+        code: UserCode,
+        engine: AttemptEngine,
+        keys: OwnKeys,
+        neighbours: Neighbours,
+        check: SelfCheck | None,
+    ) -> None:
+        settings, store, post, lease = services.settings, services.store, services.post, services.lease
+        own, grace_s = settings.worker, settings.agents.cancel_grace_s
+        trials = ImportTrials(settings, code.catalog, services.threads)
+        parked = ParkedRuns(
+            store,
+            engine.coordinator,
+            lease,
+            code.catalog,
+            changes=engine.changes,
+            may_load=trials.may_load,
+            fits=engine.attempts.preparation.fits,
+        )
+        lost = LostWork(store, post, engine.coordinator, lease, settings)
+        unpark = Chore(parked.unpark, UNPARK_EVERY_S)
+        self.sweeper = Sweeper(
+            store,
+            lease,
+            [unpark, *lost.chores()],
+            before=[Chore(neighbours.bury), Chore(keys.look), unpark],
+            after=[Chore(Pruner(store, settings.retention).prune_in_turn)],
+            every_s=own.sweep_s,
+        )
+        self.hook_delivery = HookDelivery(
+            store,
+            code.hooks,
+            engine.coordinator,
+            code.runtime.resolve,
+            lease=lease,
+            isolation=engine.attempts.isolation,
+            max_lost=own.max_lost,
+            may_load=trials.may_load,
+        )
+        self.hook_calls = HookThread(
+            self.hook_delivery, services.threads, engine.hooks_due, every_s=own.sweep_s, at_once=own.pool_max
+        )
+        self.hand_back = HandBack(
+            lease, store, post, grace_s=min(grace_s, STOP_S / 2) if services.is_child else grace_s
+        )
+        self.watchdog = Watchdog(
+            services.loop,
+            services.threads,
+            settings,
+            services.steps,
+            report=services.events.put,
+            check=_unchecked if check is None else check.look_fully,
+        )
+
+
+def _unchecked() -> None:
+    """Check nothing: a process that runs one attempt harms no other one."""

@@ -1,0 +1,151 @@
+"""Find what was dropped, and signal it again.
+
+It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
+are past their deadline, questions whose time is over, child runs without their parent, and joins whose signal was lost. Now and
+then it makes place for the events of the days to come, and drops those that have passed their retention.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flujo_client.contract.envelope import Envelope
+from flujo_worker import failpoints
+from flujo_worker.errors import DispatchError, StoreError, Unreadable
+from flujo_worker.ports import BrokerSnapshot, Due, Publisher, Store
+from flujo_worker.recovery.sweeper import BATCH, Chore, RowByRow
+
+if TYPE_CHECKING:
+    from flujo_client.config.manager import Settings
+    from flujo_worker.attempts.lease import Lease
+    from flujo_worker.coordinator.coordinator import Coordinator
+
+logger = logging.getLogger(__name__)
+
+STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
+STRAND_EVERY_S = 5.0
+ADMISSIONS = 20
+"""The maximum of admissions in one sweep, while another may let further runs begin."""
+HOUSEKEEPING_EVERY_S = 3600.0
+BOOKKEEPING_S = 30 * 86_400.0
+"""Seconds that ended workers, earlier broker epochs and tenants' daily budgets are retained."""
+JOIN_OVERDUE_S = 2.0
+"""Seconds after the end of its last branch that a fan-out's chord has to signal the join."""
+JOIN_OVERDUE_BEHIND_S = 10.0
+"""The same while the control queue is not empty: join signals that were sent wait in it, and another one would only make it longer."""
+
+
+class LostWork:
+    """Recovers what was dropped."""
+
+    def __init__(
+        self, store: Store, post: Publisher, coordinator: Coordinator, lease: Lease, settings: Settings
+    ) -> None:
+        self._store, self._post, self._coordinator, self._lease = store, post, coordinator, lease
+        self._settings, self._max_lost, self._rows = settings, settings.worker.max_lost, RowByRow(coordinator)
+
+    def chores(self) -> list[Chore]:
+        """Return the chores of a sweep. The last one sends what is due."""
+        return [
+            Chore(self._stop_runs),
+            Chore(self._fail_poisoned),
+            Chore(self._admit),
+            Chore(self._wind_down),
+            Chore(self._strand, STRAND_EVERY_S),
+            Chore(self._join),
+            Chore(partial(self._store.expire_questions, BATCH)),
+            Chore(self._offer_permits),
+            Chore(self._housekeep, HOUSEKEEPING_EVERY_S),
+            Chore(self._send_due),
+        ]
+
+    def _stop_runs(self) -> None:
+        for run, status in self._store.runs_to_stop(BATCH):
+            self._rows.do(f"winding down {run}", self._coordinator.stop, run, status, STOPPED_FOR[status])
+        for run in self._store.orphaned_children(BATCH):
+            self._rows.do(f"winding down {run}", self._coordinator.stop, run, "cancelled", "parent ended")
+
+    def _fail_poisoned(self) -> None:
+        if (judge := self._lease.judge()) is not None:
+            poisoned = self._store.poisoned(judge=judge, max_lost=self._max_lost, limit=BATCH, damaged=self._rows.fail)
+            for envelope, fence in poisoned:
+                self._rows.do(f"failing {envelope.key}", self._fail, envelope, fence)
+
+    def _fail(self, envelope: Envelope, fence: int) -> None:
+        """Fail a step that was lost too often. If that cannot be merged either, its run fails directly."""
+        why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
+        try:
+            self._coordinator.lost(envelope, fence, self._max_lost + 1)
+        except (StoreError, DispatchError):
+            raise
+        except Exception as error:
+            logger.exception("failing %s failed", envelope.key)
+            why.__cause__ = error
+        self._coordinator.break_off(envelope.ticket.run, why, key=envelope.key, fence=fence)
+
+    def _admit(self) -> None:
+        """Let waiting runs begin that no worker has let: it died, or only time had to pass."""
+        admitted = self._coordinator.admit()
+        for _ in range(ADMISSIONS):
+            if not admitted.again:
+                return
+            admitted = self._coordinator.admit((), admitted.again)
+
+    def _wind_down(self) -> None:
+        """Close what a crash left of aborted fan-outs.
+
+        That they are aborted is seen the moment it is committed. The worker that did it is about to wind down and signal too, so the signal is
+        left to it, and to `_join` when it is gone: a signal from here would win that race now and then, without anything being wrong.
+        """
+        for run, fan_out in self._store.aborted(BATCH):
+            self._rows.move(run, f"winding down {fan_out}", self._store.wind_down_branches, run, fan_out)
+
+    def _strand(self) -> None:
+        """Fail runs that nothing can move any more: the rows that could are gone."""
+        for run in self._store.stranded(BATCH):
+            self._rows.fail(
+                run, None, None, Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
+            )
+
+    def _join(self) -> None:
+        """Signal joins whose signal was lost."""
+        queue = self._settings.worker.control_queue
+        is_behind = self._post.heads([queue])[queue] is not None
+        for run, fan_out in self._store.missed_joins(BATCH, JOIN_OVERDUE_BEHIND_S if is_behind else JOIN_OVERDUE_S):
+            self._rows.move(run, f"joining {fan_out}", self._coordinator.signal_join, run, fan_out, by="sweeper")
+
+    def _offer_permits(self) -> None:
+        """Publish attempts that wait at a concurrency limit where places are free."""
+        if offered := self._store.offer_permits():
+            self._post.send(self._store.envelopes(offered))
+
+    def _housekeep(self) -> bool:
+        days = self._settings.events.keep_days or None
+        if not self._rows.do("creating partitions for events", self._store.rotate_event_partitions, days):
+            return False
+        self._rows.do("deleting old workers", self._store.prune_bookkeeping, BOOKKEEPING_S)
+        self._rows.do("deleting unused gates", self._store.prune_gates)
+        return True
+
+    def _send_due(self) -> int:
+        broker = BrokerSnapshot(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
+        due = self._store.due(
+            broker,
+            judge=self._lease.judge(),
+            max_lost=self._max_lost,
+            limit=BATCH,
+            publish=self._publish,
+            damaged=self._rows.fail,
+        )
+        return len(due)
+
+    def _publish(self, due: Sequence[Due]) -> None:
+        if not due:
+            return
+        self._post.send([each.envelope for each in due])
+        failpoints.hit("sweep_published")
+        for each in due:
+            logger.debug("attempt %s published again: %s", each.envelope.key, each.why)

@@ -1,0 +1,44 @@
+"""A sweeper as a worker has it: it recovers lost work and parked runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flujo_client.config.manager import Settings
+from flujo_client.config.models import Worker
+from flujo_worker.changed_code.code_changes import CodeChanges
+from flujo_worker.changed_code.code_registry import CodeRegistry
+from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.recovery.lost_work import LostWork
+from flujo_worker.recovery.parked_runs import UNPARK_EVERY_S, ParkedRuns
+from flujo_worker.recovery.sweeper import Chore, Sweeper
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a sweep asks of a lease: the worker's id, and whether it may declare others dead."""
+
+    worker: str = "w"
+    may_judge: bool = True
+
+    def judge(self) -> str | None:
+        return self.worker if self.may_judge else None
+
+
+def sweeper_of(
+    store: Any,
+    post: Any,
+    coordinator: Coordinator,
+    catalog: CodeRegistry,
+    *,
+    lease: Any = Standing(),
+    changes: CodeChanges | None = None,
+    max_lost: int = 3,
+    every_s: float = 1.0,
+    unpark_every_s: float = UNPARK_EVERY_S,
+) -> Sweeper:
+    """Return a sweeper of these."""
+    lost = LostWork(store, post, coordinator, lease, Settings(worker=Worker(max_lost=max_lost)))
+    parked = ParkedRuns(store, coordinator, lease, catalog, changes=changes)
+    return Sweeper(store, lease, [Chore(parked.unpark, unpark_every_s), *lost.chores()], every_s=every_s)
