@@ -8,7 +8,6 @@ limited, as in AMQP: remote control and replies use kombu's way.
 from __future__ import annotations
 
 import logging
-import time
 from functools import cache, lru_cache
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +18,7 @@ from kombu.transport import virtual
 from kombu.utils.json import loads
 
 from flujo_client.transport.redis import ResponseError, is_not_allowed
+from flujo_worker.celery_app.private_names import OpenChannel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -103,18 +103,11 @@ class _LimitedWithAcks(_Limited, stock.QoS):
     """The same with kombu's acknowledgements in Redis."""
 
 
-class BulkChannel(stock.Channel):
+class BulkChannel(OpenChannel):
     """A channel that takes what it has room for. Used by the hub's thread alone."""
 
     capacity: Capacity
     connection: BulkTransport
-    # Missing in kombu's type stubs.
-    QoS: Any
-    connection_errors: tuple[type[Exception], ...]
-    _closing: bool
-    _queue_cycle: Any
-    _q_for_pri: Callable[[str, int], str]
-    _flush_brpop_reauth: Callable[[], None]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -151,36 +144,30 @@ class BulkChannel(stock.Channel):
         if self._is_limited:
             self.capacity.queues = frozenset(self.active_queues)
 
-    def _brpop_start(self, timeout: float | None = None) -> None:
-        """Ask for messages; kombu calls it when nothing is asked for and `QoS.can_consume` allows it."""
+    def ask(self, timeout: float | None) -> None:
         self._asked = "BRPOP" if self._is_limited else None
         if not self._is_limited or not self.connection.knows_blmpop:
-            super()._brpop_start(timeout)  # type: ignore[misc]
-        elif queues := self._queue_cycle.consume(len(self.active_queues)):
+            super().ask(timeout)
+        elif queues := self.turns():
             seconds = self.brpop_timeout if timeout is None else timeout
-            self._ask("BLMPOP", self._bulk_request(tuple(queues), seconds or 0, self._room(MOST_AT_ONCE)))
+            self._asked = "BLMPOP"
+            self.begin_poll(self._bulk_request(tuple(queues), seconds or 0, self._room(MOST_AT_ONCE)))
 
     def _write_bulk_request(self, queues: Sequence[str], seconds: float, count: int) -> Any:
-        keys = [self._prefixed(self._q_for_pri(queue, step)) for step in self.priority_steps for queue in queues]
+        keys = [self._prefixed(self.list_of(queue, step)) for step in self.priority_steps for queue in queues]
         return self.client.connection.pack_command("BLMPOP", seconds, len(keys), *keys, "RIGHT", "COUNT", count)
 
-    def _brpop_read(self, **options: Any) -> bool:
-        """Read the answer and deliver what is in it; kombu calls it when the connection has something to read."""
+    def read_answer(self, **options: Any) -> bool:
         asked = self._asked
         if asked is None:
-            return bool(super()._brpop_read(**options))  # type: ignore[misc]
+            return super().read_answer(**options)
         key, items = self._answer(asked)
         queue = key.rsplit(self.sep, 1)[0]
-        self._queue_cycle.rotate(queue)
+        self.end_turn(queue)
         self._deliver_all(key, queue, items)
         if asked == "BRPOP":
             self._ask_for_more(key, queue)
         return True
-
-    def _ask(self, command: str, request: Any) -> None:
-        connection = self.client.connection
-        self._asked, self._in_poll, self._brpop_sent_at = command, connection, time.monotonic()
-        connection.send_packed_command(request)
 
     def _answer(self, asked: str) -> tuple[str, Sequence[bytes]]:
         """Return the list that something came from, and its items; raise Empty if nothing came."""
@@ -192,8 +179,7 @@ class BulkChannel(stock.Channel):
             self.connection.knows_blmpop = False
             answer = None
         finally:
-            self._in_poll = None
-            self._flush_brpop_reauth()
+            self.end_poll()
         if not answer:
             raise Empty
         if asked == "RPOP":
@@ -203,20 +189,20 @@ class BulkChannel(stock.Channel):
 
     def _ask_for_more(self, key: str, queue: str) -> None:
         """Ask for the rest of what there is room for: the answer is read when it comes, like that of BRPOP."""
-        is_open = not self._closing and self.client.connection._sock is not None  # noqa: SLF001 - as kombu does
-        if is_open and queue in self.active_queues and self.qos.can_consume():
-            pack = self.client.connection.pack_command
-            self._ask("RPOP", pack("RPOP", self._prefixed(key), self._room(MOST_AT_ONCE - 1)))
+        if self.is_open and queue in self.active_queues and self.qos.can_consume():
+            room = self._room(MOST_AT_ONCE - 1)
+            self._asked = "RPOP"
+            self.begin_poll(self.client.connection.pack_command("RPOP", self._prefixed(key), room))
 
     def _deliver_all(self, key: str, queue: str, items: Sequence[bytes]) -> None:
         """Deliver items; what cannot be delivered any more goes back to where it came from."""
         left = list(reversed(items))
         try:
-            while left and queue in self.connection._callbacks:  # noqa: SLF001 - kombu's consumers
+            while left and self.has_consumer(queue):
                 item = left.pop()
                 message = self.read(item, queue)
                 if message is not None and not self.take(message, queue):
-                    self.connection._deliver(message, queue)  # noqa: SLF001 - as kombu's own channel does
+                    self.deliver(message, queue)
         finally:
             if left:
                 self._put_back(key, left)
@@ -241,7 +227,6 @@ class BulkTransport(stock.Transport):
     """Passes the hub of a connection to the code that frees slots."""
 
     capacity: Capacity
-    _callbacks: dict[str, Callable[..., Any]]
     knows_blmpop = True
     """Whether the server has BLMPOP and lets us use it, until it says otherwise."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.serial.text import storable_text
 from flujo_client.transport.dead_letters import MOST_BYTES, DeadLetters
 from flujo_client.transport.redis import RedisError, connect
+from flujo_worker.celery_app.private_names import raw_of
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -47,7 +48,7 @@ class Refusals:
 
 def _written(message: Any) -> bytes:
     """Write a message for people: its own description first, then the beginning of its body."""
-    raw = getattr(message, "_raw", None) or {}
+    raw = raw_of(message)
     body = str(raw.get("body") or "")
     headers = {name: value for name, value in raw.items() if name != "body"}
     return json.dumps({**headers, "body": body[:MOST_BYTES], "body_characters": len(body)}, default=str).encode()
