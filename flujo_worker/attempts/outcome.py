@@ -28,7 +28,7 @@ from flujo_client.plan.identity import defaults_of
 from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, Tree, decode, encode
-from flujo_worker.aros.metrics import tally
+from flujo_worker.attempts.aros_metrics import tally
 from flujo_worker.attempts.around import StepHooks, holding
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.resume import perform_resume

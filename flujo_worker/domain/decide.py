@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.contract.outcome import Fault
@@ -27,12 +27,17 @@ from flujo_worker.domain.waiting import carried_out, stops
 
 Deciding: TypeAlias = "Generator[CallUserCode | ReadScope, Any, Decision]"
 
-KINDS: dict[str, Kind] = {
-    spec.name: import_module(f"flujo_worker.domain.{spec.name}").KIND
-    for spec in kinds.KINDS.values()
-    if not spec.is_composed
-}
-"""The functions of each kind, from the module of its name."""
+
+class KindModules(dict[str, Kind]):
+    """The functions of each kind, from the module of its name, which is imported for the first node of that kind."""
+
+    def __missing__(self, name: str) -> Kind:
+        kind: Kind = import_module(f"flujo_worker.domain.{kinds.KINDS[name].name}").KIND
+        self[name] = kind
+        return kind
+
+
+KINDS: Final = KindModules()
 
 
 def decide(

@@ -24,7 +24,7 @@ from flujo_worker.errors import RowLocked, WireError
 from flujo_worker.liveness.neighbours import Neighbours, machine
 from flujo_worker.liveness.self_check import SelfCheck
 from flujo_worker.liveness.watchdog import Steps
-from flujo_worker.observe.step_output import capture_step_output, release_step_output
+from flujo_worker.observe.log import capture_step_output, release_step_output
 from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Member, PendingHookCall, Room
 from flujo_worker.recovery.hand_back import become_hand_back

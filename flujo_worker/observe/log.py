@@ -2,7 +2,8 @@
 
 A line logged inside an attempt, or during the decision after it (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as
 an event of the run, into the attempt's outcome: so it is in Postgres if and only if the outcome is. Lines logged outside attempts go to the
-system log. Anything that looks like a secret is removed.
+system log. What a step prints, and logs with the standard library, is collected too, but not what threads do that it has started: standard output
+and the root logger are intercepted on writes, so an attempt without output costs nothing. Anything that looks like a secret is removed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.pipeline.compiled_text import Filling
 from flujo_client.redact import redact, redact_tree
 from flujo_client.serial import safe_serialize
+from flujo_client.tracebacks import traceback_of
 from flujo_worker.observe.story import Story
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker"})
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
 HTTP_CLIENTS = "anthropic", "botocore", "google_genai", "httpcore", "httpx", "httpx2", "openai", "urllib3"
 """The loggers of libraries that log a line for each request."""
+_OURS = ("flujo_worker", "flujo_client")
+_BENEATH_STEPS = "asyncio", "celery", "kombu", "psycopg", "redis", *HTTP_CLIENTS
+"""Libraries below steps that log each of their calls: only their warnings are taken."""
 _CHATTY = "celery.app.trace", "celery.beat", "celery.worker.strategy", *HTTP_CLIENTS
 """Loggers whose lines below WARNING are written only under the level DEBUG: the run's events show the same better."""
 _listener: Callable[[Event], None] | None = None
@@ -129,23 +134,6 @@ def _log_plainly(name: str, level: str, data: Mapping[str, Any]) -> None:
     )
 
 
-def print_line(text: str) -> bool:
-    """Take what is printed inside an attempt; False: this is outside of one, or is a line of the log."""
-    story = _collected.get()
-    if story is None or story.is_aside:
-        return False
-    for line in story.print(text):
-        write_line("step.printed", "info", text=line)
-    return True
-
-
-def collect_logged(level: str, data: dict[str, Any]) -> None:
-    """Collect what a step has logged with the standard library, if this is inside an attempt."""
-    story = _collected.get()
-    if story is not None and not story.is_aside:
-        story.log(level, data)
-
-
 def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Hide secrets in a line. A structlog processor: the last before a line is written, when tracebacks are texts already."""
     hidden: dict[str, Any] = redact_tree(dict(line))
@@ -232,3 +220,67 @@ def filling_of(section: TemplateSettings, **place: str) -> Filling:
         emit("template.resolved", names=names, **place)
 
     return Filling(section.undefined_variables, on_missing, on_resolved if section.log_resolution else None)
+
+
+class StepStdout(WatchedStdout):
+    """Standard output: an attempt's output becomes separate lines, everything else passes through."""
+
+    def write(self, text: str) -> int:
+        story = _collected.get()
+        if story is None or story.is_aside:
+            self.beneath.write(text)
+            return len(text)
+        for line in story.print(text):
+            write_line("step.printed", "info", text=line)
+        return len(text)
+
+
+class StepLogs(logging.Handler):
+    """Takes the records that are logged inside an attempt; their lines in the worker's log are written by other handlers."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno < _least(record.name):
+            return
+        try:
+            data = {"logger": record.name, "message": record.getMessage()}
+            error = record.exc_info[1] if record.exc_info else None
+            if error is not None:
+                data["traceback"] = traceback_of(error) or f"{type(error).__name__}: {error}"
+            story = _collected.get()
+            if story is not None and not story.is_aside:
+                story.log(record.levelname.lower(), data)
+        except Exception:  # noqa: BLE001 - a record that cannot be written breaks no step
+            self.handleError(record)
+
+
+def _least(name: str) -> int:
+    """Return the level from which a logger's records are taken. DEBUG only where it is set on the logger, not on the root."""
+    package = name.partition(".")[0]
+    if package in _OURS:
+        return logging.CRITICAL + 1
+    if package in _BENEATH_STEPS:
+        return logging.WARNING
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None and logger.parent is not None:
+        if logger.level:
+            return logger.level
+        logger = logger.parent
+    return logging.INFO
+
+
+_handler = StepLogs()
+
+
+def capture_step_output() -> None:
+    """Take what steps print and log from now on."""
+    if not isinstance(sys.stdout, StepStdout):
+        sys.stdout = cast("TextIO", StepStdout(sys.stdout))
+    logging.getLogger().addHandler(_handler)
+
+
+def release_step_output() -> None:
+    """Leave standard output and logging as they were."""
+    out: Any = sys.stdout
+    if isinstance(out, StepStdout):
+        sys.stdout = out.beneath
+    logging.getLogger().removeHandler(_handler)

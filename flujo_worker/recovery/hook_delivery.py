@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.address import AttemptKey
 from flujo_client.contract.hooks import OnPauseRequestedPayload, Payload, PostRunPayload
 from flujo_client.contract.outcome import Event
-from flujo_client.contract.read import read_result
 from flujo_client.errors import KeyMissing
 from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
@@ -167,6 +166,8 @@ class HookDelivery:
         )
 
     def _post_run(self, call: PendingHookCall) -> Payload:
+        from flujo_client.contract.read import read_result
+
         found = self._store.records(call.run)
         result = read_result(found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=self._store.fetch)
         context = result.final_pipeline_context

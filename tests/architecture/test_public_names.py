@@ -16,6 +16,8 @@ from flujo_client.gateway.door import SCHEMA
 from flujo_worker.store.migrate import migrations, needed
 
 ROOT = Path(__file__).parents[2]
+MOST_MODULES = 310
+"""Modules of ours that a worker imports before it loads a pipeline."""
 SECONDS = 0.35
 HEAVY = ("celery.worker", "celery.app", "pydantic_ai", "psycopg_pool", "structlog", "flujo_worker")
 
@@ -228,11 +230,25 @@ def test_a_heavy_import_would_be_seen():
     assert heavy(loaded_by("import flujo_worker.observe.log")[1])
 
 
+@pytest.fixture(scope="module")
+def imported_by_a_worker():
+    """What a worker has imported before it loads a pipeline."""
+    return loaded_by("import flujo_worker.cli.serving, flujo_worker.engine.host, celery.apps.worker")[1]
+
+
 @pytest.mark.processes
-def test_a_worker_starts_without_the_library_of_agents():
+def test_a_worker_starts_without_the_library_of_agents(imported_by_a_worker):
     """It costs a third of a start; a worker loads it with the first pipeline that has its own agent."""
-    _, modules = loaded_by("import flujo_worker.cli.serving, flujo_worker.engine.host, celery.apps.worker")
-    assert "pydantic_ai" not in modules
+    assert "pydantic_ai" not in imported_by_a_worker
+
+
+@pytest.mark.processes
+def test_a_worker_starts_without_what_only_some_runs_and_commands_need(imported_by_a_worker):
+    rare = re.compile(
+        r"flujo_(client\.(blueprint|embedded|api)|worker\.(aros|chaos|replay|testing|store\.memory))\b|flujo_demo"
+    )
+    assert [name for name in imported_by_a_worker if rare.match(name)] == []
+    assert len([name for name in imported_by_a_worker if name.startswith("flujo_")]) <= MOST_MODULES
 
 
 def test_importing_the_client_is_quick():

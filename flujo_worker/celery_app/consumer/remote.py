@@ -18,7 +18,6 @@ from flujo_client.address import AttemptKey
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.redis import RedisError
 from flujo_worker.errors import StoreError
-from flujo_worker.store.postgres.stop_requests import StopRequests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -74,6 +73,8 @@ class RemoteControl:
             key = AttemptKey.parse(task_id)
         except ValueError:
             return None
+        from flujo_worker.store.postgres.stop_requests import StopRequests
+
         at_once = threading.Event()
         at_once.set()
         with closing(StopRequests(self._settings.database(), pool_max=1, stopping=at_once)) as requests:

@@ -14,7 +14,7 @@ import structlog
 from flujo_client import ConditionalStep, Pipeline, Step, StepConfig
 from flujo_client.config.manager import Settings
 from flujo_client.sizes import MAX_STEP_OUTPUT_BYTES
-from flujo_worker.observe.step_output import capture_step_output, release_step_output
+from flujo_worker.observe.log import capture_step_output, release_step_output
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)

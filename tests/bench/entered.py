@@ -1,0 +1,92 @@
+"""Count the modules and functions that a step which does nothing enters: `python -m tests.bench.entered`.
+
+Twenty such steps run in the engine of one process, without its store in memory and its own module, and twice: only the second time counts, when
+all code is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import flujo_client
+import flujo_worker
+from flujo_client import Pipeline, Step
+from flujo_worker.testing import LocalEngine
+
+STEPS = 20
+OURS = tuple(str(Path(str(package.__file__)).parent) for package in (flujo_client, flujo_worker))
+LEFT_OUT = ("flujo_worker/store/memory/", "flujo_worker/testing/", "flujo_worker/liveness/", "concurrency/lateness.py")
+"""The store, the engine for tests, and what watches from threads of its own."""
+
+
+class Entered(NamedTuple):
+    """What the steps of one run entered."""
+
+    modules: int
+    functions: int
+    calls_per_step: int
+
+
+async def nothing(data: Any) -> Any:
+    return data
+
+
+class Recorder:
+    """Counts the calls of our functions in all threads that are started from now on."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[CodeType] = Counter()
+        self.is_on = False
+        threading.setprofile(self._record)
+        sys.setprofile(self._record)
+
+    def _record(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if self.is_on and event == "call" and code.co_filename.startswith(OURS) and not code.co_name.startswith("<"):
+            self.calls[code] += 1
+
+    def stop(self) -> None:
+        threading.setprofile(None)  # type: ignore[arg-type]
+        sys.setprofile(None)
+
+
+def measure() -> tuple[Entered, Counter[CodeType]]:
+    """Return what a run enters, and how often it enters each function."""
+    pipeline = Pipeline([Step(f"step{number}", nothing) for number in range(STEPS)])
+    recorder = Recorder()
+    try:
+        with LocalEngine() as engine:
+            for _ in range(2):
+                run = engine.enqueue(pipeline, "in")
+                recorder.calls.clear()
+                recorder.is_on = True
+                engine.drain()
+                recorder.is_on = False
+                engine.result(run)
+    finally:
+        recorder.stop()
+    calls = Counter({code: n for code, n in recorder.calls.items() if not any(p in code.co_filename for p in LEFT_OUT)})
+    modules = {code.co_filename for code in calls}
+    # A generator and a coroutine are "called" each time that they continue, so only functions are compared.
+    return Entered(len(modules), len(calls), sum(calls.values()) // STEPS), calls
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(prog="python -m tests.bench.entered", description=__doc__)
+    options.add_argument("--names", action="store_true", help="list them, and how often each is entered in a step")
+    chosen = options.parse_args()
+    entered, calls = measure()
+    print(f"{entered.modules} modules, {entered.functions} functions, {entered.calls_per_step} calls per step")
+    if chosen.names:
+        for code, count in calls.most_common():
+            print(f"{count / STEPS:6.2f}  {Path(code.co_filename).name}:{code.co_firstlineno} {code.co_qualname}")
+
+
+if __name__ == "__main__":
+    main()
