@@ -8,10 +8,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from flujo_worker.aros.outcome import ParseOutcome, Preview
 from flujo_worker.observe.log import emit
+
+if TYPE_CHECKING:  # most steps have no output that AROS reads
+    from flujo_worker.aros.outcome import ParseOutcome, Preview
 
 _SHOWN: Final = 200
 _MOST_CONVERSIONS: Final = 20

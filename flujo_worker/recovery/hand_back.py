@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
 from flujo_worker.errors import RETIRED, DispatchError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from typing import NoReturn
 
     from flujo_worker.attempts.lease import Lease
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.02
 MOST_DESCRIPTORS = 1 << 20
+PATIENCE_S = 15
+"""Seconds that a broken process gives Postgres and Redis. After that, others find that the process is gone."""
 
 
 class HandBack:
@@ -66,7 +70,37 @@ def become_hand_back(worker: str, keys: Collection[str], environment: Mapping[st
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         os.closerange(3, MOST_DESCRIPTORS)
-        arguments = [sys.executable, "-m", "flujo_worker.processes.hand_back", worker, *keys]
+        arguments = [sys.executable, "-m", "flujo_worker.recovery.hand_back", worker, *keys]
         os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": os.pathsep.join(sys.path)})  # noqa: S606 - our own module
     finally:
         os._exit(RETIRED)
+
+
+def main(worker: str, keys: Sequence[str]) -> None:
+    """Hand back the attempts with these keys, which a broken worker ran or had taken, and end its lease."""
+    from flujo_client.config.manager import ConfigManager
+    from flujo_client.transport.broker import Broker
+    from flujo_client.transport.encryption import encrypt_values
+    from flujo_worker.observe.log import configure
+    from flujo_worker.store.postgres.store import PostgresStore
+
+    settings, at_once = ConfigManager().settings(), threading.Event()
+    at_once.set()
+    configure(settings.log)
+    encrypt_values(settings)
+    store = PostgresStore(settings.database(), pool_max=1, prepare=settings.prepare_statements, stopping=at_once)
+    store.open()
+    moved = store.hand_back(worker, keys, is_broken=True)
+    Broker(settings).publish(store.envelopes(moved))
+    store.deregister_worker(worker)
+    logger.warning("%d attempts of worker %s, which was broken, were handed back", len(moved), worker)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(RETIRED))
+    signal.alarm(PATIENCE_S)
+    try:
+        main(sys.argv[1], sys.argv[2:])
+    except Exception:
+        logger.exception("the attempts of a broken worker were not handed back: others will find that it is gone")
+    os._exit(RETIRED)

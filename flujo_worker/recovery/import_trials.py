@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 
 from flujo_client.config.manager import ConfigManager, Settings
-from flujo_worker.changed_code.code_registry import CodeRegistry, put_bounded
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, put_bounded
+from flujo_worker.errors import Unreadable
+from flujo_worker.store.postgres.store import PostgresStore
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +33,7 @@ AGAIN_S = 300.0
 """After how long code that did harm is tried again: it may have been replaced."""
 BOOT = (
     "import gc, json, sys; gc.disable(); order = json.loads(sys.stdin.readline()); sys.path[:] = order.pop('path'); "
-    "from flujo_worker.processes.import_trial import main; main(**order)"
+    "from flujo_worker.recovery.import_trials import try_to_load; try_to_load(**order)"
 )
 
 
@@ -76,3 +81,13 @@ class ImportTrials:
                     how,
                 )
         return time.monotonic() + AGAIN_S
+
+
+def try_to_load(reference: str, fingerprint: str, seconds: int) -> None:
+    """Load it in this process, which ends with it. A failure does no harm: the caller meets it too, with the reason."""
+    signal.alarm(seconds)  # ends this process even if no other process is left to do so, and nothing in it can
+    settings = ConfigManager().settings()
+    store = PostgresStore(settings.database(), pool_max=1).open()
+    with suppress(CodeMismatch, Unreadable):
+        CodeRegistry(settings.allowed_imports, store.plan).entry(reference, fingerprint)
+    os._exit(LOADED)
