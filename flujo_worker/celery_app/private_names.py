@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from kombu.transport import redis as stock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 READ_IN: Final = {"celery": "5.7.0", "kombu": "5.7.0", "redis": "8.1.0"}
 NAMES: Final[dict[str, Sequence[str]]] = {

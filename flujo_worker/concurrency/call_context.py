@@ -9,12 +9,9 @@ One variable is ours: what an attempt does when one of its statements has to wai
 from __future__ import annotations
 
 import decimal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _LEAVE_SLOT: ContextVar[Callable[[], object] | None] = ContextVar("leave_slot", default=None)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-    from collections.abc import Callable
+from typing import Final
 
 EVERY_S: Final = 0.1
 NOISE_S: Final = 0.01

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_client.transport.chords import group_of
-from flujo_client.transport.loop_publisher import LoopPublisher
+from flujo_client.transport.dead_letters import Refused
+from flujo_client.transport.loop_publisher import LoopPublisher, Taken
 from flujo_client.transport.redis import RedisError
 from flujo_worker import failpoints
 from flujo_worker.domain.values import FanOut
@@ -30,10 +32,6 @@ from flujo_worker.ports import Backlog, Publisher
 
 if TYPE_CHECKING:
     from celery import Celery
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.transport.dead_letters import Refused
-    from flujo_client.transport.loop_publisher import Taken
 
 logger = logging.getLogger(__name__)
 

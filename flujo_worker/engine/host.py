@@ -23,7 +23,7 @@ from flujo_worker.engine.parts import AttemptEngine, Services, Upkeep, UserCode
 from flujo_worker.errors import RowLocked, WireError
 from flujo_worker.liveness.neighbours import Neighbours, machine
 from flujo_worker.liveness.self_check import SelfCheck
-from flujo_worker.liveness.watchdog import Steps
+from flujo_worker.liveness.watchdog import PoolSlots, Steps
 from flujo_worker.observe.log import capture_step_output, release_step_output
 from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Member, PendingHookCall, Room
@@ -33,8 +33,6 @@ from flujo_worker.store.migrate import START_PATIENCE_S, require_current
 
 if TYPE_CHECKING:
     from celery import Celery
-
-    from flujo_worker.liveness.watchdog import PoolSlots
 
 logger = logging.getLogger(__name__)
 MERGING_S = 10.0

@@ -10,10 +10,8 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from flujo_worker.ports import Leases
+from flujo_worker.ports import Leases
 
 logger = logging.getLogger(__name__)
 

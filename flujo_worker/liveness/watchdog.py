@@ -12,31 +12,28 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Event
+from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.threads import Threads
 from flujo_worker.domain.starvation import attempts_allowed
 
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    from flujo_client.config.manager import Settings
-    from flujo_worker.concurrency.event_loop import Loop
-    from flujo_worker.concurrency.threads import Threads
+class PoolSlots(Protocol):
+    """What takes attempts: the worker's pool."""
 
-    class PoolSlots(Protocol):
-        """What takes attempts: the worker's pool."""
+    @property
+    def most(self) -> int:
+        """Return how many attempts may run at once at most."""
 
-        @property
-        def most(self) -> int:
-            """Return how many attempts may run at once at most."""
+    @property
+    def running(self) -> int:
+        """Return how many run."""
 
-        @property
-        def running(self) -> int:
-            """Return how many run."""
-
-        def allow(self, attempts: int) -> None:
-            """Run only so many at once from now on."""
+    def allow(self, attempts: int) -> None:
+        """Run only so many at once from now on."""
 
 
 logger = logging.getLogger(__name__)

@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
+from typing import Any, NoReturn, TextIO, cast
 
 import structlog
 
+from flujo_client.config.models import Log, TemplateSettings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_client.pipeline.compiled_text import Filling
@@ -26,10 +27,6 @@ from flujo_client.redact import redact, redact_tree
 from flujo_client.serial import safe_serialize
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.observe.story import Story
-
-if TYPE_CHECKING:
-    from flujo_client.config.models import Log, TemplateSettings
-
 
 PLAIN_LOGGER = __name__
 """The logger that has our lines where structlog is not configured: in an app of yours."""

@@ -6,33 +6,29 @@ It never touches a run. If it fails, the next beat repeats it.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import Protocol
 
 import structlog
 
+from flujo_client.config.manager import Settings
+from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
-from flujo_client.health.facts import Depths, HealthQuery
+from flujo_client.health.facts import ArosFacts, Depths, HealthQuery, MachineFacts
+from flujo_client.health.report import HealthReport
+from flujo_client.transport.dead_letters import Refused
 from flujo_worker.errors import DispatchError
+from flujo_worker.store.postgres.health import HealthInPostgres
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Protocol
 
-    from flujo_client.config.manager import Settings
-    from flujo_client.config.models import Health
-    from flujo_client.health.facts import ArosFacts, MachineFacts
-    from flujo_client.health.report import HealthReport
-    from flujo_client.transport.dead_letters import Refused
-    from flujo_worker.store.postgres.health import HealthInPostgres
+class Queues(Protocol):
+    """Its queries to the broker."""
 
-    class Queues(Protocol):
-        """Its queries to the broker."""
+    def depths(self, queues: Collection[str]) -> dict[str, int]:
+        """Count the messages in queues; raises DispatchError."""
 
-        def depths(self, queues: Collection[str]) -> dict[str, int]:
-            """Count the messages in queues; raises DispatchError."""
-
-        def refused(self) -> Refused:
-            """Count the messages that workers refused; raises DispatchError."""
+    def refused(self) -> Refused:
+        """Count the messages that workers refused; raises DispatchError."""
 
 
 class HealthCheck:

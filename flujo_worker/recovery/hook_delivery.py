@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.hooks import OnPauseRequestedPayload, Payload, PostRunPayload
@@ -24,17 +24,15 @@ from flujo_client.errors import KeyMissing
 from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
 from flujo_worker.attempts.isolation import Isolation, NoFreeSlot, NoProcess
+from flujo_worker.attempts.lease import Lease
 from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
 from flujo_worker.concurrency.call_context import waiting_for_locks
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import PendingHookCall, Room, Store
 from flujo_worker.runtime.question import fetched
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from flujo_worker.user_code.hooks import Called, HookCaller
-
-if TYPE_CHECKING:
-    from flujo_worker.attempts.lease import Lease
-    from flujo_worker.coordinator.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 

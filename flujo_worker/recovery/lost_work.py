@@ -10,18 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_worker import failpoints
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
 from flujo_worker.ports import BrokerSnapshot, Due, Publisher, Store
 from flujo_worker.recovery.sweeper import BATCH, Chore, RowByRow
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_worker.attempts.lease import Lease
-    from flujo_worker.coordinator.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.envelope import Envelope
+from flujo_client.plan.plan import Plan
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import Unreadable
+from flujo_worker.ports import Store
 from flujo_worker.recovery.sweeper import BATCH, RowByRow
-
-if TYPE_CHECKING:
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.plan.plan import Plan
-    from flujo_worker.attempts.lease import Lease
-    from flujo_worker.changed_code.code_changes import CodeChanges
-    from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.ports import Store
 
 UNPARK_EVERY_S = 5.0
 MOST_KNOWN = 100_000

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from flujo_client.config.models import Retention
 from flujo_worker.domain.retention import DAY_S, retention_rules
-
-if TYPE_CHECKING:
-    from flujo_client.config.models import Retention
-    from flujo_worker.ports import Store
+from flujo_worker.ports import Store
 
 logger = logging.getLogger(__name__)
 

@@ -7,15 +7,13 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from flujo_worker.attempts.lease import Lease
 from flujo_worker.changed_code.code_registry import put_bounded
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import DispatchError, RowLocked, StoreError, Unreadable
-
-if TYPE_CHECKING:
-    from flujo_worker.attempts.lease import Lease
-    from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.ports import Store
+from flujo_worker.ports import Store
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,10 @@ limited, as in AMQP: remote control and replies use kombu's way.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
 from queue import Empty
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import kombu
 from kombu.transport import redis as stock
@@ -19,9 +20,6 @@ from kombu.utils.json import loads
 
 from flujo_client.transport.redis import ResponseError, is_not_allowed
 from flujo_worker.celery_app.private_names import OpenChannel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
 
 logger = logging.getLogger(__name__)
 

@@ -6,14 +6,13 @@ trip; Celery counts the last one, and signals when the count is complete.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_worker.celery_app.private_names import count_part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from celery import Celery
 
 

@@ -8,6 +8,7 @@ handler fails are rejected. Messages in other lists, for other tasks, follow the
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Container
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,20 +16,17 @@ from celery import bootsteps
 from celery.worker.consumer import Consumer
 from celery.worker.consumer.tasks import Tasks
 
+from flujo_client.config.manager import Settings
 from flujo_client.transport.wire import MAX_BYTES
 from flujo_worker.celery_app.consumer.channel import BulkChannel
 from flujo_worker.celery_app.consumer.pool import AttemptPool
+from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.celery_app.consumer.remote import RemoteControl
 from flujo_worker.celery_app.consumer.screen import screen
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
     from celery import Celery
-
-    from flujo_client.config.manager import Settings
-    from flujo_worker.celery_app.consumer.refusals import Refusals
 
 logger = logging.getLogger(__name__)
 

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.config.manager import Settings
 from flujo_client.serial.text import storable_text
 from flujo_client.transport.dead_letters import MOST_BYTES, DeadLetters
 from flujo_client.transport.redis import RedisError, connect
 from flujo_worker.celery_app.private_names import raw_of
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_worker.errors import WireError
+from flujo_worker.errors import WireError
 
 logger = logging.getLogger(__name__)
 

@@ -7,15 +7,13 @@ with a `compression` header is unpacked before its signature is checked. Every m
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container
+from typing import Any
 
 import orjson
 from kombu.utils.json import loads
 
 from flujo_worker.errors import WireError
-
-if TYPE_CHECKING:
-    from collections.abc import Container
 
 MOST_DEPTH = 50
 """The maximum nesting of a message's headers and properties: kombu writes them again recursively."""

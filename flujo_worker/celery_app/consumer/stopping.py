@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from celery import bootsteps
@@ -17,8 +18,6 @@ from celery.worker import state
 from flujo_worker.errors import RETIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from celery.worker.consumer import Consumer
 
 STOPPING: Final = signal.SIGUSR2
