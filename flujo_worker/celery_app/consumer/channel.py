@@ -19,7 +19,7 @@ from kombu.transport import virtual
 from kombu.utils.json import loads
 
 from flujo_client.transport.redis import ResponseError, is_not_allowed
-from flujo_worker.celery_app.private_names import OpenChannel
+from flujo_worker.celery_app.consumer.private_names import OpenChannel
 
 logger = logging.getLogger(__name__)
 

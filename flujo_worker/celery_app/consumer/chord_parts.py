@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flujo_worker.celery_app.private_names import count_part
+from flujo_worker.celery_app.consumer.private_names import count_part
 
 if TYPE_CHECKING:
     from celery import Celery

@@ -13,7 +13,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.serial.text import storable_text
 from flujo_client.transport.dead_letters import MOST_BYTES, DeadLetters
 from flujo_client.transport.redis import RedisError, connect
-from flujo_worker.celery_app.private_names import raw_of
+from flujo_worker.celery_app.consumer.private_names import raw_of
 from flujo_worker.errors import WireError
 
 logger = logging.getLogger(__name__)

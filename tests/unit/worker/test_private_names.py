@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import flujo_worker.celery_app
-from flujo_worker.celery_app.private_names import NAMES, READ_IN
+from flujo_worker.celery_app.consumer.private_names import NAMES, READ_IN
 
 EACH = [(owner, name) for owner, names in NAMES.items() for name in names]
 
