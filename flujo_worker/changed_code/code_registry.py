@@ -262,7 +262,6 @@ class CodeRegistry:
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):
             raise CodeMismatch(f"no blueprint is stored under '{reference}'")
-        from flujo_client.blueprint.load import load_stored  # a worker without blueprints reads no YAML
 
         return with_reference_options(load_stored(text, allowed=self._allowed), reference)
 
