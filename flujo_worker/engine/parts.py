@@ -35,8 +35,7 @@ from flujo_worker.recovery.admission import AdmissionThread
 from flujo_worker.recovery.hand_back import HandBack
 from flujo_worker.recovery.hook_delivery import HookDelivery, HookThread
 from flujo_worker.recovery.import_trials import ImportTrials
-from flujo_worker.recovery.lost_work import LostWork
-from flujo_worker.recovery.parked_runs import UNPARK_EVERY_S, ParkedRuns
+from flujo_worker.recovery.lost_work import UNPARK_EVERY_S, LostWork, ParkedRuns
 from flujo_worker.recovery.quarantine import STOP_S, Quarantine
 from flujo_worker.recovery.retention import Pruner
 from flujo_worker.recovery.sweeper import Chore, Sweeper

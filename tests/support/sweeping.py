@@ -10,8 +10,7 @@ from flujo_client.config.models import Worker
 from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.recovery.lost_work import LostWork
-from flujo_worker.recovery.parked_runs import UNPARK_EVERY_S, ParkedRuns
+from flujo_worker.recovery.lost_work import UNPARK_EVERY_S, LostWork, ParkedRuns
 from flujo_worker.recovery.sweeper import Chore, Sweeper
 
 

@@ -205,7 +205,7 @@ def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine)
 
 
 def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monkeypatch):
-    monkeypatch.setattr("flujo_worker.recovery.parked_runs.BATCH", 1)
+    monkeypatch.setattr("flujo_worker.recovery.lost_work.BATCH", 1)
     old = steps("a", "b")
     stays, goes = started_run(engine, old), None
     engine.now += 1
