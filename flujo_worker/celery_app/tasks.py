@@ -87,7 +87,6 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
     work done by another delivery. These raise Ignore, as Celery intends; successes do not, because it costs fifty times as much, in copies
     of the traceback.
 
-
     Raises:
         StepFailed: the attempt failed. A part that fails would fail its chord, so it is counted here.
     """

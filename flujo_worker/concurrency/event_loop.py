@@ -114,7 +114,6 @@ class CallFuture(Future[T]):
 
     It references its coroutine's task only while that runs: otherwise each call would be a reference cycle.
 
-
     Attributes:
         blocked_at: the place at which the coroutine blocked the loop, if it did.
         stop: cancels the coroutine; None before it begins and after it has ended.

@@ -7,22 +7,19 @@ and errors that name the way out. docs/reference/remote-control.md lists all com
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Container
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from celery.utils.functional import maybe_list
 from celery.worker.consumer.control import Control
 from celery.worker.control import Panel
 
 from flujo_client.address import AttemptKey
+from flujo_client.config.manager import Settings
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.redis import RedisError
 from flujo_worker.errors import StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container
-
-    from flujo_client.config.manager import Settings
 
 _INSTEAD: Final = {
     "rate_limit": "use the limits of pipelines, steps and models instead",

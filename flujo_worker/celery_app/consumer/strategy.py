@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import base64
 import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery.worker.strategy import default
 from kombu.serialization import loads
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SWEEP, TASKS
+from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SWEEP, TASKS, Envelope
 from flujo_client.transport.broker import task_headers
 from flujo_client.transport.chords import is_membership
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_worker.celery_app.consumer.pool import AttemptPool, Held, Shortcut
+from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.errors import WireError, key_missing_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.celery_app.consumer.refusals import Refusals
-    from flujo_worker.own_keys import OwnKeys
+from flujo_worker.own_keys import OwnKeys
 
 logger = logging.getLogger(__name__)
 
