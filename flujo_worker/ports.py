@@ -197,7 +197,7 @@ def publish_nothing(due: Sequence[Due]) -> None:
     """Publish nothing: for those who only look."""
 
 
-class Leases(Protocol):
+class LeaseStore(Protocol):
     """The leases of workers, by the store's clock."""
 
     def register_worker(
@@ -234,8 +234,8 @@ class Leases(Protocol):
         """End a worker whose process is known to be gone; return its attempts that may be lost again, to be sent at once."""
 
 
-class Ledger(Protocol):
-    """The operations of attempts and the coordinator on a run."""
+class AttemptStore(Protocol):
+    """Claims attempts, merges their outcomes, and defers them."""
 
     def claim(  # noqa: PLR0913 - one for each condition of a claim
         self,
@@ -285,29 +285,6 @@ class Ledger(Protocol):
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
-    def park(
-        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
-    ) -> bool:
-        """Let the run wait for a worker that can continue it; the attempt is released. `code`: it waits for bodies, not for its plan."""
-
-    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
-        """Record the fields that a context model has, under their digest, and read those that it had before."""
-
-    def former_models(self, fingerprint: str) -> frozenset[str]:
-        """Return the names of the other context models that plans of a plan's pipeline have."""
-
-    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
-        """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""
-
-    def store_code(self, versions: Sequence[CodeVersion]) -> None:
-        """Store versions of code by digest."""
-
-    def store_code_of_steps(self, fingerprint: str, steps: Mapping[str, CodeVersion]) -> None:
-        """Store versions of code, and that steps of a plan, by their paths, have them now."""
-
-    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
-        """Read versions of code by digest; a missing one is left out."""
-
     def defer(
         self,
         key: str,
@@ -336,39 +313,23 @@ class Ledger(Protocol):
     def postpone(self, key: str, delay_s: float) -> None:
         """Schedule an unclaimed attempt, whose message is used up, to be published again after that many seconds."""
 
-    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
-        """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
+    def break_off(
+        self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
+    ) -> bool:
+        """Mark a live run as one that is to be wound down as failed, with this error, and record why.
 
-    def store_blobs(self, blobs: Sequence[Packed]) -> None:
-        """Store values by digest."""
-
-    def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
-        """Read values by digest; a missing one is left out."""
-
-    def reply(self, key: str) -> Reply | None:
-        """Read the result of the question that an attempt waited with; None for an attempt that asked no question."""
-
-    def replies(self, run: str, address: str, step: str) -> list[Reply]:
-        """Read what was answered at a step of a run, in the order it was asked."""
-
-    def plan(self, fingerprint: str) -> Plan | None:
-        """Read a plan; raises Unreadable, as all do that read what a run depends on."""
-
-    def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
-        """Append lines outside a merge: to a run's events, or, without a run, to those of workers."""
+        With a fence only if that attempt is still at work under it. False: it is not, or the run has ended or is wound down already.
+        """
 
 
-class Tree(Protocol):
-    """A run's scopes: what decides looks at, and what a fan-out needs beyond a merge."""
+class ScopeStore(Protocol):
+    """A run's scopes: what decisions look at, and what a fan-out needs beyond a merge."""
 
     def scope(self, run: str, address: str) -> ScopeRow | None:
         """Read one scope."""
 
     def children(self, run: str, address: str) -> list[ScopeRow]:
         """Read a scope's children in their order, without their contexts."""
-
-    def envelopes(self, keys: Collection[str]) -> list[Envelope]:
-        """Rebuild the messages of work rows. One that cannot be read is left out: a sweep finds it due, and fails its run."""
 
     def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
         """Create the join's work row if all branches are closed and no child run is live; return whether it exists and is live.
@@ -392,8 +353,20 @@ class Tree(Protocol):
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         """Return whether this attempt closed that branch and the lane it left is empty: what a redelivery must know."""
 
+    def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
+        """Return fan-outs and imports (run, address) that stopped waiting longer ago than that, and have no work row to join."""
 
-class Backlog(Protocol):
+    def aborted(self, limit: int) -> list[tuple[str, str]]:
+        """Return aborted fan-outs (run, address) that still wait for branches."""
+
+    def orphaned_children(self, limit: int) -> list[str]:
+        """Return live child runs that no run waits for any more: their parent is stopped, or has closed what they were begun for."""
+
+    def stranded(self, limit: int) -> list[str]:
+        """Return live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be signalled."""
+
+
+class BacklogStore(Protocol):
     """The queries of the sweeper."""
 
     def mark_sent(self, ages: Mapping[str, float]) -> None:
@@ -425,6 +398,9 @@ class Backlog(Protocol):
         marked.
         """
 
+    def envelopes(self, keys: Collection[str]) -> list[Envelope]:
+        """Rebuild the messages of work rows. One that cannot be read is left out: a sweep finds it due, and fails its run."""
+
     def expire_questions(self, limit: int) -> int:
         """Close questions whose time is over: from now on they cannot be answered, and are due as attempts without an answer."""
 
@@ -436,36 +412,75 @@ class Backlog(Protocol):
         Nothing is taken unless `judge`, the calling worker, has a lease.
         """
 
-    def stranded(self, limit: int) -> list[str]:
-        """Return live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be signalled."""
-
-    def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
-        """Return fan-outs and imports (run, address) that stopped waiting longer ago than that, and have no work row to join."""
-
-    def aborted(self, limit: int) -> list[tuple[str, str]]:
-        """Return aborted fan-outs (run, address) that still wait for branches."""
-
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         """Return runs that must be wound down."""
 
-    def orphaned_children(self, limit: int) -> list[str]:
-        """Return live child runs that no run waits for any more: their parent is stopped, or has closed what they were begun for."""
-
-    def rotate_event_partitions(self, keep_days: int | None) -> None:
-        """Make place for the events of the days to come, and drop those of days that are over; None: never."""
-
-    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
-        """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
-
-    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
-        """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
-
-    def unpark(self, run: str, worker: str) -> bool:
-        """Let a parked run continue, which this worker can perform."""
+    def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
+        """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
 
 
-class PlanMoves(Protocol):
-    """Runs that continue under changed code (ADR 37)."""
+class BlobStore(Protocol):
+    """Large values, by digest."""
+
+    def store(self, blobs: Sequence[Packed]) -> None:
+        """Store values by digest."""
+
+    def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
+        """Read values by digest; a missing one is left out."""
+
+
+class RecordStore(Protocol):
+    """A run's answers and events, and the run as it is read whole."""
+
+    def reply(self, key: str) -> Reply | None:
+        """Read the result of the question that an attempt waited with; None for an attempt that asked no question."""
+
+    def replies(self, run: str, address: str, step: str) -> list[Reply]:
+        """Read what was answered at a step of a run, in the order it was asked."""
+
+    def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
+        """Append lines outside a merge: to a run's events, or, without a run, to those of workers."""
+
+    def read(self, run: str) -> Records:
+        """Read a run."""
+
+
+class CodeStore(Protocol):
+    """Plans, versions of code, and the former fields of context models."""
+
+    def plan(self, fingerprint: str) -> Plan | None:
+        """Read a plan; raises Unreadable, as all do that read what a run depends on."""
+
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        """Record the fields that a context model has, under their digest, and read those that it had before."""
+
+    def former_models(self, fingerprint: str) -> frozenset[str]:
+        """Return the names of the other context models that plans of a plan's pipeline have."""
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        """Store versions of code by digest."""
+
+    def store_code_of_steps(self, fingerprint: str, steps: Mapping[str, CodeVersion]) -> None:
+        """Store versions of code, and that steps of a plan, by their paths, have them now."""
+
+    def versions(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        """Read versions of code by digest; a missing one is left out."""
+
+    def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
+        """Store a plan whose code a worker has, though no run uses it yet."""
+
+    def note_plan(self, worker: str, fingerprint: str, build: str | None) -> None:
+        """Record that a worker has the code of a plan, and to which build of the user's code that belongs; the last build counts."""
+
+    def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
+        """Read which code a run's steps were performed with, and which one workers last had for its plan and for the plan of a fingerprint."""
+
+
+class PlanMoveStore(Protocol):
+    """Runs that continue under changed code (ADR 37), or wait for it."""
 
     def run_state(self, run: str) -> RunState | None:
         """Read a run's state; None if there is no such run."""
@@ -476,12 +491,6 @@ class PlanMoves(Protocol):
         Returns:
             moved: done. changed: the run has moved on meanwhile. older: the worker was started before the run's plan was taken up.
         """
-
-    def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
-        """Store a plan whose code a worker has, though no run uses it yet."""
-
-    def note_plan(self, worker: str, fingerprint: str, build: str | None) -> None:
-        """Record that a worker has the code of a plan, and to which build of the user's code that belongs; the last build counts."""
 
     def has_able_worker(self, run: str, fingerprint: str | None, queue: str, *, but: str) -> bool:
         """Return whether a live worker other than `but` can take a run: it has the code of that plan, or was the last to let the run continue.
@@ -495,40 +504,38 @@ class PlanMoves(Protocol):
         Not if one with another build has given the attempt back for that already.
         """
 
-    def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
-        """Read which code a run's steps were performed with, and which one workers last had for its plan and for the plan of a fingerprint."""
+    def park(
+        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
+    ) -> bool:
+        """Let the run wait for a worker that can continue it; the attempt is released. `code`: it waits for bodies, not for its plan."""
+
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
+        """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
+
+    def unpark(self, run: str, worker: str) -> bool:
+        """Let a parked run continue, which this worker can perform."""
 
 
-class PendingHookCalls(Protocol):
+class HookCallStore(Protocol):
     """The hook calls after a commit. A call is pending from the commit that ended the run or opened the question until it is settled."""
 
-    def pending_hook_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
+    def pending(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
         """Read the calls that no other worker has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
 
-    def take_call(
-        self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared"
-    ) -> int | None:
+    def take(self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared") -> int | None:
         """Take a call, and return the number of processes it was lost with that ran nothing else; None if it is settled or taken."""
 
-    def release_call(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
+    def release(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
         """Release a call that this worker has taken, and count so many losses as its own."""
 
-    def settle_call(self, call: PendingHookCall, worker: str) -> None:
+    def settle(self, call: PendingHookCall, worker: str) -> None:
         """Record that the hooks were called, unless another worker has taken the call since."""
 
-    def break_off(
-        self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
-    ) -> bool:
-        """Mark a live run as one that is to be wound down as failed, with this error, and record why.
 
-        With a fence only if that attempt is still at work under it. False: it is not, or the run has ended or is wound down already.
-        """
-
-    def records(self, run: str) -> Records:
-        """Read a run."""
-
-
-class RunAdmissions(Protocol):
+class AdmissionStore(Protocol):
     """Runs that wait to begin (ADR 43)."""
 
     def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:
@@ -541,6 +548,31 @@ class RunAdmissions(Protocol):
 
     def prune_gates(self) -> None:
         """Delete gates that no run has come to for an hour, and that none is at."""
+
+
+class LimitStore(Protocol):
+    """Concurrency limits of attempts, by name, and the fleet's settings of circuit breakers and rate limits (ADR 36).
+
+    A permit lasts while its attempt runs under its fence and lease.
+    """
+
+    def request_permit(self, request: PermitRequest) -> bool:
+        """Let an attempt run, or return it to wait for a place as `defer` does; return whether it may run.
+
+        One that asks for the first time leaves free places to those that wait.
+        """
+
+    def release_permit(self, key: str, fence: int, name: str) -> list[str]:
+        """Forget an attempt that no longer runs under a fence; return the attempts that are to be published, in the order in which they asked."""
+
+    def offer_permits(self) -> list[str]:
+        """Return the attempts that are to be published because places are free: what workers that died did not release."""
+
+    def guard_rows(self) -> list[GuardRow]:
+        """Read all of them."""
+
+    def write_file_settings(self, rows: Sequence[GuardRow]) -> None:
+        """Record what a settings file says, in the place of what other files said before; what operators have set stays above it."""
 
 
 class RetentionStore(Protocol):
@@ -572,47 +604,26 @@ class RetentionStore(Protocol):
     def prune_bookkeeping(self, older_s: float) -> int:
         """Delete workers whose lease ended, broker epochs before the present one, and tenants' budgets of days, older than that; return how many."""
 
-
-class Permits(Protocol):
-    """Concurrency limits of attempts, by name. A permit lasts while its attempt runs under its fence and lease."""
-
-    def request_permit(self, request: PermitRequest) -> bool:
-        """Let an attempt run, or return it to wait for a place as `defer` does; return whether it may run.
-
-        One that asks for the first time leaves free places to those that wait.
-        """
-
-    def release_permit(self, key: str, fence: int, name: str) -> list[str]:
-        """Forget an attempt that no longer runs under a fence; return the attempts that are to be published, in the order in which they asked."""
-
-    def offer_permits(self) -> list[str]:
-        """Return the attempts that are to be published because places are free: what workers that died did not release."""
+    def rotate_event_partitions(self, keep_days: int | None) -> None:
+        """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
 
-class ModelGuards(Protocol):
-    """The fleet's settings of circuit breakers and rate limits (ADR 36)."""
+@dataclass(eq=False)
+class Stores:
+    """The small stores that the engine works with."""
 
-    def guard_rows(self) -> list[GuardRow]:
-        """Read all of them."""
-
-    def write_file_settings(self, rows: Sequence[GuardRow]) -> None:
-        """Record what a settings file says, in the place of what other files said before; what operators have set stays above it."""
-
-
-class Store(
-    Leases,
-    Ledger,
-    Tree,
-    Backlog,
-    PlanMoves,
-    PendingHookCalls,
-    RunAdmissions,
-    RetentionStore,
-    Permits,
-    ModelGuards,
-    Protocol,
-):
-    """All of it, as one object."""
+    leases: LeaseStore
+    attempts: AttemptStore
+    scopes: ScopeStore
+    backlog: BacklogStore
+    blobs: BlobStore
+    records: RecordStore
+    code: CodeStore
+    plan_moves: PlanMoveStore
+    hook_calls: HookCallStore
+    admission: AdmissionStore
+    limits: LimitStore
+    retention: RetentionStore
 
 
 class Publisher(Protocol):

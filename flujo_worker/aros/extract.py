@@ -13,16 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from flujo_worker.aros.found_regions import FoundRegions, OpenBrackets, Region
-from flujo_worker.aros.region_patterns import (
-    ALIKE,
-    CLOSERS,
-    MARKS,
-    OPENER,
-    PATTERNS,
-    REGION,
-    SINGLE,
-    TOKENS,
-)
+from flujo_worker.aros.region_patterns import ALIKE, CLOSERS, MARKS, OPENER, PATTERNS, REGION, SINGLE, TOKENS
 from flujo_worker.aros.strings import QuotedParts
 
 if TYPE_CHECKING:

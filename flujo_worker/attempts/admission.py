@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flujo_worker.guards.models import CalledModels
     from flujo_worker.guards.pacing import Pacing
     from flujo_worker.guards.rates import RateLimiter
-    from flujo_worker.ports import Store
+    from flujo_worker.ports import Stores
     from flujo_worker.runtime.attempt_run import ModelCall
 
 
@@ -68,14 +68,14 @@ class Admissions:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         coordinator: Coordinator,
         models: CalledModels | None,
         rates: RateLimiter | None,
         catalog: CodeRegistry,
         settings: Settings,
     ) -> None:
-        self._store, self._models, self._catalog, self._effects = store, models, catalog, coordinator.effects
+        self._stores, self._models, self._catalog, self._effects = stores, models, catalog, coordinator.effects
         self._rates, self._release = rates, coordinator.release_permit
         self._resolve = Resolver(settings.allowed_imports)
 
@@ -85,12 +85,12 @@ class Admissions:
         step = _step_of(claimed, entry)
         limit = None if step is None else step.limit
         share = partial(self._shared, step, entry.plan.name, envelope.ticket.run)
-        permit = PermitGate(self._store, self._release, self._effects, self._resolve, envelope, limit, share)
+        permit = PermitGate(self._stores, self._release, self._effects, self._resolve, envelope, limit, share)
         agent = None if step is None or self._models is None else self._agent(step)
-        model = ModelGate(self._models, self._store, envelope, agent, self._effects)
+        model = ModelGate(self._models, self._stores, envelope, agent, self._effects)
         if self._rates is None or step is None:
             return Admission(permit, model, None)
-        rate = RateGate(self._rates, self._store, self._effects, envelope, step, agent, own.cost)
+        rate = RateGate(self._rates, self._stores, self._effects, envelope, step, agent, own.cost)
         return Admission(permit, model, rate)
 
     def _shared(self, step: Step | None, pipeline: str, run: str, limit: Limit, name: str) -> str:

@@ -32,7 +32,7 @@ from flujo_worker.concurrency.threads import carried
 from flujo_worker.domain.human import asks_again
 from flujo_worker.domain.retry import may_retry
 from flujo_worker.observe.log import emit
-from flujo_worker.ports import Ledger
+from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.runtime.question import fetched
@@ -44,7 +44,7 @@ class StepHooks:
     """One attempt, as hooks see it."""
 
     hooks: HookCaller
-    ledger: Ledger
+    stores: Stores
     resolve: Callable[[str], Any]
     envelope: Envelope
     entry: LoadedPipeline
@@ -129,7 +129,7 @@ class StepHooks:
         return None if packed is None else decode(self._fetched(packed).tree(), resolve=self.resolve)
 
     def _fetched(self, packed: Packed) -> Packed:
-        return fetched(self.ledger, (packed,))[packed.digest] if packed.is_reference else packed
+        return fetched(self.stores.blobs, (packed,))[packed.digest] if packed.is_reference else packed
 
 
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, 
 from flujo_worker.domain.budget import Learned, Place, Reservation, learned, place_of
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import Claim, Ledger, Reply, Room
+from flujo_worker.ports import AttemptStore, Claim, Reply, Room, Stores
 from flujo_worker.runtime.effects import ClaimTerms, Effects
 from flujo_worker.runtime.question import fetched
 
@@ -61,16 +61,16 @@ class Claims:
 
     def __init__(
         self,
-        ledger: Ledger,
+        stores: Stores,
         lease: Lease,
         catalog: CodeRegistry,
         threads: Executor,
         settings: Settings,
         effects: Effects,
     ) -> None:
-        self._ledger, self._lease, self._catalog, self._settings = ledger, lease, catalog, settings
+        self._stores, self._lease, self._catalog, self._settings = stores, lease, catalog, settings
         self._effects = effects
-        self._history = SpentHistory(ledger, settings.cost.historical or Historical(), threads)
+        self._history = SpentHistory(stores.attempts, settings.cost.historical or Historical(), threads)
         self._resolve, self._own = Resolver(settings.allowed_imports), RunSettings.of(settings)
         self._calls: dict[tuple[str, str, str], StepCalls] = {}
 
@@ -125,7 +125,7 @@ class Claims:
             if envelope.references or is_rendered(envelope, entry, step, write_prompt):
                 if not may_read:
                     return None
-                inline = envelope.inline(fetched(self._ledger, envelope.references))
+                inline = envelope.inline(fetched(self._stores.blobs, envelope.references))
             size = prompt_bytes(inline or envelope, entry, step, write_prompt, self._resolve)
             return replace(self._request(envelope, entry, path, calls, size), inline=inline)
         return None
@@ -182,11 +182,11 @@ class Claims:
             with suppress(CodeMismatch):
                 await call(self._catalog.entry, ticket.reference, ticket.fingerprint)
             held.fence = None  # first: a renewal that sees it released would count the work as lost
-            await call(self._ledger.defer, envelope.key, claim.fence, 0.0, claim_id=claim.claim_id)
+            await call(self._stores.attempts.defer, envelope.key, claim.fence, 0.0, claim_id=claim.claim_id)
         return claim
 
     def reply(self, envelope: Envelope) -> Reply | None:
-        return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
+        return self._stores.records.reply(envelope.key) if envelope.kind == "resume" else None
 
 
 def _key(envelope: Envelope, path: str) -> tuple[str, str, str]:
@@ -210,9 +210,9 @@ class SpentHistory:
     """
 
     def __init__(
-        self, ledger: Ledger, wanted: Historical, threads: Executor, clock: Callable[[], float] = time.monotonic
+        self, attempts: AttemptStore, wanted: Historical, threads: Executor, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._ledger, self._wanted, self._threads, self._clock = ledger, wanted, threads, clock
+        self._attempts, self._wanted, self._threads, self._clock = attempts, wanted, threads, clock
         self._known: dict[str, dict[Place, Learned]] = {}
         self._read_at: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -235,7 +235,7 @@ class SpentHistory:
 
     def _read(self, reference: str) -> None:
         try:
-            spent = self._ledger.spent_lately(reference, self._wanted.runs)
+            spent = self._attempts.spent_lately(reference, self._wanted.runs)
             self._known[reference] = learned(spent, least=self._wanted.attempts, quantile=self._wanted.quantile)
         except Exception:
             logger.warning("the cost of attempts of %s could not be read", reference, exc_info=True)

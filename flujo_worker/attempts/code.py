@@ -28,7 +28,7 @@ from flujo_worker.changed_code.context_migrations import ContextMigrations, Cont
 from flujo_worker.concurrency.event_loop import within
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
-from flujo_worker.ports import Ledger
+from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import in_thread_of
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.user_code.hooks import HookCaller
@@ -65,11 +65,11 @@ class Prepared:
 class Preparation:
     """Prepares attempts."""
 
-    def __init__(self, ledger: Ledger, hooks: HookCaller, settings: Settings, effects: Effects) -> None:
+    def __init__(self, stores: Stores, hooks: HookCaller, settings: Settings, effects: Effects) -> None:
         stores_prompts = settings.log.prompts != "off"
-        self._versions = CodeVersions(ledger, CodeOfSteps(hooks.catalog, settings.template, stores_prompts))
+        self._versions = CodeVersions(stores.code, CodeOfSteps(hooks.catalog, settings.template, stores_prompts))
         self._catalog = hooks.catalog
-        self.migrations = ContextMigrations(ledger, hooks.bench)
+        self.migrations = ContextMigrations(stores.code, stores.blobs, hooks.bench)
         self._effects, self._refused = effects, dict[str, None]()
         self._readiness = Readiness(hooks, effects, most_s=settings.agents.agent_timeout_s)
 

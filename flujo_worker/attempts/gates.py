@@ -31,7 +31,7 @@ from flujo_worker.errors import RowLocked, StoreError
 from flujo_worker.guards.models import CalledModels, ModelRequest
 from flujo_worker.guards.pacing import Pacing
 from flujo_worker.guards.rates import RateLimiter, RateRequest
-from flujo_worker.ports import Ledger, Store
+from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import ModelCall
 from flujo_worker.runtime.effects import Effects, note_lock
 from flujo_worker.runtime.question import fetched
@@ -59,7 +59,7 @@ class PermitGate:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         release: Callable[[str, int, str], None],
         effects: Effects,
         resolve: Callable[[str], Any],
@@ -67,7 +67,7 @@ class PermitGate:
         limit: Limit | None,
         share: Callable[[Limit, str], str],
     ) -> None:
-        self._store, self._release, self._effects, self._resolve = store, release, effects, resolve
+        self._stores, self._release, self._effects, self._resolve = stores, release, effects, resolve
         self._envelope, self._limit, self._share = envelope, limit, share
         self._granted: tuple[int, str] | None = None
 
@@ -89,10 +89,12 @@ class PermitGate:
         fence = held.fence or 0
         request = PermitRequest(envelope.key, fence, envelope.step, name, limit.at_once, limit.on_full, held.claim_id)
         try:
-            is_granted = await self._effects.call(self._store.request_permit, request)
+            is_granted = await self._effects.call(self._stores.limits.request_permit, request)
         except RowLocked:  # the limit's row, perhaps for long: an attempt that waits for it must not hold a slot
-            await self._effects.call(note_lock, self._store, envelope)
-            await self._effects.call(self._store.defer, envelope.key, fence, LIMIT_LOCKED_S, claim_id=held.claim_id)
+            await self._effects.call(note_lock, self._stores, envelope)
+            await self._effects.call(
+                self._stores.attempts.defer, envelope.key, fence, LIMIT_LOCKED_S, claim_id=held.claim_id
+            )
             return True
         if not is_granted:
             if limit.on_full == "drop":
@@ -119,7 +121,7 @@ class PermitGate:
     def _filled(self, fill: Callable[[Any, Any], str]) -> str:
         envelope = self._envelope
         if envelope.references:
-            envelope = envelope.inline(fetched(self._store, envelope.references))
+            envelope = envelope.inline(fetched(self._stores.blobs, envelope.references))
         context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
         return fill(decode(envelope.input.tree(), resolve=self._resolve), context)
 
@@ -139,9 +141,9 @@ class ModelGate:
     """
 
     def __init__(
-        self, models: CalledModels | None, ledger: Ledger, envelope: Envelope, agent: Any, effects: Effects
+        self, models: CalledModels | None, stores: Stores, envelope: Envelope, agent: Any, effects: Effects
     ) -> None:
-        self._models, self._ledger, self._envelope, self._effects = models, ledger, envelope, effects
+        self._models, self._stores, self._envelope, self._effects = models, stores, envelope, effects
         self._model = None if models is None or agent is None else service_of(agent)
         self._permit = ModelPermit()
 
@@ -156,7 +158,7 @@ class ModelGate:
         if guard == "breaker":
             recovery_s = self._models.settings(self._model).recovery_s
             wait_s = spread(wait_s, recovery_s, f"{self._envelope.key} {held.fence}")
-        await _defer(self._effects, self._ledger, self._envelope, held, wait_s, guard, self._model)
+        await _defer(self._effects, self._stores, self._envelope, held, wait_s, guard, self._model)
         return True
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
@@ -179,18 +181,18 @@ class ModelGate:
         if told is not None:
             logger.warning("%s: %s", told.name, told.data)
             run, key = self._envelope.ticket.run, self._envelope.key
-            await self._effects.call(self._ledger.note, run, [told], key=key)
+            await self._effects.call(self._stores.records.note, run, [told], key=key)
         return permit
 
 
 async def _defer(
-    effects: Effects, ledger: Ledger, envelope: Envelope, held: ActiveAttempt, wait_s: float, guard: Guard, model: str
+    effects: Effects, stores: Stores, envelope: Envelope, held: ActiveAttempt, wait_s: float, guard: Guard, model: str
 ) -> None:
     """Return an attempt to its row until its model may be called."""
     data = {"step": envelope.step, "model": model, "delay_seconds": round(wait_s, 3)}
     waiting = Event(f"flujo.{guard}.waiting", data, "warning" if guard == "breaker" else "info")
     options = {"claim_id": held.claim_id, "waits_for": waits_for(guard, model)}
-    await effects.call(ledger.defer, envelope.key, held.fence or 0, wait_s, waiting, **options)
+    await effects.call(stores.attempts.defer, envelope.key, held.fence or 0, wait_s, waiting, **options)
 
 
 def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> CallReport:
@@ -211,14 +213,14 @@ class RateGate:
     def __init__(
         self,
         limiter: RateLimiter,
-        ledger: Ledger,
+        stores: Stores,
         effects: Effects,
         envelope: Envelope,
         step: Step,
         agent: Any,
         cost: Cost,
     ) -> None:
-        self._limiter, self._ledger, self._effects, self._envelope = limiter, ledger, effects, envelope
+        self._limiter, self._stores, self._effects, self._envelope = limiter, stores, effects, envelope
         self._step, self._agent, self._cost = step, agent, cost
         self.pacing = Pacing(limiter, envelope.ticket.tenant)
 
@@ -233,7 +235,7 @@ class RateGate:
         if answer.grant is not None:
             self.pacing.put(limit, answer)
             return False
-        await _defer(self._effects, self._ledger, self._envelope, held, answer.wait_s, "rate", model)
+        await _defer(self._effects, self._stores, self._envelope, held, answer.wait_s, "rate", model)
         return True
 
     def _expected_tokens(self) -> int:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
-from flujo_worker.ports import Ledger, PendingHookCall, Refusal, Room, Verdict
+from flujo_worker.ports import AttemptStore, PendingHookCall, Refusal, Room, Verdict
 
 T = TypeVar("T")
 
@@ -128,15 +128,15 @@ class IsolationGate:
 class Isolation:
     """Performs suspects. Without `processes` every suspect has this process for itself."""
 
-    def __init__(self, ledger: Ledger, processes: Processes | None) -> None:
-        self._ledger, self._processes, self.gate = ledger, processes, IsolationGate()
+    def __init__(self, attempts: AttemptStore, processes: Processes | None) -> None:
+        self._attempts, self._processes, self.gate = attempts, processes, IsolationGate()
 
     def perform(self, envelope: Envelope, in_company: int, here: Callable[[], DeliveryResult]) -> DeliveryResult:
         """Perform a suspect apart. `here` performs it in this process, as the only one."""
         try:
             return self.isolate(in_company, lambda processes, room: processes.perform(envelope, room), here)
         except NoFreeSlot:
-            self._ledger.postpone(envelope.key, random.uniform(*NO_PLACE_S))  # noqa: S311 - jitter
+            self._attempts.postpone(envelope.key, random.uniform(*NO_PLACE_S))  # noqa: S311 - jitter
             return DeliveryResult("waiting")
 
     def isolate(self, in_company: int, apart: Callable[[Processes, Room], T], here: Callable[[], T]) -> T:

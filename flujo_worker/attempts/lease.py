@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flujo_worker.errors import RowLocked, StoreError
-from flujo_worker.ports import Leases, Member, Renewal
+from flujo_worker.ports import LeaseStore, Member, Renewal
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Lease:
     """The lease of this process.
 
     Args:
-        store: records live workers, by the database's clock.
+        leases: records live workers, by the database's clock.
         member: this process; each incarnation gets its own id.
         lease_s: seconds a lease lasts.
         renew_s: seconds between renewals. on_renewed: called when the lease was taken, and after each renewal.
@@ -65,7 +65,7 @@ class Lease:
 
     def __init__(
         self,
-        store: Leases,
+        leases: LeaseStore,
         member: Member,
         *,
         lease_s: float,
@@ -73,7 +73,7 @@ class Lease:
         on_renewed: Callable[[], object] = lambda: None,
         on_stop_request: Callable[[], object] = lambda: None,
     ) -> None:
-        self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
+        self._leases, self._member, self._lease_s, self._renew_s = leases, member, lease_s, renew_s
         self._on_renewed, self._on_stop_request = on_renewed, on_stop_request
         self._held: dict[str, ActiveAttempt] = {}
         self._is_interrupted = self.is_asked_to_stop = False
@@ -101,7 +101,7 @@ class Lease:
 
     def start(self) -> Lease:
         """Begin the first incarnation and keep it alive."""
-        self._store.register_worker(self._member, self._lease_s)
+        self._leases.register_worker(self._member, self._lease_s)
         self._unbroken_since = self._beat_at = time.monotonic()
         self._on_renewed()
         self._thread.start()
@@ -112,7 +112,7 @@ class Lease:
         self._stopping.set()
         self._thread.join(timeout=self._renew_s + 5)
         try:
-            self._store.deregister_worker(self.worker)
+            self._leases.deregister_worker(self.worker)
         except StoreError:
             logger.warning("could not retire worker %s; its lease will run out", self.worker)
 
@@ -159,7 +159,7 @@ class Lease:
         """
         with self._lock:
             keys = self._let_go | (set(self._held) if everything else set())
-        moved = self._store.hand_back(self.worker, keys) if keys else set()
+        moved = self._leases.hand_back(self.worker, keys) if keys else set()
         with self._lock:
             self._let_go -= keys
         return moved
@@ -218,7 +218,7 @@ class Lease:
         """Stop what must no longer run. Attempts are asked about once they have lasted a moment; most have ended by then."""
         before = time.monotonic() - LOOK_S
         if held := self._claimed(lambda each: each.held_since <= before):
-            lost = self._store.lost_among(self.worker, held)
+            lost = self._leases.lost_among(self.worker, held)
             self._cancel({key: held[key] for key in lost})
 
     def _claimed(self, counts: Callable[[ActiveAttempt], bool] = lambda _: True) -> dict[str, int]:
@@ -244,7 +244,7 @@ class Lease:
     def _renewed(self, held: Mapping[str, int]) -> Renewal | None:
         """Renew the lease; None: it is over, or somebody else holds its row, so that another one is to be taken before it is over."""
         try:
-            return self._store.renew(self.worker, self._lease_s, held)
+            return self._leases.renew(self.worker, self._lease_s, held)
         except RowLocked:
             if time.monotonic() - self._beat_at < self._lease_s / 2:
                 raise
@@ -258,7 +258,7 @@ class Lease:
 
     def _disown(self) -> None:
         """Release what is recorded as ours and is not worked on here: its outcome was refused, or could not be reported."""
-        for key in self._store.release_unowned(self.worker, self.keys, self._lease_s):
+        for key in self._leases.release_unowned(self.worker, self.keys, self._lease_s):
             logger.warning("attempt %s was claimed here but not worked on; it counts as lost", key)
 
     def _reincarnate(self) -> None:
@@ -266,7 +266,7 @@ class Lease:
         with self._lock:
             held = {key: each.fence for key, each in self._held.items()}
         reborn = replace(self._member, id=f"{old.split('~')[0]}~{secrets.token_hex(4)}")
-        adopted = self._store.register_worker(reborn, self._lease_s, old=old, held=held.keys())
+        adopted = self._leases.register_worker(reborn, self._lease_s, old=old, held=held.keys())
         with self._changed:
             self._member = reborn
             self._unbroken_since = time.monotonic()

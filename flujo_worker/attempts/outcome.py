@@ -42,7 +42,7 @@ from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
 from flujo_worker.observe.log import emit, filling_of
 from flujo_worker.observe.story import Story
-from flujo_worker.ports import Ledger, Reply
+from flujo_worker.ports import Reply, Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Starvation, Work
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
@@ -96,7 +96,7 @@ class Outcomes:
     """The outcomes of the attempts that this process performs.
 
     Args:
-        ledger: where answers and stored values are read.
+        stores: where answers and stored values are read.
         lease: this process's right to work: an attempt that is cancelled because the lease ends has no outcome.
         loop: the process's event loop.
         threads: where sync agents run.
@@ -109,7 +109,7 @@ class Outcomes:
 
     def __init__(  # noqa: PLR0913 - one for each
         self,
-        ledger: Ledger,
+        stores: Stores,
         lease: Lease,
         loop: Loop,
         threads: Executor,
@@ -121,7 +121,7 @@ class Outcomes:
         check: Callable[[], object],
     ) -> None:
         self._effects, self._migrations, self._check = effects, migrations, check
-        self._ledger, self._lease, self._loop, self._threads = ledger, lease, loop, threads
+        self._stores, self._lease, self._loop, self._threads = stores, lease, loop, threads
         self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
         self._resolve = Resolver(settings.allowed_imports)
 
@@ -143,7 +143,7 @@ class Outcomes:
         return replace(await self._effects.call(around.after, outcome), events=story.all_events())
 
     def _around(self, envelope: Envelope, entry: LoadedPipeline) -> StepHooks:
-        return StepHooks(self._hooks, self._ledger, self._resolve, envelope, entry, entry.node_of(envelope))
+        return StepHooks(self._hooks, self._stores, self._resolve, envelope, entry, entry.node_of(envelope))
 
     async def _performed(
         self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun
@@ -194,7 +194,13 @@ class Outcomes:
         event = Event("attempt.starved", {**data, "delay_seconds": round(wait, 3)}, "warning")
         most = self._settings.worker.max_starved
         return await self._effects.call(
-            self._ledger.return_starved, envelope.key, fence, wait, event, most=most, claim_id=claimed.held.claim_id
+            self._stores.attempts.return_starved,
+            envelope.key,
+            fence,
+            wait,
+            event,
+            most=most,
+            claim_id=claimed.held.claim_id,
         )
 
     async def _record_interrupted(self, claimed: Claimed, usage: Usage, run: AttemptRun) -> None:
@@ -202,7 +208,7 @@ class Outcomes:
         envelope, held = claimed.envelope, claimed.held
         if run.left_in_thread:
             logger.warning("attempt %s: %s", envelope.key, _UNTIL_THE_END)
-        spend, fence = self._ledger.spend, held.fence or 0
+        spend, fence = self._stores.attempts.spend, held.fence or 0
         await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claim_id=held.claim_id)
 
     async def _leave_to_others(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
@@ -215,7 +221,7 @@ class Outcomes:
     def _begun(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> tuple[Envelope, Work]:
         envelope = claimed.inline or claimed.envelope
         if envelope.references:
-            envelope = envelope.inline(fetched(self._ledger, envelope.references))
+            envelope = envelope.inline(fetched(self._stores.blobs, envelope.references))
         run.work = self._work(envelope, claimed.reply, entry, run)
         return envelope, run.work
 
@@ -252,7 +258,7 @@ class Outcomes:
             agent_of=self._catalog.agent,
             resources=self._catalog.resources(entry.resources_at(path)),
             reply=reply,
-            replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
+            replies=partial(self._stores.records.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
             conversation=conversation_at(entry.plan, envelope.address),
             invariants=[(shown_as(each), self._catalog.invariant(each)) for each in entry.invariants_at(path)],
@@ -282,7 +288,7 @@ class Outcomes:
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. The rest of its outcome is dropped."""
         run_id, fence, claim_id = envelope.ticket.run, held.fence or 0, held.claim_id
-        self._threads.submit(self._ledger.spend, run_id, envelope.key, fence, run.spent, claim_id=claim_id)
+        self._threads.submit(self._stores.attempts.spend, run_id, envelope.key, fence, run.spent, claim_id=claim_id)
 
     def _packed(self, envelope: Envelope, step: Step, done: Done) -> tuple[Packed, Packed | None]:
         context, depth = done.context, DEPTH_OF_OUTPUTS if isinstance(done.context, StoredContext) else 0

@@ -43,7 +43,7 @@ from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.observe.story import Story
 from flujo_worker.own_keys import OwnKeys
-from flujo_worker.ports import Claim, Room, Store
+from flujo_worker.ports import Claim, Room, Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
 from flujo_worker.runtime.effects import note_lock
 from flujo_worker.runtime.faults import fault_of
@@ -65,7 +65,7 @@ class Attempts:
     """Performs attempts in this process.
 
     Args:
-        ledger: where attempts are claimed.
+        stores: where attempts are claimed.
         coordinator: receives their outcomes.
         lease: this process's right to work.
         loop: the process's event loop.
@@ -84,7 +84,7 @@ class Attempts:
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
         self,
-        ledger: Store,
+        stores: Stores,
         coordinator: Coordinator,
         lease: Lease,
         loop: Loop,
@@ -103,15 +103,15 @@ class Attempts:
     ) -> None:
         self._keys = keys
         self._changes, self._late_s = changes, late_s
-        self.isolation = Isolation(ledger, processes)
-        self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
+        self.isolation = Isolation(stores.attempts, processes)
+        self._stores, self._coordinator, self._lease, self._loop = stores, coordinator, lease, loop
         self.catalog = hooks.catalog
         self._effects = effects = coordinator.effects
-        self.preparation = Preparation(ledger, hooks, settings, effects)
-        self._admissions = Admissions(ledger, coordinator, models, rates, hooks.catalog, settings)
-        self.claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
+        self.preparation = Preparation(stores, hooks, settings, effects)
+        self._admissions = Admissions(stores, coordinator, models, rates, hooks.catalog, settings)
+        self.claims = Claims(stores, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(
-            ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations, check=check
+            stores, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations, check=check
         )
         self._refused_formats, self._locked_since = refused_formats, dict[str, float]()
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
@@ -194,7 +194,7 @@ class Attempts:
 
     def _check_row(self, key: str, error: KeyMissing) -> None:
         try:
-            for envelope in self._ledger.envelopes([key]):
+            for envelope in self._stores.backlog.envelopes([key]):
                 Envelope.from_wire(envelope.to_wire())
         except KeyMissing:
             if self._keys is not None:
@@ -202,7 +202,7 @@ class Attempts:
 
     async def _postpone(self, key: str) -> DeliveryResult:
         """Have a message sent again in a while, for a worker that can decrypt it."""
-        await self._effects.call(self._ledger.postpone, key, random.uniform(*ELSEWHERE_S))  # noqa: S311 - jitter
+        await self._effects.call(self._stores.attempts.postpone, key, random.uniform(*ELSEWHERE_S))  # noqa: S311 - jitter
         return DeliveryResult("waiting")
 
     async def _leave_claimed(
@@ -219,8 +219,8 @@ class Attempts:
             return await self._park(
                 envelope, held, f"a value is {error.message}", self.preparation.refuse(envelope.key)
             )
-        if moved := await call(self._ledger.hand_back, self._lease.worker, [envelope.key]):
-            await self._effects.send(await call(self._ledger.envelopes, moved), None)
+        if moved := await call(self._stores.leases.hand_back, self._lease.worker, [envelope.key]):
+            await self._effects.send(await call(self._stores.backlog.envelopes, moved), None)
         return DeliveryResult("waiting")
 
     async def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
@@ -236,7 +236,7 @@ class Attempts:
         self._locked_since.pop(envelope.key, None)
         if room != "shared":
             event = isolated(room, self._lease.worker)
-            await self._effects.call(self._ledger.note, envelope.ticket.run, [event], key=envelope.key)
+            await self._effects.call(self._stores.records.note, envelope.ticket.run, [event], key=envelope.key)
         reply, started = wanted.reply, time.monotonic()
         unperformed = _unperformed(claim, wanted, started)
         if unperformed is not None:
@@ -250,7 +250,7 @@ class Attempts:
         if claim.refusal == "locked":
             return await self._put_back(envelope)
         if claim.refusal == "moved":  # its message names the plan that the run used before
-            await self._effects.call(self._ledger.postpone, envelope.key, 0.0)
+            await self._effects.call(self._stores.attempts.postpone, envelope.key, 0.0)
         counts = claim.refusal == "ended" and await self._effects.call(self._coordinator.counts, envelope)
         return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
 
@@ -259,7 +259,7 @@ class Attempts:
         now = time.monotonic()
         if envelope.key not in self._locked_since:
             put_bounded(self._locked_since, envelope.key, now)
-            await self._effects.call(note_lock, self._ledger, envelope)
+            await self._effects.call(note_lock, self._stores, envelope)
         shortest, longest = LOCKED_S
         wait_s = min(max(now - self._locked_since.get(envelope.key, now), shortest), longest)
         self._coordinator.send_later(envelope, wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
@@ -323,7 +323,7 @@ class Attempts:
         call, run, claim_id = self._effects.call, envelope.ticket.run, held.claim_id
         if not await call(changes.leave_to_other_build, envelope, fence, redact(fault.message), claim_id=claim_id):
             return False
-        await call(self._ledger.spend, run, envelope.key, fence, outcome.usage, claim_id=claim_id)
+        await call(self._stores.attempts.spend, run, envelope.key, fence, outcome.usage, claim_id=claim_id)
         return True
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
@@ -356,7 +356,7 @@ class Attempts:
             return await self._hand_over_or_park(envelope, held, carried.reason)
         waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
         call, fence = self._effects.call, held.fence or 0
-        await call(self._ledger.defer, envelope.key, fence, ASK_AGAIN_S, waiting, claim_id=held.claim_id)
+        await call(self._stores.attempts.defer, envelope.key, fence, ASK_AGAIN_S, waiting, claim_id=held.claim_id)
         return DeliveryResult("waiting")
 
     async def _hand_over_or_park(
@@ -376,7 +376,7 @@ class Attempts:
         reason = redact(why)
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
         call, fence = self._effects.call, held.fence or 0
-        await call(self._ledger.park, envelope.key, fence, reason, code=awaited, claim_id=held.claim_id)
+        await call(self._stores.plan_moves.park, envelope.key, fence, reason, code=awaited, claim_id=held.claim_id)
         return DeliveryResult("parked")
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:

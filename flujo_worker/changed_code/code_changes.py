@@ -16,7 +16,7 @@ from flujo_client.plan.plan_difference import Difference
 from flujo_worker.domain.carry_on import PlanMove, handover_delay_s, move
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import Unreadable
-from flujo_worker.ports import Store
+from flujo_worker.ports import Stores
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class CodeChanges:
     """Moves runs to another plan of their pipeline.
 
     Args:
-        store: where runs are stored.
+        stores: where runs are stored.
         send: publishes.
         on_change: the policy of pipelines that set none.
         control_queue: where starts go.
@@ -63,7 +63,7 @@ class CodeChanges:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         send: Send,
         *,
         on_change: OnChange,
@@ -71,7 +71,7 @@ class CodeChanges:
         build: str | None = None,
         worker: Callable[[], str] | None = None,
     ) -> None:
-        self._store, self._send, self._worker = store, send, worker
+        self._stores, self._send, self._worker = stores, send, worker
         self._on_change, self._control_queue, self._build = on_change, control_queue, build
         self.record: Callable[[str], object] = lambda _: None
         self._adopted: set[str] = set()
@@ -85,10 +85,10 @@ class CodeChanges:
         Raises: Unreadable: its rows cannot be read.
         """
         for _ in range(TRIES):
-            state = self._store.run_state(run)
+            state = self._stores.plan_moves.run_state(run)
             if state is None or state.has_ended or state.fingerprint == plan.fingerprint:
                 return CarryOnResult("unneeded")
-            old = self._store.plan(state.fingerprint)
+            old = self._stores.code.plan(state.fingerprint)
             if old is None:
                 raise Unreadable(f"no plan with fingerprint {state.fingerprint}")
             changed = self._changed(old, plan, state)
@@ -100,7 +100,7 @@ class CodeChanges:
                 return CarryOnResult("moved")
             worker = None if self._worker is None else self._worker()
             planned = move(old, plan, state, changed, control_queue=self._control_queue, worker=worker)
-            match self._store.carry_on(state.reference, planned):
+            match self._stores.plan_moves.carry_on(state.reference, planned):
                 case "moved":
                     self._publish(planned)
                     logger.info("run %s continues under plan %s", run, plan.fingerprint[:12])
@@ -120,21 +120,21 @@ class CodeChanges:
         """
         ticket, worker = envelope.ticket, "" if self._worker is None else self._worker()
         fingerprint = ticket.fingerprint if awaited is None else None
-        if not self._store.has_able_worker(ticket.run, fingerprint, envelope.queue, but=worker):
+        if not self._stores.plan_moves.has_able_worker(ticket.run, fingerprint, envelope.queue, but=worker):
             return False
         delay_s = handover_delay_s(fence)
         event = Event("run.waits_for_old_code", {"reason": reason})
-        if self._store.defer(envelope.key, fence, delay_s, event, claim_id=claim_id) and not delay_s:
+        if self._stores.attempts.defer(envelope.key, fence, delay_s, event, claim_id=claim_id) and not delay_s:
             self._send([envelope], None, first=True)
         return True
 
     def leave_to_other_build(self, envelope: Envelope, fence: int, reason: str, *, claim_id: str | None = None) -> bool:
         """Leave a claimed attempt, whose step lacks a module, to a live worker with another build. Return False if none may have it."""
         ticket, worker = envelope.ticket, "" if self._worker is None else self._worker()
-        if not self._store.has_other_build(ticket.run, envelope.key, envelope.queue, worker=worker):
+        if not self._stores.plan_moves.has_other_build(ticket.run, envelope.key, envelope.queue, worker=worker):
             return False
         event = Event("attempt.lacks_module", {"reason": reason, "build": self._build}, "warning")
-        return self._store.defer(
+        return self._stores.attempts.defer(
             envelope.key, fence, max(ELSEWHERE_S, handover_delay_s(fence)), event, claim_id=claim_id
         )
 
@@ -142,7 +142,7 @@ class CodeChanges:
         if self._worker is not None and plan.fingerprint not in self._recorded:
             self.record(state.reference)
             self._recorded.add(plan.fingerprint)
-        return all_differences(old, plan, self._store.code_on_record(state.run, plan.fingerprint))
+        return all_differences(old, plan, self._stores.code.code_on_record(state.run, plan.fingerprint))
 
     def _refused(
         self, old: Plan, plan: Plan, state: RunState, mine: str | None, changed: Sequence[Difference]
@@ -161,14 +161,14 @@ class CodeChanges:
     def _adopt(self, reference: str, plan: Plan) -> None:
         """Store the plan, so that differences can be shown."""
         if self._worker is not None and plan.fingerprint not in self._adopted:
-            self._store.adopt_plan(reference, plan, self._worker())
+            self._stores.code.adopt_plan(reference, plan, self._worker())
             self._adopted.add(plan.fingerprint)
 
     def _publish(self, planned: PlanMove) -> None:
         """Publish again what was published under the old plan; attempts that wait for a time are left to the sweeper."""
         new = {each.key: str(each.new) for each in planned.attempts}
         out = [each.key for each in planned.state.open_attempts if each.status in ("queued", "running")]
-        envelopes = self._store.envelopes([new.get(key, key) for key in out])
+        envelopes = self._stores.backlog.envelopes([new.get(key, key) for key in out])
         if envelopes:
             self._send(envelopes, None)
 

@@ -22,7 +22,7 @@ from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline
 from flujo_worker.changed_code.context_migrations import context_parts
 from flujo_worker.changed_code.parts import AgentPart, agent_parts, function_part
 from flujo_worker.domain.conversation import is_revisited
-from flujo_worker.ports import Ledger
+from flujo_worker.ports import CodeStore
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +86,8 @@ class _Known:
 class CodeVersions:
     """The code of this process, step by step."""
 
-    def __init__(self, ledger: Ledger, code: CodeOfSteps) -> None:
-        self._ledger, self._code = ledger, code
+    def __init__(self, records: CodeStore, code: CodeOfSteps) -> None:
+        self._records, self._code = records, code
         self._steps: dict[tuple[str, int, str], _Known] = {}
         self._answers: dict[tuple[tuple[str, ...], str], PerformedWith] = {}
 
@@ -137,7 +137,7 @@ class CodeVersions:
         return {path: found for path, found in made if found is not None}
 
     def _store_steps(self, entry: LoadedPipeline, made: Mapping[str, _Known]) -> None:
-        self._ledger.store_code_of_steps(entry.plan.fingerprint, {path: each.version for path, each in made.items()})
+        self._records.store_code_of_steps(entry.plan.fingerprint, {path: each.version for path, each in made.items()})
         for path, each in made.items():
             put_bounded(self._steps, _key(entry, path), each, most=MAX_STEPS)
 
@@ -148,11 +148,11 @@ class CodeVersions:
 
     def _compared(self, found: _Known, before: tuple[str, ...]) -> PerformedWith:
         """Compare; a version that is no longer known is ignored."""
-        stored = self._ledger.code(before) if before else {}
+        stored = self._records.versions(before) if before else {}
         earlier = joined(stored[each] for each in before if each in stored)
         together = joined([earlier, found.version.asked])
         if together.digest not in before:
-            self._ledger.store_code([together])
+            self._records.store_code([together])
         mark = CodeMark(found.version.digest, (together.digest,))
         answer = PerformedWith(mark, changed(earlier, found.version.asked))
         put_bounded(self._answers, (before, found.version.digest), answer, most=MAX_STEPS)

@@ -32,7 +32,7 @@ from flujo_worker.changed_code.parts import DIGEST_LENGTH, AgentPart
 from flujo_worker.domain.context_change import ContextChange, change_of, fields_of, from_another, is_of
 from flujo_worker.errors import StoreError
 from flujo_worker.observe.log import emit
-from flujo_worker.ports import Ledger
+from flujo_worker.ports import BlobStore, CodeStore
 from flujo_worker.runtime.question import UserCodeRuntime, checked, fetched, places_of
 
 _LONGEST_DEFAULT: Final = 40
@@ -120,8 +120,8 @@ class MigratedContext(NamedTuple):
 class ContextMigrations:
     """Makes contexts fit the models that are here."""
 
-    def __init__(self, ledger: Ledger, bench: UserCodeRuntime) -> None:
-        self._ledger, self._bench = ledger, bench
+    def __init__(self, code: CodeStore, blobs: BlobStore, bench: UserCodeRuntime) -> None:
+        self._code, self._blobs, self._bench = code, blobs, bench
         self._changes: dict[tuple[str, type[BaseModel] | None], tuple[float, ContextChange]] = {}
 
     def are_needless(self, entry: LoadedPipeline) -> bool:
@@ -137,7 +137,7 @@ class ContextMigrations:
         if model is None or packed is None or not (change := self.change(entry, model)):
             return None
         if packed.is_reference:
-            packed = fetched(self._ledger, (packed,))[packed.digest]
+            packed = fetched(self._blobs, (packed,))[packed.digest]
         tree, name = packed.tree(), model_name(model) or ""
         if not is_of(tree, name, *change.models):
             return None
@@ -169,9 +169,9 @@ class ContextMigrations:
         found = self._known(entry)
         if found is None:
             at, now = time.monotonic(), fields_of_model(model)
-            before = self._ledger.context_fields(str(model_name(model)), fields_digest(now), now)
+            before = self._code.context_fields(str(model_name(model)), fields_digest(now), now)
             found = change_of(now, before, keeps_extra=model.model_config.get("extra") == "allow")
-            found = replace(found, models=self._ledger.former_models(entry.plan.fingerprint) - _imported(entry))
+            found = replace(found, models=self._code.former_models(entry.plan.fingerprint) - _imported(entry))
             put_bounded(self._changes, (entry.plan.fingerprint, model), (at, found))
         return found
 
@@ -213,7 +213,7 @@ class ContextMigrations:
         given: Mapping[str, Any] = entry.pipeline.context_migrations
         if not given:
             return
-        for fingerprint, version in dict.fromkeys(self._ledger.plans_of_run(ticket.run)):
+        for fingerprint, version in dict.fromkeys(self._code.plans_of_run(ticket.run)):
             for key, function in given.items():
                 if key == version or (len(key) >= _SHORTEST and fingerprint.startswith(key)):
                     yield key, function

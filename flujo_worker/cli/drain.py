@@ -13,6 +13,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ServiceUnreachable
 from flujo_worker.errors import StoreError
+from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.stop_requests import StopRequests
 
 LOOK_EVERY_S = 0.2
@@ -25,14 +26,14 @@ def drain(settings: Settings, names: Sequence[str]) -> int:
     settings = join_services(settings)
     names, at_once = names or [socket.gethostname()], threading.Event()
     at_once.set()
-    workers = StopRequests(settings.database(), pool_max=1, stopping=at_once)
+    pool = RetryingPool(settings.database(), pool_max=1, stopping=at_once)
     try:
-        workers.open()
+        workers = StopRequests(pool.open())
         return _drain(workers, names, settings.worker.shutdown_grace_s + settings.agents.cancel_grace_s + MARGIN_S)
     except StoreError as error:
         raise ServiceUnreachable(f"Postgres does not answer: {error}", cause=error) from error
     finally:
-        workers.close()
+        pool.close()
 
 
 def _drain(workers: StopRequests, names: Sequence[str], seconds: float) -> int:

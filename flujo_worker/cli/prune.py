@@ -13,8 +13,10 @@ from flujo_client.cli.output import say, show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
 from flujo_worker.domain.retention import STATUSES, RetentionRule
+from flujo_worker.ports import RetentionStore
 from flujo_worker.store.migrate import require_current
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.retention import RetentionInPostgres
+from flujo_worker.store.postgres.stores import PostgresStores
 
 AT_ONCE: Final = 100
 REPORT_EVERY_S: Final = 2.0
@@ -46,14 +48,16 @@ def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None,
     settings = join_services(ConfigManager().settings())
     url = settings.database()
     require_current(url)
-    store = PostgresStore(url, pool_max=1).open()
+    stores = PostgresStores(url, pool_max=1).open()
     try:
-        found = store.count_aged_runs(rules)
+        found = RetentionInPostgres(stores.pool).count_aged_runs(rules)
         gone = (
-            0 if dry_run else _prune(store, rules, sum(found.values()), is_summarized=settings.retention.keep_summaries)
+            0
+            if dry_run
+            else _prune(stores.retention, rules, sum(found.values()), is_summarized=settings.retention.keep_summaries)
         )
     finally:
-        store.close()
+        stores.close()
     if as_json:
         counted = [{"pipeline": name, "status": status, "runs": runs} for (name, status), runs in found.items()]
         show_json({"found": counted, "deleted": gone})
@@ -63,10 +67,10 @@ def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None,
     say(f"would delete {sum(found.values())} runs with their child runs" if dry_run else f"deleted {gone} runs")
 
 
-def _prune(store: PostgresStore, rules: Sequence[RetentionRule], expected: int, *, is_summarized: bool) -> int:
+def _prune(retention: RetentionStore, rules: Sequence[RetentionRule], expected: int, *, is_summarized: bool) -> int:
     """Delete until nothing is left to delete; child runs count too."""
     gone, reported_at = 0, time.monotonic()
-    while pruned := store.prune_runs(rules, AT_ONCE, is_summarized=is_summarized):
+    while pruned := retention.prune_runs(rules, AT_ONCE, is_summarized=is_summarized):
         gone += len(pruned)
         if time.monotonic() - reported_at > REPORT_EVERY_S:
             reported_at = time.monotonic()

@@ -29,7 +29,8 @@ from flujo_worker.changed_code.context_migrations import ContextMigrations, Cont
 from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.concurrency.threads import Threads
 from flujo_worker.errors import Unreadable
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.code import CodeInPostgres
+from flujo_worker.store.postgres.stores import PostgresStores
 from flujo_worker.user_code.evaluator import user_code_runtime
 
 MOST: Final = 1_000_000
@@ -86,12 +87,12 @@ def command(  # noqa: PLR0913 - one for each option
     settings = join_services(ConfigManager().settings())
     with (
         FlujoClient() as client,
-        closing(_ReadingStore(settings.database(), pool_max=1).open()) as store,
-        closing(_ContextTrial(settings, store)) if dry_run else nullcontext() as trial,
+        closing(PostgresStores(settings.database(), pool_max=1).open()) as stores,
+        closing(_ContextTrial(settings, stores)) if dry_run else nullcontext() as trial,
     ):
         target = client.ask(plan_requests.plan(fingerprint)) if fingerprint else None
         changes = CodeChanges(
-            store,
+            stores,
             lambda *_, **__: None,  # the next sweep publishes
             on_change=settings.runs.on_change,
             control_queue=settings.worker.control_queue,
@@ -167,11 +168,11 @@ def _summary(counts: Counter[str], *, dry_run: bool) -> str:
     return f"{counts['moved']} {moved}, {counts['refused']} refused, {counts['not needed']} not needed"
 
 
-class _ReadingStore(PostgresStore):
-    """A store that does not record the models that are here."""
+class _ReadOnlyCode(CodeInPostgres):
+    """Records of code in which the models that are here are not recorded."""
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:  # noqa: ARG002 - as the port has it
-        rows = self._rows("known_context_fields", {"model": model, "digest": digest})
+        rows = self._pool.rows("known_context_fields", {"model": model, "digest": digest})
         return [orjson.loads(row["fields"]) for row in rows]
 
 
@@ -180,14 +181,14 @@ class _ContextTrial:
 
     Args:
         settings: which modules may be imported, and how long a migration may take.
-        store: where the runs are.
+        stores: where the runs are.
     """
 
-    def __init__(self, settings: Settings, store: _ReadingStore) -> None:
-        self._store, self._catalog = store, CodeRegistry(settings.allowed_imports, store.plan)
+    def __init__(self, settings: Settings, stores: PostgresStores) -> None:
+        self._stores, self._catalog = stores, CodeRegistry(settings.allowed_imports, stores.code.plan)
         self._loop, self._threads = Loop(), Threads("flujo-user")
         bench = user_code_runtime(settings, self._loop, self._threads, InMemoryCache())
-        self._migrations, self._absent = ContextMigrations(store, bench), set[str]()
+        self._migrations, self._absent = ContextMigrations(_ReadOnlyCode(stores.pool), stores.blobs, bench), set[str]()
 
     def plan_here(self, reference: str) -> Plan | None:
         """Return the plan of a pipeline as it is in this folder; None, and say so, if its code is not here."""
@@ -202,11 +203,11 @@ class _ContextTrial:
     def refusal(self, run: RunOfPlan, plan: Plan) -> str | None:
         """Return why a run would be parked for its context under a plan; None if it would not, or if its code is not here."""
         entry = self._entry(run.reference, plan)
-        state = None if entry is None else self._store.run_state(run.id)
+        state = None if entry is None else self._stores.plan_moves.run_state(run.id)
         if entry is None or state is None:
             return None
         try:
-            for envelope in self._store.envelopes([each.key for each in state.open_attempts]):
+            for envelope in self._stores.backlog.envelopes([each.key for each in state.open_attempts]):
                 fitting(self._migrations, entry, envelope)
         except ContextMisfit as misfit:
             return str(misfit)

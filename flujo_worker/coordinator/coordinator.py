@@ -38,7 +38,7 @@ from flujo_worker.domain.values import (
 )
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
-from flujo_worker.ports import Admitted, Committed, Replies, Store, Verdict
+from flujo_worker.ports import Admitted, Committed, Replies, Stores, Verdict
 from flujo_worker.runtime.effects import BlockingEffects, Effects
 from flujo_worker.runtime.fault_text import clean
 
@@ -80,7 +80,7 @@ class Coordinator:
     """Moves runs.
 
     Args:
-        store: where decisions are committed.
+        stores: where decisions are committed.
         send: publishes envelopes after the commit, as a chord's if a fan-out is given; the sweeper sends what it cannot.
         send_later: publishes an envelope after that many seconds; the sweeper sends what it cannot.
         evaluator: answers the questions of decisions.
@@ -95,7 +95,7 @@ class Coordinator:
 
     def __init__(  # noqa: PLR0913 - what a merge depends on
         self,
-        store: Store,
+        stores: Stores,
         send: Send,
         evaluator: UserCodeAnswers,
         *,
@@ -108,8 +108,8 @@ class Coordinator:
         on_gated_end: Callable[[str], None] = lambda _: None,
         effects: Effects | None = None,
     ) -> None:
-        self.effects = effects or BlockingEffects(store, send)
-        self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
+        self.effects = effects or BlockingEffects(stores, send)
+        self._stores, self._send, self._evaluator, self._backoff = stores, send, evaluator, backoff
         self.send_later = send_later
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_gated_end = on_merged, on_gated_end
@@ -135,7 +135,7 @@ class Coordinator:
         except ScopeClosedMeanwhile:
             return await self._late(notice, "stale")
         if large:
-            await effects.call(self._store.store_blobs, large)
+            await effects.call(self._stores.blobs.store, large)
         committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return await self._late(notice, committed.verdict)
@@ -159,7 +159,7 @@ class Coordinator:
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent continues without it."""
-        if self._store.stop(run, status, reason):
+        if self._stores.backlog.stop(run, status, reason):
             self._on_hooks_due()
             self._signal_parent(run, by="sweeper")
 
@@ -169,16 +169,16 @@ class Coordinator:
         `ended`: runs that have ended just now; None: look for all places that are free. `again`: gates to look at besides those of the
         places.
         """
-        admitted = self._store.admit(ended, again=again)
-        if envelopes := self._store.envelopes(admitted.keys):
+        admitted = self._stores.admission.admit(ended, again=again)
+        if envelopes := self._stores.backlog.envelopes(admitted.keys):
             failpoints.hit("runs_admitted")
             self._send(envelopes, None)
         return admitted
 
     def release_permit(self, key: str, fence: int, limit: str) -> None:
         """Let attempts that wait at a concurrency limit begin where this one has made room, and publish them."""
-        offered = self._store.release_permit(key, fence, limit)
-        if offered and (envelopes := self._store.envelopes(offered)):
+        offered = self._stores.limits.release_permit(key, fence, limit)
+        if offered and (envelopes := self._stores.backlog.envelopes(offered)):
             self._send(envelopes, None)
 
     def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
@@ -193,7 +193,7 @@ class Coordinator:
         message = clean(error.message if isinstance(error, FlujoError) else str(error))
         fault = Fault("system", type(error).__name__, message, message, type(error).__module__, Unreadable.code)
         event = Event("run.unreadable", {"reason": fault.message}, "error")
-        if not self._store.break_off(run, fault, event, key=key, fence=fence):
+        if not self._stores.attempts.break_off(run, fault, event, key=key, fence=fence):
             return False
         logger.error("run %s fails, because no worker can continue it: %s", run, fault.message)
         self.stop(run, "failed", fault.message)
@@ -206,7 +206,7 @@ class Coordinator:
         """
         first = str((ticket.limits or {}).get("run", ticket.run))
         self.stop(first, "failed", breach.message)
-        while orphans := self._store.orphaned_children(100):
+        while orphans := self._stores.scopes.orphaned_children(100):
             for run in orphans:
                 self.stop(run, "cancelled", "parent ended")
 
@@ -223,20 +223,20 @@ class Coordinator:
 
         The message is published here.
         """
-        if not self._store.signal_join(run, fan_out, self._control_queue, by):
+        if not self._stores.scopes.signal_join(run, fan_out, self._control_queue, by):
             return False
-        if envelopes := self._store.envelopes([JoinSignal(run, fan_out).key]):
+        if envelopes := self._stores.backlog.envelopes([JoinSignal(run, fan_out).key]):
             self._send(envelopes, None)
         return True
 
     def join_if_due(self, run: str, fan_out: str) -> Envelope | None:
         """Create the join's work row if it is due, after a chord's signal, and return its envelope, if any."""
-        self._store.signal_join(run, fan_out, self._control_queue, "chord")
-        return next(iter(self._store.envelopes([JoinSignal(run, fan_out).key])), None)
+        self._stores.scopes.signal_join(run, fan_out, self._control_queue, "chord")
+        return next(iter(self._stores.backlog.envelopes([JoinSignal(run, fan_out).key])), None)
 
     def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
         """Close what is not running in an aborted fan-out, and join it if nothing is."""
-        self._store.wind_down_branches(run, fan_out)
+        self._stores.scopes.wind_down_branches(run, fan_out)
         self.signal_join(run, fan_out, by=by)
 
     async def is_aborted(self, envelope: Envelope) -> bool:
@@ -252,19 +252,19 @@ class Coordinator:
         if envelope.lanes[fan_out] == NO_LANE:
             return False
         branch = branch_of(fan_out, envelope.address)
-        return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
+        return self._stores.scopes.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
 
     def _cache_results(self, decision: Decision) -> None:
         """Store merged results in the cache, before anything that follows can ask for them."""
         envelope = decision.notice.envelope
         stored = [self._evaluator.store_result(envelope.ticket, each) for each in decision.cache_entries]
         if events := [each for each in stored if each is not None]:
-            self._store.note(envelope.ticket.run, events, key=envelope.key)
+            self._stores.records.note(envelope.ticket.run, events, key=envelope.key)
 
     def _signal_parent(self, run: str, *, by: str) -> None:
         """Let the run that waits for an ended one, if any, continue."""
         try:
-            child = self._store.child_run(run)
+            child = self._stores.scopes.child_run(run)
         except Unreadable as error:  # a sweep will signal the waiting run, which finds the same
             logger.error("%s", error.message)  # noqa: TRY400 - the finding is all there is
             return
@@ -322,7 +322,7 @@ class Coordinator:
 
     def _call(self, envelope: Envelope, call: CallUserCode) -> Any:
         run, address, step = envelope.ticket.run, envelope.address, envelope.step
-        replies = tuple if envelope.kind == "step" else partial(self._store.replies, run, address, step)
+        replies = tuple if envelope.kind == "step" else partial(self._stores.records.replies, run, address, step)
         try:
             return self._evaluator.answer(envelope.ticket, call, replies)
         except _RAISED as raised:
@@ -330,10 +330,10 @@ class Coordinator:
 
     def _read(self, run: str, request: ReadScope) -> Any:
         if request.children:
-            return self._store.children(run, request.address)
+            return self._stores.scopes.children(run, request.address)
         if request.child_run is not None:
             return self._ended(request.child_run)
-        row = self._store.scope(run, request.address)
+        row = self._stores.scopes.scope(run, request.address)
         if row is None:
             raise Unreadable(f"run {run} has no scope '{request.address}'")
         if row.status != "open":
@@ -341,13 +341,13 @@ class Coordinator:
         return row
 
     def _ended(self, run: str) -> ChildRunRow:
-        child = self._store.child_run(run)
+        child = self._stores.scopes.child_run(run)
         if child is None or child.status in LIVE_RUN:
             raise Unreadable(f"no child run {run} has ended")
         return child
 
     def _plan(self, fingerprint: str) -> Plan:
-        plan = self._store.plan(fingerprint)
+        plan = self._stores.code.plan(fingerprint)
         if plan is None:
             raise Unreadable(f"no plan with fingerprint {fingerprint}")
         put_bounded(self._plans, fingerprint, plan)
@@ -358,7 +358,7 @@ class Coordinator:
         if (child := decision.child_run) is not None:
             envelopes.append(replace(decision.envelope_of(child.first), ticket=child.ticket))
         if committed.taken is not None:
-            envelopes += await self.effects.call(self._store.envelopes, [committed.taken])
+            envelopes += await self.effects.call(self._stores.backlog.envelopes, [committed.taken])
         if envelopes:
             await self.effects.send(envelopes, decision.fan_out)
         for following in decision.next:
@@ -383,9 +383,9 @@ class Coordinator:
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
             return await self.merge(replace(notice, outcome=cancelled))
         run, claim_id = envelope.ticket.run, notice.claim_id
-        await call(self._store.spend, run, envelope.key, notice.fence, outcome.usage, claim_id=claim_id)
+        await call(self._stores.attempts.spend, run, envelope.key, notice.fence, outcome.usage, claim_id=claim_id)
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
         refused = Event("outcome.refused", data, "warning")
-        await call(self._store.note, run, [refused], key=envelope.key)
+        await call(self._stores.records.note, run, [refused], key=envelope.key)
         return ConcludeResult(verdict)

@@ -28,7 +28,7 @@ from flujo_client.transport.redis import RedisError
 from flujo_worker import failpoints
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
-from flujo_worker.ports import Backlog, Publisher
+from flujo_worker.ports import BacklogStore, Publisher
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -129,7 +129,7 @@ def _failing_as(what: str = "") -> Iterator[None]:
 class Sender:
     """Sends what follows an attempt, and marks what was sent in batches from a separate thread."""
 
-    def __init__(self, post: Publisher, backlog: Backlog) -> None:
+    def __init__(self, post: Publisher, backlog: BacklogStore) -> None:
         self._post, self._backlog = post, backlog
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()

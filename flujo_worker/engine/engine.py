@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flujo_client.transport.loop_publisher import Taken
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision, FanOut
-    from flujo_worker.ports import Committed, FanOutPlace, Store
+    from flujo_worker.ports import Committed, FanOutPlace, Stores
     from flujo_worker.runtime.effects import ClaimTerms
     from flujo_worker.store.postgres.groups import GroupedLedger
 
@@ -157,7 +157,7 @@ class LoopEffects:
 
     Args:
         engine: the owner of the loop.
-        store: claims attempts and commits decisions, one by one.
+        stores: claims attempts and commits decisions, one by one.
         groups: the same for many at once; the store handles requests without an answer.
         threads: for blocking calls.
         sender: publishes; the beginning of a fan-out in a thread.
@@ -171,7 +171,7 @@ class LoopEffects:
     def __init__(
         self,
         engine: Engine,
-        store: Store,
+        stores: Stores,
         groups: GroupedLedger,
         threads: Executor,
         sender: Outlet,
@@ -182,7 +182,7 @@ class LoopEffects:
         self._merges_alone = asyncio.Semaphore(max(1, at_once // 2))
         self._locks_seen_at = float("-inf")
         self._locked_budgets: dict[str, float] = {}
-        self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
+        self._engine, self._stores, self._groups, self._threads = engine, stores, groups, threads
         self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
         self._unpublished: tuple[Envelope, asyncio.TimerHandle] | None = None
         self.known_reservations: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
@@ -209,7 +209,7 @@ class LoopEffects:
                 return LOCKED
         self._remember_locked(known)  # so that one claim asks for all
         async with self._claims_alone:
-            claim = await self.call(claim_alone, self._store, envelope, worker, **terms)
+            claim = await self.call(claim_alone, self._stores, envelope, worker, **terms)
         if claim.refusal == "locked" and budgets:
             await self._are_locked(budgets)
         elif known:
@@ -218,7 +218,7 @@ class LoopEffects:
 
     async def _are_locked(self, budgets: Collection[str]) -> bool:
         """Return whether any of these budgets is locked, and remember which."""
-        locked = await self.call(self._store.locked_budgets, budgets)
+        locked = await self.call(self._stores.attempts.locked_budgets, budgets)
         self._remember_locked(locked)
         return bool(locked)
 
@@ -231,7 +231,7 @@ class LoopEffects:
         self._locked_budgets |= dict.fromkeys(budgets, self._engine.loop.time() + BUDGET_LOCKED_S)
 
     def _locked_among(self, asked: Sequence[str]) -> list[set[str]]:
-        return [self._store.locked_among(asked)] * len(asked)
+        return [self._stores.attempts.locked_among(asked)] * len(asked)
 
     async def commit(self, decision: Decision) -> Committed:
         asked = self._claiming_next(decision)
@@ -258,7 +258,7 @@ class LoopEffects:
             if is_wary and await self._is_locked(decision.notice.envelope.key):
                 raise RowLocked(f"the rows of attempt {decision.notice.envelope.key} are locked")
             try:
-                return await self.call(self._store.commit, decision)
+                return await self.call(self._stores.attempts.commit, decision)
             except RowLocked:
                 self._locks_seen_at = loop.time()
                 raise
@@ -268,7 +268,7 @@ class LoopEffects:
         key, wait_s = decision.notice.envelope.key, FIRST_WAIT_S
         if not may_wait_for_locks():
             raise RowLocked(f"the rows of attempt {key} are locked")
-        await self.call(note_lock, self._store, decision.notice.envelope)
+        await self.call(note_lock, self._stores, decision.notice.envelope)
         while True:
             await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
@@ -276,7 +276,7 @@ class LoopEffects:
                 continue
             with suppress(RowLocked):
                 async with self._held_up:
-                    return await self.call(self._store.commit, decision)
+                    return await self.call(self._stores.attempts.commit, decision)
 
     def _claiming_next(self, decision: Decision) -> Decision:
         """Return the decision, with the claim of what follows if this process will probably take its message."""
@@ -337,7 +337,7 @@ class LoopEffects:
         return (await self.together(self._aborted_among_all, fan_outs)).intersection(fan_outs)
 
     def _aborted_among_all(self, asked: Sequence[Sequence[FanOutPlace]]) -> list[set[FanOutPlace]]:
-        return [self._store.aborted_among({place for some in asked for place in some})] * len(asked)
+        return [self._stores.scopes.aborted_among({place for some in asked for place in some})] * len(asked)
 
     async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
         batcher = self._batchers.get(act)

@@ -30,6 +30,8 @@ from flujo_worker.ports import Member, PendingHookCall, Room
 from flujo_worker.recovery.hand_back import become_hand_back
 from flujo_worker.recovery.quarantine import Quarantine
 from flujo_worker.store.migrate import START_PATIENCE_S, require_current
+from flujo_worker.store.postgres.health import HealthInPostgres
+from flujo_worker.store.postgres.stop_requests import StopRequests
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -78,13 +80,13 @@ class Host:
         member = _this_process(0 if is_child else self._slots, place, settings.worker.build, self._consumes)
         self.steps = Steps(hand_back=self._begin_hand_back)
         self._services = services = Services(settings, app, member, self.steps, on_loop=on_loop, is_child=is_child)
-        self._quarantine = Quarantine(settings, services.store, app, is_own_app=is_own_app)
+        self._quarantine = Quarantine(settings, services.stores, app, is_own_app=is_own_app)
         self.keys = OwnKeys(settings, self._withdraw, services.events.put)
         check = None if is_child else SelfCheck(self._is_running, self._end_broken)
         code = UserCode(services)
         self._performing = AttemptEngine(services, code, self._quarantine, self.keys, check)
         self._attempts = self._performing.attempts
-        neighbours = Neighbours(services.store, member.host, place, max_lost=settings.worker.max_lost)
+        neighbours = Neighbours(services.stores.leases, member.host, place, max_lost=settings.worker.max_lost)
         self._upkeep = Upkeep(services, code, self._performing, self.keys, neighbours, check)
         self.engine, self.effects = services.engine, services.effects
 
@@ -105,7 +107,7 @@ class Host:
     def begin(self) -> None:
         """Take a lease, and begin to mark what is sent: all that an attempt needs."""
         capture_step_output()
-        self._services.store.open()
+        self._services.stores.open()
         if self._performing.file_settings:
             self._write_file_settings()
         self._services.lease.start()
@@ -115,7 +117,7 @@ class Host:
 
     def _write_file_settings(self) -> None:
         try:
-            self._services.store.write_file_settings(self._performing.file_settings)
+            self._services.stores.limits.write_file_settings(self._performing.file_settings)
         except RowLocked as error:
             logger.warning("changed settings of models count once a worker is started that can write them: %s", error)
 
@@ -158,7 +160,8 @@ class Host:
     def announce_stop(self) -> None:
         """Let operators see that this process takes no more work, without waiting."""
         self._services.lease.is_asked_to_stop = True
-        self._services.threads.submit(self._services.store.announce_stop, self._services.lease.worker)
+        stop_requests = StopRequests(self._services.stores.pool)
+        self._services.threads.submit(stop_requests.request, [self._services.lease.worker])
 
     def hand_back(self, at_least_s: float = 0.0) -> None:
         """Interrupt what is worked on and have other workers begin it again, at once. To be called before `stop`."""
@@ -260,7 +263,7 @@ class Host:
         """Make and store this slot's health report, unless that is done."""
         from flujo_worker.recovery.health import HealthCheck
 
-        HealthCheck(self._services.store, self._services.post, self._services.settings).check()
+        HealthCheck(HealthInPostgres(self._services.stores.pool), self._services.post, self._services.settings).check()
 
 
 def _this_process(slots: int, place: str, code_build: str | None, queues: Sequence[str]) -> Member:

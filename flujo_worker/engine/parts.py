@@ -41,7 +41,7 @@ from flujo_worker.recovery.retention import Pruner
 from flujo_worker.recovery.sweeper import Chore, Sweeper
 from flujo_worker.runtime.effects import BlockingEffects, Effects
 from flujo_worker.store.postgres.groups import GroupedLedger
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
 
@@ -57,26 +57,26 @@ class Services:
     ) -> None:
         own, self.settings, self.steps, self.is_child = settings.worker, settings, steps, is_child
         self.stopping = threading.Event()
-        self.store = PostgresStore(
+        self.stores = PostgresStores(
             settings.database(), pool_max=own.pool_max, prepare=settings.prepare_statements, stopping=self.stopping
         )
         self.post = RedisPublisher(settings, app)
-        self.sender = Sender(self.post, self.store)
+        self.sender = Sender(self.post, self.stores.backlog)
         self.loop, self.threads, self.results = Loop(), Threads("flujo-user"), RedisCache(settings)
         self.models, self.rates = RedisCells(MODELS, settings), RedisCells(RATES, settings)
         self.engine = Engine() if on_loop else None
-        self.effects: Effects = BlockingEffects(self.store, self.sender.send)
+        self.effects: Effects = BlockingEffects(self.stores, self.sender.send)
         if self.engine is not None:
             self.groups = GroupedLedger(
                 settings.database(), prepare=settings.prepare_statements, is_alone=self.engine.carries_one
             )
             self.engine.run(self.groups.open())
             self.effects = LoopEffects(
-                self.engine, self.store, self.groups, self.threads, self.sender, at_once=own.pool_max
+                self.engine, self.stores, self.groups, self.threads, self.sender, at_once=own.pool_max
             )
         self.heartbeat = Heartbeat(own.heartbeat_file)
         self.lease = Lease(
-            self.store,
+            self.stores.leases,
             member,
             lease_s=own.lease_s,
             renew_s=own.renew_s,
@@ -84,7 +84,7 @@ class Services:
             on_stop_request=lambda: steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
         self.loop.settle = self.lease.settle
-        self.events = SystemEvents(self.store, self.worker)
+        self.events = SystemEvents(self.stores.records, self.worker)
 
     def worker(self) -> str:
         """Return the id of this process's present incarnation."""
@@ -96,7 +96,7 @@ class Services:
             self.engine.close(self.groups.close())
         self.loop.close()
         self.threads.shutdown()
-        for connection in (self.results, self.post, self.models, self.rates, self.store):
+        for connection in (self.results, self.post, self.models, self.rates, self.stores):
             connection.close()
 
 
@@ -104,15 +104,15 @@ class UserCode:
     """Users' code: where it is found, and where and within which bounds it runs."""
 
     def __init__(self, services: Services) -> None:
-        settings, store = services.settings, services.store
+        settings, stores = services.settings, services.stores
 
         def note_plan(fingerprint: str) -> None:
-            store.note_plan(services.lease.worker, fingerprint, settings.worker.build)
+            stores.code.note_plan(services.lease.worker, fingerprint, settings.worker.build)
 
-        self.catalog = CodeRegistry(settings.allowed_imports, store.plan, note_plan)
+        self.catalog = CodeRegistry(settings.allowed_imports, stores.code.plan, note_plan)
         self.runtime = user_code_runtime(settings, services.loop, services.threads, services.results)
         self.hooks = HookCaller(self.catalog, self.runtime, strict=settings.hooks.strict)
-        self.evaluator = Evaluator(store, self.catalog, self.runtime)
+        self.evaluator = Evaluator(stores, self.catalog, self.runtime)
 
 
 class AttemptEngine:
@@ -121,10 +121,10 @@ class AttemptEngine:
     def __init__(
         self, services: Services, code: UserCode, quarantine: Quarantine, keys: OwnKeys, check: SelfCheck | None
     ) -> None:
-        settings, store, sender = services.settings, services.store, services.sender
+        settings, stores, sender = services.settings, services.stores, services.sender
         self.hooks_due, self.admission = threading.Event(), AdmissionThread()
         self.coordinator = Coordinator(
-            store,
+            stores,
             sender.send,
             code.evaluator,
             backoff=Backoff(**settings.retry.model_dump()),
@@ -137,7 +137,7 @@ class AttemptEngine:
             effects=services.effects,
         )
         self.changes = CodeChanges(
-            store,
+            stores,
             sender.send,
             on_change=settings.runs.on_change,
             control_queue=settings.worker.control_queue,
@@ -145,9 +145,9 @@ class AttemptEngine:
             worker=services.worker,
         )
         self.file_settings = [] if services.is_child else first_rows(settings)
-        guards = LiveGuards(store.guard_rows, self.file_settings)
+        guards = LiveGuards(stores.limits.guard_rows, self.file_settings)
         self.attempts = Attempts(
-            store,
+            stores,
             self.coordinator,
             services.lease,
             services.loop,
@@ -180,11 +180,11 @@ class Upkeep:
         neighbours: Neighbours,
         check: SelfCheck | None,
     ) -> None:
-        settings, store, post, lease = services.settings, services.store, services.post, services.lease
+        settings, stores, post, lease = services.settings, services.stores, services.post, services.lease
         own, grace_s = settings.worker, settings.agents.cancel_grace_s
         trials = ImportTrials(settings, code.catalog, services.threads)
         parked = ParkedRuns(
-            store,
+            stores,
             engine.coordinator,
             lease,
             code.catalog,
@@ -192,18 +192,18 @@ class Upkeep:
             may_load=trials.may_load,
             fits=engine.attempts.preparation.fits,
         )
-        lost = LostWork(store, post, engine.coordinator, lease, settings)
+        lost = LostWork(stores, post, engine.coordinator, lease, settings)
         unpark = Chore(parked.unpark, UNPARK_EVERY_S)
         self.sweeper = Sweeper(
-            store,
+            stores,
             lease,
             [unpark, *lost.chores()],
             before=[Chore(neighbours.bury), Chore(keys.look), unpark],
-            after=[Chore(Pruner(store, settings.retention).prune_in_turn)],
+            after=[Chore(Pruner(stores.retention, settings.retention).prune_in_turn)],
             every_s=own.sweep_s,
         )
         self.hook_delivery = HookDelivery(
-            store,
+            stores,
             code.hooks,
             engine.coordinator,
             code.runtime.resolve,
@@ -216,7 +216,7 @@ class Upkeep:
             self.hook_delivery, services.threads, engine.hooks_due, every_s=own.sweep_s, at_once=own.pool_max
         )
         self.hand_back = HandBack(
-            lease, store, post, grace_s=min(grace_s, STOP_S / 2) if services.is_child else grace_s
+            lease, stores.backlog, post, grace_s=min(grace_s, STOP_S / 2) if services.is_child else grace_s
         )
         self.watchdog = Watchdog(
             services.loop,

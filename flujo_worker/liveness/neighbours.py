@@ -11,7 +11,7 @@ import logging
 import os
 from pathlib import Path
 
-from flujo_worker.ports import Leases
+from flujo_worker.ports import LeaseStore
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def machine() -> str:
 class Neighbours:
     """The other worker processes of this machine; `place`, the result of `machine`, is in their ids."""
 
-    def __init__(self, leases: Leases, host: str, place: str, *, max_lost: int) -> None:
+    def __init__(self, leases: LeaseStore, host: str, place: str, *, max_lost: int) -> None:
         self._leases, self._host, self._place, self._max_lost = leases, host, place, max_lost
 
     def bury(self) -> None:

@@ -17,7 +17,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.redact import redact
 from flujo_worker.errors import StoreError
 from flujo_worker.observe import log
-from flujo_worker.ports import Ledger
+from flujo_worker.ports import RecordStore
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ _OURS = "flujo_worker"
 class SystemEvents:
     """Takes a process's events, and writes them from its own thread; each names the present incarnation."""
 
-    def __init__(self, ledger: Ledger, worker: Callable[[], str], *, most: int = MOST_WAITING) -> None:
-        self._ledger, self._worker, self._most = ledger, worker, most
+    def __init__(self, records: RecordStore, worker: Callable[[], str], *, most: int = MOST_WAITING) -> None:
+        self._records, self._worker, self._most = records, worker, most
         self._waiting: deque[Event] = deque()
         self._dropped = 0
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class SystemEvents:
             return 0
         named = [Event(each.name, {"worker": self._worker(), **each.data}, each.level, each.at) for each in events]
         try:
-            self._ledger.note(None, named)
+            self._records.note(None, named)
         except Exception as error:
             with self._lock:
                 self._dropped += len(events) - bool(dropped) + dropped

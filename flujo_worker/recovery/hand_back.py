@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from flujo_worker.attempts.lease import Lease
-    from flujo_worker.ports import Publisher, Tree
+    from flujo_worker.ports import BacklogStore, Publisher
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ PATIENCE_S = 15
 class HandBack:
     """Releases what this process works on, after the seconds that interrupted code may take to end."""
 
-    def __init__(self, lease: Lease, tree: Tree, post: Publisher, *, grace_s: float) -> None:
-        self._lease, self._tree, self._post, self._grace_s = lease, tree, post, grace_s
+    def __init__(self, lease: Lease, backlog: BacklogStore, post: Publisher, *, grace_s: float) -> None:
+        self._lease, self._backlog, self._post, self._grace_s = lease, backlog, post, grace_s
 
     def run(self, at_least_s: float = 0.0) -> None:
         """Interrupt all that runs, release each attempt as it ends, and after the grace time, or `at_least_s`, the others too."""
@@ -52,7 +52,7 @@ class HandBack:
         try:
             keys = self._lease.hand_back(everything=everything)
             if keys:
-                self._post.send(self._tree.envelopes(keys))
+                self._post.send(self._backlog.envelopes(keys))
         except (StoreError, DispatchError) as error:
             logger.warning("attempts are left to the sweeper: %s", error)
             return
@@ -82,17 +82,17 @@ def main(worker: str, keys: Sequence[str]) -> None:
     from flujo_client.transport.broker import Broker
     from flujo_client.transport.encryption import encrypt_values
     from flujo_worker.observe.log import configure
-    from flujo_worker.store.postgres.store import PostgresStore
+    from flujo_worker.store.postgres.stores import PostgresStores
 
     settings, at_once = ConfigManager().settings(), threading.Event()
     at_once.set()
     configure(settings.log)
     encrypt_values(settings)
-    store = PostgresStore(settings.database(), pool_max=1, prepare=settings.prepare_statements, stopping=at_once)
-    store.open()
-    moved = store.hand_back(worker, keys, is_broken=True)
-    Broker(settings).publish(store.envelopes(moved))
-    store.deregister_worker(worker)
+    stores = PostgresStores(settings.database(), pool_max=1, prepare=settings.prepare_statements, stopping=at_once)
+    stores.open()
+    moved = stores.leases.hand_back(worker, keys, is_broken=True)
+    Broker(settings).publish(stores.backlog.envelopes(moved))
+    stores.leases.deregister_worker(worker)
     logger.warning("%d attempts of worker %s, which was broken, were handed back", len(moved), worker)
 
 

@@ -34,15 +34,15 @@ class Queues(Protocol):
 class HealthCheck:
     """Makes and stores reports."""
 
-    def __init__(self, store: HealthInPostgres, queues: Queues, settings: Settings) -> None:
-        self._store, self._queues, self._health = store, queues, settings.health
+    def __init__(self, facts: HealthInPostgres, queues: Queues, settings: Settings) -> None:
+        self._facts, self._queues, self._health = facts, queues, settings.health
         self._on_change = settings.runs.on_change
         self._own = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._question = question_of(settings.health)
 
     def check(self) -> HealthReport | None:
         """Make this slot's report, store it and log it; None when it has one, or another worker is making it."""
-        report = self._store.report_once(
+        report = self._facts.report_once(
             self._question.aros_parameters(),
             self._question.machine_parameters(self._health, self._on_change),
             self._made,

@@ -29,7 +29,7 @@ from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline
 from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import PendingHookCall, Room, Store
+from flujo_worker.ports import PendingHookCall, Room, Stores
 from flujo_worker.runtime.question import fetched
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from flujo_worker.user_code.hooks import Called, HookCaller
@@ -48,7 +48,7 @@ class HookDelivery:
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
         self,
-        store: Store,
+        stores: Stores,
         hooks: HookCaller,
         coordinator: Coordinator,
         resolve: Callable[[str], Any],
@@ -58,14 +58,14 @@ class HookDelivery:
         max_lost: int = 3,
         may_load: Callable[[str, str], bool] = lambda *_: True,
     ) -> None:
-        self._store, self._hooks, self._coordinator, self._resolve = store, hooks, coordinator, resolve
+        self._stores, self._hooks, self._coordinator, self._resolve = stores, hooks, coordinator, resolve
         self._lease, self._max_lost = lease, max_lost
         self._isolation, self._may_load = isolation, may_load
         self._unfit_until: dict[tuple[str, str], float] = {}
 
     def due(self) -> list[PendingHookCall]:
         """Return the calls that are due and whose code is here."""
-        pending = self._store.pending_hook_calls(self._lease.worker, BATCH, may_judge=self._lease.may_judge())
+        pending = self._stores.hook_calls.pending(self._lease.worker, BATCH, may_judge=self._lease.may_judge())
         return [each for each in pending if self._is_fit(each)]
 
     def carry_out(self, call: PendingHookCall) -> bool:
@@ -96,16 +96,16 @@ class HookDelivery:
         worker = self._lease.worker
         if self._entry(call) is None:
             return False
-        lost = self._store.take_call(call, worker, may_judge=self._lease.may_judge(), room=room)
+        lost = self._stores.hook_calls.take(call, worker, may_judge=self._lease.may_judge(), room=room)
         if lost is None:
             return False
         if lost > self._max_lost:
             self._note(call, [Event("hook.lost", {"payload": call.payload, "times": lost}, "error")])
         elif not self._were_called(call, worker, call_hooks):
-            self._store.release_call(call, worker, losses=1)
+            self._stores.hook_calls.release(call, worker, losses=1)
             return True
         with waiting_for_locks():  # the hooks were called: they must not be again
-            self._store.settle_call(call, worker)
+            self._stores.hook_calls.settle(call, worker)
         return True
 
     def _were_called(self, call: PendingHookCall, worker: str, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
@@ -113,7 +113,7 @@ class HookDelivery:
         try:
             return call_hooks(call)
         except (NoFreeSlot, NoProcess, KeyMissing, CodeMismatch) as error:
-            self._store.release_call(call, worker, losses=0)
+            self._stores.hook_calls.release(call, worker, losses=0)
             if lack_in(error) is not None:
                 self._leave_to_others(call)
             raise
@@ -121,13 +121,13 @@ class HookDelivery:
     def _conclude(self, call: PendingHookCall, called: Called) -> None:
         if called.events:
             self._note(call, called.events)
-        if called.stop is not None and self._store.break_off(call.run, called.stop):
+        if called.stop is not None and self._stores.attempts.break_off(call.run, called.stop):
             self._coordinator.stop(call.run, "failed", called.stop.message)
 
     def _note(self, call: PendingHookCall, events: Sequence[Event]) -> None:
         for event in events:
             logger.error("%s of run %s: %s", event.name, call.run, event.data)
-        self._store.note(call.run, events, key=call.attempt or None)
+        self._stores.records.note(call.run, events, key=call.attempt or None)
 
     def _is_fit(self, call: PendingHookCall) -> bool:
         """Return whether its code can be loaded here.
@@ -166,13 +166,15 @@ class HookDelivery:
     def _post_run(self, call: PendingHookCall) -> Payload:
         from flujo_client.contract.read import read_result
 
-        found = self._store.records(call.run)
-        result = read_result(found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=self._store.fetch)
+        found = self._stores.records.read(call.run)
+        result = read_result(
+            found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=self._stores.blobs.fetch
+        )
         context = result.final_pipeline_context
         return PostRunPayload(run_id=call.run, pipeline_name=found.run.name, context=context, pipeline_result=result)
 
     def _pause(self, call: PendingHookCall, key: AttemptKey, name: str) -> Payload:
-        reply, scope = self._store.reply(call.attempt), self._store.scope(call.run, key.address)
+        reply, scope = self._stores.records.reply(call.attempt), self._stores.scopes.scope(call.run, key.address)
         if reply is None or scope is None:
             raise StoreError(f"attempt {call.attempt} asked no question")
         return OnPauseRequestedPayload(
@@ -188,7 +190,7 @@ class HookDelivery:
     def _value(self, packed: Packed | None) -> Any:
         if packed is None:
             return None
-        packed = fetched(self._store, (packed,)).get(packed.digest, packed)
+        packed = fetched(self._stores.blobs, (packed,)).get(packed.digest, packed)
         return decode(packed.tree(), resolve=self._resolve)
 
 

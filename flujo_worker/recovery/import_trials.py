@@ -21,7 +21,7 @@ from contextlib import suppress
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, put_bounded
 from flujo_worker.errors import Unreadable
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def try_to_load(reference: str, fingerprint: str, seconds: int) -> None:
     """Load it in this process, which ends with it. A failure does no harm: the caller meets it too, with the reason."""
     signal.alarm(seconds)  # ends this process even if no other process is left to do so, and nothing in it can
     settings = ConfigManager().settings()
-    store = PostgresStore(settings.database(), pool_max=1).open()
+    stores = PostgresStores(settings.database(), pool_max=1).open()
     with suppress(CodeMismatch, Unreadable):
-        CodeRegistry(settings.allowed_imports, store.plan).entry(reference, fingerprint)
+        CodeRegistry(settings.allowed_imports, stores.code.plan).entry(reference, fingerprint)
     os._exit(LOADED)

@@ -22,7 +22,7 @@ from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
-from flujo_worker.ports import BrokerSnapshot, Due, Publisher, Store
+from flujo_worker.ports import BrokerSnapshot, Due, Publisher, Stores
 from flujo_worker.recovery.sweeper import BATCH, Chore, RowByRow
 
 logger = logging.getLogger(__name__)
@@ -47,9 +47,9 @@ class LostWork:
     """Recovers what was dropped."""
 
     def __init__(
-        self, store: Store, post: Publisher, coordinator: Coordinator, lease: Lease, settings: Settings
+        self, stores: Stores, post: Publisher, coordinator: Coordinator, lease: Lease, settings: Settings
     ) -> None:
-        self._store, self._post, self._coordinator, self._lease = store, post, coordinator, lease
+        self._stores, self._post, self._coordinator, self._lease = stores, post, coordinator, lease
         self._settings, self._max_lost, self._rows = settings, settings.worker.max_lost, RowByRow(coordinator)
 
     def chores(self) -> list[Chore]:
@@ -61,21 +61,23 @@ class LostWork:
             Chore(self._wind_down),
             Chore(self._strand, STRAND_EVERY_S),
             Chore(self._join),
-            Chore(partial(self._store.expire_questions, BATCH)),
+            Chore(partial(self._stores.backlog.expire_questions, BATCH)),
             Chore(self._offer_permits),
             Chore(self._housekeep, HOUSEKEEPING_EVERY_S),
             Chore(self._send_due),
         ]
 
     def _stop_runs(self) -> None:
-        for run, status in self._store.runs_to_stop(BATCH):
+        for run, status in self._stores.backlog.runs_to_stop(BATCH):
             self._rows.do(f"winding down {run}", self._coordinator.stop, run, status, STOPPED_FOR[status])
-        for run in self._store.orphaned_children(BATCH):
+        for run in self._stores.scopes.orphaned_children(BATCH):
             self._rows.do(f"winding down {run}", self._coordinator.stop, run, "cancelled", "parent ended")
 
     def _fail_poisoned(self) -> None:
         if (judge := self._lease.judge()) is not None:
-            poisoned = self._store.poisoned(judge=judge, max_lost=self._max_lost, limit=BATCH, damaged=self._rows.fail)
+            poisoned = self._stores.backlog.poisoned(
+                judge=judge, max_lost=self._max_lost, limit=BATCH, damaged=self._rows.fail
+            )
             for envelope, fence in poisoned:
                 self._rows.do(f"failing {envelope.key}", self._fail, envelope, fence)
 
@@ -105,12 +107,12 @@ class LostWork:
         That they are aborted is seen the moment it is committed. The worker that did it is about to wind down and signal too, so the signal is
         left to it, and to `_join` when it is gone: a signal from here would win that race now and then, without anything being wrong.
         """
-        for run, fan_out in self._store.aborted(BATCH):
-            self._rows.move(run, f"winding down {fan_out}", self._store.wind_down_branches, run, fan_out)
+        for run, fan_out in self._stores.scopes.aborted(BATCH):
+            self._rows.move(run, f"winding down {fan_out}", self._stores.scopes.wind_down_branches, run, fan_out)
 
     def _strand(self) -> None:
         """Fail runs that nothing can move any more: the rows that could are gone."""
-        for run in self._store.stranded(BATCH):
+        for run in self._stores.scopes.stranded(BATCH):
             self._rows.fail(
                 run, None, None, Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
             )
@@ -119,25 +121,29 @@ class LostWork:
         """Signal joins whose signal was lost."""
         queue = self._settings.worker.control_queue
         is_behind = self._post.heads([queue])[queue] is not None
-        for run, fan_out in self._store.missed_joins(BATCH, JOIN_OVERDUE_BEHIND_S if is_behind else JOIN_OVERDUE_S):
+        for run, fan_out in self._stores.scopes.missed_joins(
+            BATCH, JOIN_OVERDUE_BEHIND_S if is_behind else JOIN_OVERDUE_S
+        ):
             self._rows.move(run, f"joining {fan_out}", self._coordinator.signal_join, run, fan_out, by="sweeper")
 
     def _offer_permits(self) -> None:
         """Publish attempts that wait at a concurrency limit where places are free."""
-        if offered := self._store.offer_permits():
-            self._post.send(self._store.envelopes(offered))
+        if offered := self._stores.limits.offer_permits():
+            self._post.send(self._stores.backlog.envelopes(offered))
 
     def _housekeep(self) -> bool:
         days = self._settings.events.keep_days or None
-        if not self._rows.do("creating partitions for events", self._store.rotate_event_partitions, days):
+        if not self._rows.do("creating partitions for events", self._stores.retention.rotate_event_partitions, days):
             return False
-        self._rows.do("deleting old workers", self._store.prune_bookkeeping, BOOKKEEPING_S)
-        self._rows.do("deleting unused gates", self._store.prune_gates)
+        self._rows.do("deleting old workers", self._stores.retention.prune_bookkeeping, BOOKKEEPING_S)
+        self._rows.do("deleting unused gates", self._stores.admission.prune_gates)
         return True
 
     def _send_due(self) -> int:
-        broker = BrokerSnapshot(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
-        due = self._store.due(
+        broker = BrokerSnapshot(
+            self._stores.backlog.epoch_start(self._post.epoch()), self._post.heads(self._stores.backlog.queues())
+        )
+        due = self._stores.backlog.due(
             broker,
             judge=self._lease.judge(),
             max_lost=self._max_lost,
@@ -165,7 +171,7 @@ class ParkedRuns:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         coordinator: Coordinator,
         lease: Lease,
         catalog: CodeRegistry,
@@ -174,14 +180,14 @@ class ParkedRuns:
         may_load: Callable[[str, str], bool] = lambda *_: True,
         fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
     ) -> None:
-        self._store, self._lease, self._catalog, self._changes = store, lease, catalog, changes
+        self._stores, self._lease, self._catalog, self._changes = stores, lease, catalog, changes
         self._may_load, self._fits, self._rows = may_load, fits, RowByRow(coordinator)
         self._kept_parked, self._unfit = dict[str, None](), dict[object, None]()
 
     def unpark(self) -> None:
         """Let those continue whose code is here; what does not load is tried once, however many runs wait for it."""
         unfit = set[tuple[str, ...]]()
-        for run, *code in self._store.parked(BATCH, set(self._kept_parked)):
+        for run, *code in self._stores.plan_moves.parked(BATCH, set(self._kept_parked)):
             if tuple(code) in unfit or not self._may_load(*code):
                 continue
             try:
@@ -194,8 +200,8 @@ class ParkedRuns:
             except Unreadable as error:
                 self._rows.fail(run, None, None, error)
             else:
-                self._rows.do(f"unparking {run}", self._store.unpark, run, self._lease.worker)
-        for run, *code, awaited in self._store.parked_for_code(BATCH):
+                self._rows.do(f"unparking {run}", self._stores.plan_moves.unpark, run, self._lease.worker)
+        for run, *code, awaited in self._stores.plan_moves.parked_for_code(BATCH):
             if tuple(code) not in unfit and self._may_load(*code):
                 self._rows.do(f"unparking {run}", self._unpark_if_fit, run, code, awaited)
 
@@ -212,9 +218,9 @@ class ParkedRuns:
             if finding.loaded is not None and self._changes is not None:
                 self._change_code(self._changes, run, finding.loaded.plan)
         else:
-            waiting = self._store.envelopes([awaited.attempt]) if awaited.attempt else []
+            waiting = self._stores.backlog.envelopes([awaited.attempt]) if awaited.attempt else []
             if self._fits(entry, awaited, next(iter(waiting), None)):
-                self._store.unpark(run, self._lease.worker)
+                self._stores.plan_moves.unpark(run, self._lease.worker)
                 return
         put_bounded(self._unfit, (run, awaited), None, most=MOST_KNOWN)
 

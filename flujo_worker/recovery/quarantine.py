@@ -25,7 +25,7 @@ from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText, NoFreeSlot, NoProcess
-from flujo_worker.ports import PendingHookCall, Room, Store
+from flujo_worker.ports import PendingHookCall, Room, Stores
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -53,8 +53,8 @@ BOOT = (
 class Quarantine:
     """The processes that run attempts apart from this one. Every process can make our own app; another one must be importable."""
 
-    def __init__(self, settings: Settings, store: Store, app: Celery, *, is_own_app: bool) -> None:
-        self._settings, self._store, self._app, self._is_own_app = settings, store, app, is_own_app
+    def __init__(self, settings: Settings, stores: Stores, app: Celery, *, is_own_app: bool) -> None:
+        self._settings, self._stores, self._app, self._is_own_app = settings, stores, app, is_own_app
         self._starting = threading.Lock()
         self._running: set[_Process] = set()
         self._is_stopping = False
@@ -124,9 +124,9 @@ class Quarantine:
 
     def _crashed(self, envelope: Envelope, worker: str, how: str) -> None:
         logger.error("the process that ran %s alone ended: %s", envelope.key, how)
-        if envelope.key in self._store.release_unowned(worker, (), 0.0):
+        if envelope.key in self._stores.leases.release_unowned(worker, (), 0.0):
             event = Event("attempt.crashed", {"worker": worker, "how": how}, "warning")
-            self._store.note(envelope.ticket.run, [event], key=envelope.key)
+            self._stores.records.note(envelope.ticket.run, [event], key=envelope.key)
 
 
 class _Process:

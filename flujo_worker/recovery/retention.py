@@ -9,7 +9,7 @@ from typing import Final
 
 from flujo_client.config.models import Retention
 from flujo_worker.domain.retention import DAY_S, retention_rules
-from flujo_worker.ports import Store
+from flujo_worker.ports import RetentionStore
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +27,10 @@ SUMMARIES_PER_RUN: Final = 2
 class Pruner:
     """Deletes ended runs by their age."""
 
-    def __init__(self, store: Store, settings: Retention, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._rules, self._clock = store, retention_rules(settings), clock
+    def __init__(
+        self, retention: RetentionStore, settings: Retention, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._retention, self._rules, self._clock = retention, retention_rules(settings), clock
         self._is_summarized, self._summary_s = settings.keep_summaries, settings.summary_days * DAY_S
         self._per_turn = max(1, round(settings.runs_per_minute * TURN_S / 60))
         self._size, self._looked_at = LARGEST // 4, float("-inf")
@@ -36,7 +38,7 @@ class Pruner:
     def prune_in_turn(self) -> int:
         """Delete a turn's share, if it is this process's turn; return how many runs are gone."""
         now = self._clock()
-        if not self._rules or now - self._looked_at < TURN_S or not self._store.begin_pruning(TURN_S):
+        if not self._rules or now - self._looked_at < TURN_S or not self._retention.begin_pruning(TURN_S):
             return 0
         self._looked_at = now
         gone = 0
@@ -49,14 +51,14 @@ class Pruner:
         if gone:
             logger.info("deleted %d runs whose retention is over", gone)
         if self._summary_s:
-            self._store.prune_summaries(self._summary_s, SUMMARIES_PER_RUN * self._per_turn)
-        while self._clock() - now < TURN_S / 5 and self._store.sweep_blobs(LARGEST, every_s=DAY_S, unused_s=DAY_S):
+            self._retention.prune_summaries(self._summary_s, SUMMARIES_PER_RUN * self._per_turn)
+        while self._clock() - now < TURN_S / 5 and self._retention.sweep_blobs(LARGEST, every_s=DAY_S, unused_s=DAY_S):
             pass
         return gone
 
     def _prune(self, limit: int) -> int:
         began = self._clock()
-        gone = self._store.prune_runs(self._rules, limit, is_summarized=self._is_summarized)
+        gone = self._retention.prune_runs(self._rules, limit, is_summarized=self._is_summarized)
         took = self._clock() - began
         factor = 2.0 if took < QUICK_S else 0.5 if took > SLOW_S else 1.0
         self._size = min(LARGEST, max(SMALLEST, int(self._size * factor)))

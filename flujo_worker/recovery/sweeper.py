@@ -13,7 +13,7 @@ from flujo_worker.attempts.lease import Lease
 from flujo_worker.changed_code.code_registry import put_bounded
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import DispatchError, RowLocked, StoreError, Unreadable
-from flujo_worker.ports import Store
+from flujo_worker.ports import Stores
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Sweeper:
 
     def __init__(
         self,
-        store: Store,
+        stores: Stores,
         lease: Lease,
         sweep: Sequence[Chore],
         *,
@@ -49,7 +49,7 @@ class Sweeper:
         after: Sequence[Chore] = (),
         every_s: float = 1.0,
     ) -> None:
-        self._store, self._lease, self._every_s = store, lease, every_s
+        self._stores, self._lease, self._every_s = stores, lease, every_s
         self._sweep, self._before, self._after = sweep, before, after
         self._due_at = dict[Chore, float]()
         self._stopping = threading.Event()
@@ -95,7 +95,7 @@ class Sweeper:
         """
         patience = TURN if self._lease.judge() is not None else NO_JUDGES_TURN
         try:
-            return self._store.begin_sweep(self._lease.worker, self._every_s * patience)
+            return self._stores.backlog.begin_sweep(self._lease.worker, self._every_s * patience)
         except RowLocked as error:
             logger.warning("sweeping without a turn: %s", error)
             return True

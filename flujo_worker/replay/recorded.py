@@ -16,7 +16,8 @@ from flujo_client.serial import Packed
 from flujo_worker.domain.values import Cached, CacheEntry, CallUserCode, ChildRun, UserCodeFailed, UserCodePaused
 from flujo_worker.ports import Replies
 from flujo_worker.store.memory.rows import StoredAttempt
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.stores import MemoryStores
+from flujo_worker.store.memory.tables import Tables
 
 ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
 
@@ -78,47 +79,59 @@ class Answers:
         return Event("flujo.cache.not_stored", {"step": entry.path, "reason": "replay"})
 
 
-class RecordedStore(MemoryStore):
-    """Rows in memory that begin empty; child runs, by their ids, end at once, as they ended then."""
+class RecordedTables(Tables):
+    """Rows in memory that begin empty; child runs end at once, as they ended then.
+
+    Args:
+        children: the child runs by their ids.
+    """
 
     def __init__(self, children: Mapping[str, RunRecord]) -> None:
         super().__init__(lambda: 0.0)
         self._recorded = children
-        self._unclaimed: list[StoredAttempt] = []
+        self.unclaimed: list[StoredAttempt] = []
+
+    def add_attempt(self, row: StoredAttempt) -> None:
+        super().add_attempt(row)
+        self.unclaimed.append(row)
+
+    def begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
+        super().begin_child(parent, begun, now)
+        then, row = self._recorded.get(begun.run), self.runs[begun.run]
+        if then is None:
+            raise ReplayMismatch(f"the child run {begun.run} is started, but was not recorded")
+        if not then.is_live:
+            row.status, row.reason, row.fault, row.ended_at = then.status, then.reason, then.error, now
+
+
+class RecordedStores(MemoryStores):
+    """The stores on the rows of a replay."""
+
+    def __init__(self, children: Mapping[str, RunRecord]) -> None:
+        self._rows = RecordedTables(children)
+        super().__init__(self._rows)
 
     def row(self, key: str) -> StoredAttempt | None:
         """Return a work row."""
-        return self._attempts.get(key)
+        return self._rows.attempts.get(key)
 
     def claim_all(self, keys: Container[str], worker: str) -> list[str]:
         """Claim those of the rows as soon as they can be, and return the keys: what was merged had been begun before others were stopped.
 
         Rows that have ended when they were made are among them.
         """
-        rows, self._unclaimed = self._unclaimed, [row for row in self._unclaimed if row.is_held]
+        rows, self._rows.unclaimed = self._rows.unclaimed, [row for row in self._rows.unclaimed if row.is_held]
         wanted = [row for row in rows if str(row.key) in keys and not row.is_held and row.status != "cancelled"]
         for row in wanted:
             if row.status == "paused":
                 row.move("ready")
             if row.status == "ready":
-                self.claim(str(row.key), worker, max_lost=1)
+                self.attempts.claim(str(row.key), worker, max_lost=1)
         return [str(row.key) for row in wanted]
 
     def begin_at(self, run: str, place: int) -> None:
         """Let a retry begin at a later step than the first."""
-        self._scopes[run, self._runs[run].ticket.root].cursor = place
-
-    def _add_attempt(self, row: StoredAttempt) -> None:
-        super()._add_attempt(row)
-        self._unclaimed.append(row)
-
-    def _begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
-        super()._begin_child(parent, begun, now)
-        then, row = self._recorded.get(begun.run), self._runs[begun.run]
-        if then is None:
-            raise ReplayMismatch(f"the child run {begun.run} is started, but was not recorded")
-        if not then.is_live:
-            row.status, row.reason, row.fault, row.ended_at = then.status, then.reason, then.error, now
+        self._rows.scopes[run, self._rows.runs[run].ticket.root].cursor = place
 
 
 def _call_text(recorded: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from flujo_client.plan.plan import Backoff, Nodes, Plan
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.ports import Member
-from flujo_worker.replay.recorded import Answers, RecordedStore, ReplayMismatch, token
+from flujo_worker.replay.recorded import Answers, RecordedStores, ReplayMismatch, token
 
 WORKER = "replay"
 CONCLUDED = ("succeeded", "failed")
@@ -100,19 +100,19 @@ class _Replay:
         failures_last: bool = False,
     ) -> None:
         self._recording, self._notices, self.done = recording, notices, 0
-        self._store, self._answers = RecordedStore(children), Answers()
+        self._stores, self._answers = RecordedStores(children), Answers()
         merged = [each for each in notices if each.status in CONCLUDED]
         last = ("failed",) if failures_last else ()
         self._left = {each.key: (each.status in last, place, each) for place, each in enumerate(merged)}
         self._joins = [each.key for each in merged if each.kind == "join"]
         self._open: list[tuple[bool, int, NoticeRecord]] = []
-        self._store.register_worker(Member(WORKER, "", 0, "", 1), 1.0)
-        self._coordinator = Coordinator(self._store, lambda *_: None, self._answers, backoff=Backoff())
+        self._stores.leases.register_worker(Member(WORKER, "", 0, "", 1), 1.0)
+        self._coordinator = Coordinator(self._stores, lambda *_: None, self._answers, backoff=Backoff())
         first = next(each for each in notices if each.made == 1)
-        self._store.record(NewRun(self._envelope(first), recording.plan, digest=""))
+        self._stores.client.record(NewRun(self._envelope(first), recording.plan, digest=""))
         if recording.from_step is not None:
             names = [node.name for node in recording.plan.locate(recording.root).nodes or ()]
-            self._store.begin_at(recording.id, names.index(recording.from_step))
+            self._stores.begin_at(recording.id, names.index(recording.from_step))
 
     def run(self, scopes: Sequence[ScopeRecord]) -> Replayed:
         at = None
@@ -150,7 +150,7 @@ class _Replay:
         return (self._left[key] for key in self._joins if key in self._left)
 
     def _look_for_more(self) -> None:
-        for key in self._store.claim_all(self._left, WORKER):
+        for key in self._stores.claim_all(self._left, WORKER):
             heappush(self._open, self._left.pop(key))
 
     def _wind_down_aborted(self) -> None:
@@ -158,26 +158,26 @@ class _Replay:
 
         The recorded abort may have closed a fan-out inside before its join was created; here the join exists, and nothing concludes it.
         """
-        for run, fan_out in self._store.aborted(len(self._notices)):
+        for run, fan_out in self._stores.scopes.aborted(len(self._notices)):
             self._coordinator.wind_down(run, fan_out, by="sweeper")
         self._look_for_more()
 
     def _ended(self, key: str) -> bool:
         """Return whether a row has ended. Some have when they are made: a question that could not be asked."""
-        row = self._store.row(key)
+        row = self._stores.row(key)
         return row is not None and row.ended_at is not None
 
     def _conclude(self, then: NoticeRecord) -> None:
         self._answers.begin(then.answers)
         if not self._ended(then.key):
-            (envelope,) = self._store.envelopes([then.key])
+            (envelope,) = self._stores.backlog.envelopes([then.key])
             concluded = self._coordinator.conclude(AttemptReport(envelope, 1, _outcome(then, envelope)))
             if concluded.verdict != "merged":
                 raise ReplayMismatch(f"the outcome of {then.key} is no longer merged: {concluded.verdict}")
         self._compare_row(then)
 
     def _compare_row(self, then: NoticeRecord) -> None:
-        now = self._store.row(then.key)
+        now = self._stores.row(then.key)
         if now is not None and (now.status, now.reason) != (then.status, then.reason):
             raise ReplayMismatch(
                 f"{then.key} is {_status_text(now.status, now.reason)}, but was {_status_text(then.status, then.reason)}"
@@ -185,7 +185,7 @@ class _Replay:
 
     def _compare_rows(self) -> None:
         """Compare which rows were made, except joins. Those that were concluded have been compared; any other is made by its signal, which is not recorded."""
-        now = {row.key for row in self._store.read_attempts(self._recording.id) if row.kind != "join"}
+        now = {row.key for row in self._stores.reads.read_attempts(self._recording.id) if row.kind != "join"}
         then = {each.key for each in self._notices if each.kind != "join"}
         unlike = [f"{key} is created, but was not recorded" for key in now - then]
         unlike += [f"{key} is no longer created" for key in then - now]
@@ -194,7 +194,7 @@ class _Replay:
 
     def _compare_scopes(self, scopes: Sequence[ScopeRecord]) -> None:
         then = {scope.address: scope for scope in scopes if "taken_over_from" not in scope.metadata}
-        now = {scope.address: scope for scope in self._store.read_scopes(self._recording.id)}
+        now = {scope.address: scope for scope in self._stores.reads.read_scopes(self._recording.id)}
         for address in sorted(then.keys() ^ now.keys()):
             raise ReplayMismatch(
                 f"scope '{address}' is {'opened, but was not recorded' if address in now else 'no longer opened'}"
@@ -206,7 +206,7 @@ class _Replay:
                 raise ReplayMismatch(f"scope '{address}' has {now[address].metadata}, but had {scope.metadata}")
 
     def _compare_end(self) -> None:
-        then, now = self._recording, self._store.read_run(self._recording.id)
+        then, now = self._recording, self._stores.reads.read_run(self._recording.id)
         if not now.is_live and now.status != then.status:
             raise ReplayMismatch(f"the run is {now.status}, but was {then.status}")
         if now.is_live and then.status == "succeeded":

@@ -18,7 +18,7 @@ from flujo_worker.concurrency.call_context import may_wait_for_locks
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.values import Decision, FanOut
 from flujo_worker.errors import RowLocked
-from flujo_worker.ports import Claim, Committed, FanOutPlace, Ledger, PlanName, Room, Store
+from flujo_worker.ports import Claim, Committed, FanOutPlace, PlanName, Room, Stores
 
 P = ParamSpec("P")
 Q = TypeVar("Q")
@@ -73,22 +73,22 @@ class Effects(Protocol):
 class BlockingEffects:
     """Everything is done in the thread that asks for it, which waits meanwhile."""
 
-    def __init__(self, store: Store, send: Callable[[Sequence[Envelope], FanOut | None], None]) -> None:
-        self._store, self._send = store, send
+    def __init__(self, stores: Stores, send: Callable[[Sequence[Envelope], FanOut | None], None]) -> None:
+        self._stores, self._send = stores, send
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
-        return claim_alone(self._store, envelope, worker, **terms)
+        return claim_alone(self._stores, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
         wait_s = FIRST_WAIT_S
         while True:
             try:
-                return self._store.commit(decision)
+                return self._stores.attempts.commit(decision)
             except RowLocked:
                 if not may_wait_for_locks():
                     raise
             if wait_s == FIRST_WAIT_S:
-                note_lock(self._store, decision.notice.envelope)
+                note_lock(self._stores, decision.notice.envelope)
             time.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: ASYNC251, S311 - this thread waits for everything; spreads retries, guards nothing
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
@@ -96,7 +96,7 @@ class BlockingEffects:
         self._send(envelopes, fan_out)
 
     async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
-        return self._store.aborted_among(fan_outs)
+        return self._stores.scopes.aborted_among(fan_outs)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)
@@ -117,14 +117,14 @@ class BlockingEffects:
         raise RuntimeError("work that waits on an event loop was given to a thread that has none")
 
 
-def claim_alone(ledger: Ledger, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+def claim_alone(stores: Stores, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
     """Claim one attempt with a separate statement."""
     ticket = envelope.ticket
     plan = PlanName(ticket.reference, ticket.fingerprint)
-    return ledger.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, **terms)
+    return stores.attempts.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, **terms)
 
 
-def note_lock(ledger: Ledger, envelope: Envelope) -> None:
+def note_lock(stores: Stores, envelope: Envelope) -> None:
     """Record in a run's story that one of its attempts waits for rows that somebody else's transaction holds, and who may hold them."""
-    event = Event("attempt.waits_for_lock", {"holders": list(ledger.lock_holders())}, "warning")
-    ledger.note(envelope.ticket.run, [event], key=envelope.key)
+    event = Event("attempt.waits_for_lock", {"holders": list(stores.attempts.lock_holders())}, "warning")
+    stores.records.note(envelope.ticket.run, [event], key=envelope.key)

@@ -21,7 +21,7 @@ from flujo_client.serial import Packed, decode, encode
 from flujo_worker.concurrency.event_loop import Loop, is_async, within
 from flujo_worker.concurrency.threads import carried
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import Ledger
+from flujo_worker.ports import BlobStore
 from flujo_worker.runtime.call_args import accepts_param, arranged
 
 if TYPE_CHECKING:
@@ -228,13 +228,13 @@ def places_of(error: pydantic.ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
 
 
-def fetched(ledger: Ledger, values: Iterable[Packed | None]) -> dict[str, Packed]:
+def fetched(blobs: BlobStore, values: Iterable[Packed | None]) -> dict[str, Packed]:
     """Fetch what the references among these values point at, by digest.
 
     Raises FlujoError: one is missing, or does not fit its digest; code SNAPSHOT_LOST.
     """
     wanted = {packed.digest for packed in values if packed is not None and packed.is_reference}
-    found = ledger.fetch(wanted) if wanted else {}
+    found = blobs.fetch(wanted) if wanted else {}
     for digest in wanted:
         if digest not in found or not found[digest].matches(digest):
             raise FlujoError(f"snapshot {digest[:12]} is missing or does not fit its digest", code="SNAPSHOT_LOST")

@@ -57,7 +57,8 @@ from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.ports import BrokerSnapshot, Member
 from flujo_worker.recovery.hook_delivery import HookDelivery
 from flujo_worker.runtime.faults import retaining_errors
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.stores import MemoryStores
+from flujo_worker.store.memory.tables import Tables
 from flujo_worker.testing.faults import Faults, FaultyDelivery
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
@@ -84,7 +85,7 @@ class LocalEngine:
         # What a script or a notebook defines is found in this very process.
         self.settings = settings.model_copy(update={"allowed_imports": (*settings.allowed_imports, MAIN)})
         self.now = 1_700_000_000.0
-        self.store = MemoryStore(lambda: self.now)
+        self.stores = MemoryStores(Tables(lambda: self.now))
         self.bus: deque[bytes] = deque()
         self._faulty = None if faults is None else FaultyDelivery(faults)
         self.cache = InMemoryCache(clock=lambda: self.now)
@@ -92,31 +93,31 @@ class LocalEngine:
         self.watchdog_steps = Steps()
         self._watchdog = Watchdog(self._loop, self._threads, self.settings, self.watchdog_steps)
         self._watchdog.start()
-        self._local = _LocalCatalog(self.settings.allowed_imports, self.store.plan)
+        self._local = _LocalCatalog(self.settings.allowed_imports, self.stores.code.plan)
         self._chords = _Chords()
         bench = user_code_runtime(self.settings, self._loop, self._threads, self.cache)
         hooks = HookCaller(self._local, bench, strict=self.settings.hooks.strict)
         self.coordinator = Coordinator(
-            self.store,
+            self.stores,
             self._send,
-            Evaluator(self.store, self._local, bench),
+            Evaluator(self.stores, self._local, bench),
             backoff=Backoff(**self.settings.retry.model_dump()),
             inline=self.settings.limits.snapshot_inline_bytes,
         )
         member = Member("local", "localhost", 1, "test", 1)
-        self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
-        self.store.register_worker(member, 10 * 365 * 86_400.0)
+        self.lease = Lease(self.stores.leases, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
+        self.stores.leases.register_worker(member, 10 * 365 * 86_400.0)
         self.changes = CodeChanges(
-            self.store,
+            self.stores,
             self._send,
             on_change=self.settings.runs.on_change,
             control_queue=CONTROL_QUEUE,
             worker=lambda: self.lease.worker,
         )
-        self.store.write_file_settings(first_rows(self.settings))
-        guards = LiveGuards(self.store.guard_rows, self.store.guard_rows(), every_s=0.0)
+        self.stores.limits.write_file_settings(first_rows(self.settings))
+        guards = LiveGuards(self.stores.limits.guard_rows, self.stores.limits.guard_rows(), every_s=0.0)
         self.attempts = Attempts(
-            self.store,
+            self.stores,
             self.coordinator,
             self.lease,
             self._loop,
@@ -130,7 +131,7 @@ class LocalEngine:
         )
         self.changes.record = self.attempts.preparation.record
         self.hook_calls = HookDelivery(
-            self.store,
+            self.stores,
             hooks,
             self.coordinator,
             bench.resolve,
@@ -217,8 +218,8 @@ class LocalEngine:
         order = Order(run, gates=gates, **options)
         size = ValueLimits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
-        run_id = self.store.record(new)
-        if run_id == order.run_id and not self.store.is_waiting(run_id):
+        run_id = self.stores.client.record(new)
+        if run_id == order.run_id and not self.stores.reads.is_waiting(run_id):
             self._send([new.first])
         return run_id
 
@@ -233,11 +234,11 @@ class LocalEngine:
         note: str | None = None,
     ) -> PipelineResult:
         """Answer a run's open question as `RunHandle.resume` does, and run on to the end or to the next question."""
-        status = self.store.read_run(run_id).status
-        meant = choose(run_id, status, self.store.read_questions(run_id), step=step, address=address)
+        status = self.stores.reads.read_run(run_id).status
+        meant = choose(run_id, status, self.stores.reads.read_questions(run_id), step=step, address=address)
         check_answer(meant, value)
-        if not self.store.answer(meant.key, Packed.of(encode(value, path="answer")), actor=actor, note=note):
-            raise closed(next(each for each in self.store.read_questions(run_id) if each.key == meant.key))
+        if not self.stores.client.answer(meant.key, Packed.of(encode(value, path="answer")), actor=actor, note=note):
+            raise closed(next(each for each in self.stores.reads.read_questions(run_id) if each.key == meant.key))
         self.drain()
         return self.result(run_id)
 
@@ -265,38 +266,38 @@ class LocalEngine:
             again: as for `RunHandle.retry`.
             options: those of `RunHandle.retry`.
         """
-        retryable_run = self.store.retryable_run(run_id)
+        retryable_run = self.stores.client.retryable_run(run_id)
         place = place_of(retryable_run, from_step) if onto is None else begun_place(retryable_run, from_step or "")
         if onto is not None:
             ticket = replace(retryable_run.ticket, reference=self._local.put(onto))
             retryable_run = replace(retryable_run, ticket=ticket)
         plan = None if onto is None else compile_plan(onto)
-        found = self.store.beginning(run_id, place, retryable_run.names[:place])
+        found = self.stores.client.beginning(run_id, place, retryable_run.names[:place])
         assert found is not None, "every run of this engine stores the starting state of its steps"
         if found.context is not None and found.context.is_reference:
-            found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
+            found = replace(found, context=self.stores.blobs.fetch([found.context.digest])[found.context.digest])
         order = order_of(self.settings, retryable_run, now=self.now, **options)
         inline = self.settings.limits.snapshot_inline_bytes
         new = new_fork(
             retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE, again=again, onto=plan
         )
-        forked = self.store.fork(new)
+        forked = self.stores.client.fork(new)
         if forked is None:
             raise retried_before(run_id, str(retryable_run.retried_as))
-        if forked == order.run_id and not self.store.is_waiting(forked):
+        if forked == order.run_id and not self.stores.reads.is_waiting(forked):
             self._send([new.first])
         return forked
 
     def approvals(self, run_id: str) -> list[Approval]:
         """List a run's open questions."""
-        return [each for each in self.store.read_questions(run_id) if each.state == OPEN]
+        return [each for each in self.stores.reads.read_questions(run_id) if each.state == OPEN]
 
     def deploy(self, old: Pipeline, new: Pipeline) -> None:
         """Deploy other code of a pipeline: from now on the runs of `old` meet `new`, on a worker that was started just now."""
         self._local.put(new, reference=self._local.put(old))
         member = Member("local", "localhost", 1, "test", 1)
-        self.store.deregister_worker(member.id)
-        self.store.register_worker(member, 10 * 365 * 86_400.0)
+        self.stores.leases.deregister_worker(member.id)
+        self.stores.leases.register_worker(member, 10 * 365 * 86_400.0)
 
     @contextmanager
     def standing_in(self, stand_in: StandIn) -> Iterator[None]:
@@ -316,7 +317,7 @@ class LocalEngine:
         """
         until = inf if seconds is None else self.now + seconds
         self._do_what_is_due()
-        while inf > (due := self._next([*self._waits(), *self.store.ends()])) <= until:
+        while inf > (due := self._next([*self._waits(), *self.stores.reads.ends()])) <= until:
             self.now = due
             self._do_what_is_due()
         if seconds is not None:
@@ -329,7 +330,7 @@ class LocalEngine:
         """
         self._do_what_is_due()
         while (due := self._next(self._waits())) < inf:
-            self.now = min(due, self._next(self.store.ends()))
+            self.now = min(due, self._next(self.stores.reads.ends()))
             self._do_what_is_due()
 
     def _next(self, times: Iterable[float]) -> float:
@@ -343,17 +344,17 @@ class LocalEngine:
                 for message in (self.bus.popleft(),) if self._faulty is None else self._faulty.take(self.bus):
                     self.deliver(message)
             self._wind_down()
-            self.store.expire_questions(1000)
+            self.stores.backlog.expire_questions(1000)
             if not self._publish_due() and not self._admit() and not self._deliver_hooks():
                 return
 
     def _waits(self) -> list[float]:
         """Return when waits end; with faults also when lost messages are found."""
         if self._faulty is None:
-            return self.store.waiting()
-        overdue = [at + _BEYOND_S for at in self.store.gone_at()]
-        missed = [self.now + JOIN_OVERDUE_S + _BEYOND_S] if self.store.missed_joins(1, -JOIN_OVERDUE_S) else []
-        return [*self.store.waiting(), *overdue, *missed]
+            return self.stores.reads.waiting()
+        overdue = [at + _BEYOND_S for at in self.stores.reads.gone_at()]
+        missed = [self.now + JOIN_OVERDUE_S + _BEYOND_S] if self.stores.scopes.missed_joins(1, -JOIN_OVERDUE_S) else []
+        return [*self.stores.reads.waiting(), *overdue, *missed]
 
     def _publish_due(self) -> bool:
         """Publish the attempts whose wait is over, and what was lost; return whether there were any."""
@@ -372,12 +373,12 @@ class LocalEngine:
         return any(carried_out)
 
     def _wind_down(self) -> None:
-        for run, status in self.store.runs_to_stop(1000):
+        for run, status in self.stores.backlog.runs_to_stop(1000):
             self.coordinator.stop(run, status, status)
         self._stop_orphans()
 
     def _stop_orphans(self) -> None:
-        while orphans := self.store.orphaned_children(1000):
+        while orphans := self.stores.scopes.orphaned_children(1000):
             for run in orphans:
                 self.coordinator.stop(run, "cancelled", "parent ended")
 
@@ -400,39 +401,39 @@ class LocalEngine:
     def result(self, run_id: str, *, check: bool = True) -> PipelineResult:
         """Read the result of a run; with `check=False` its `output` is None for a run that did not succeed, instead of raising."""
         resolve = Resolver(self.settings.allowed_imports)
-        run, scopes = self.store.read_run(run_id), self.store.read_scopes(run_id)
+        run, scopes = self.stores.reads.read_run(run_id), self.stores.reads.read_scopes(run_id)
         approvals = self.approvals(run_id)
         result = read_result(
-            run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch, questions=approvals
+            run, self.history(run_id), scopes, resolve=resolve, fetch=self.stores.blobs.fetch, questions=approvals
         )
         return result if check else result.unchecked()
 
     def children(self, run_id: str) -> Sequence[RunRecord]:
         """Read a run's child runs."""
-        return self.store.read_children(run_id)
+        return self.stores.reads.read_children(run_id)
 
     def history(self, run_id: str) -> Sequence[AttemptRecord]:
         """Read a run's attempts."""
-        return self.store.read_attempts(run_id)
+        return self.stores.reads.read_attempts(run_id)
 
     def story(self, run_id: str) -> Sequence[EventRecord]:
         """Read a run's events."""
-        return self.store.read_events(run_id)
+        return self.stores.reads.read_events(run_id)
 
     def sweep(self, *, may_judge: bool = False) -> int:
         """Publish again what is due; return how many messages that were."""
-        broker = BrokerSnapshot(epoch_start=0.0, heads=dict.fromkeys(self.store.queues()))
+        broker = BrokerSnapshot(epoch_start=0.0, heads=dict.fromkeys(self.stores.backlog.queues()))
         judge = self.lease.worker if may_judge else None
-        due = self.store.due(broker, judge=judge, max_lost=self.settings.worker.max_lost, limit=1000)
+        due = self.stores.backlog.due(broker, judge=judge, max_lost=self.settings.worker.max_lost, limit=1000)
         self._send([each.envelope for each in due])
         return len(due)
 
     def recover(self) -> None:
         """Do what a sweep does for waiting runs: wind down runs that must stop, signal joins whose signal was lost."""
         self._stop_orphans()
-        for run, fan_out in self.store.aborted(1000):
+        for run, fan_out in self.stores.scopes.aborted(1000):
             self.coordinator.wind_down(run, fan_out, by="sweeper")
-        for run, fan_out in self.store.missed_joins(1000, JOIN_OVERDUE_S):
+        for run, fan_out in self.stores.scopes.missed_joins(1000, JOIN_OVERDUE_S):
             self.coordinator.signal_join(run, fan_out, by="sweeper")
 
     def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None, *, first: bool = False) -> None:

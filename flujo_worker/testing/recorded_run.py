@@ -148,7 +148,7 @@ class RecordedRun:
     def _answer(self, engine: LocalEngine) -> bool:
         """Give the recorded answers to the open questions; return whether there were any."""
         answered = [(each.key, self.attempts.get(each.key, {})) for each in engine.approvals(self.run)]
-        given = [engine.store.answer(key, Packed.of(how["output"])) for key, how in answered if "output" in how]
+        given = [engine.stores.client.answer(key, Packed.of(how["output"])) for key, how in answered if "output" in how]
         return any(given)
 
     def _stand_in(self, step: Step, agent: Any, resolve: Resolver) -> Step:

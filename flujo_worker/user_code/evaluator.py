@@ -24,7 +24,7 @@ from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.domain.values import CacheEntry, CallUserCode, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import StoreError
 from flujo_worker.observe.log import filling_of
-from flujo_worker.ports import Ledger, Replies
+from flujo_worker.ports import Replies, Stores
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.runtime.question import UserCodeCall, UserCodeRuntime, fetched
@@ -78,9 +78,9 @@ def user_code_runtime(settings: Settings, loop: Loop, threads: Executor, results
 class Evaluator:
     """Answers."""
 
-    def __init__(self, ledger: Ledger, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
-        self._ledger, self.catalog, self._bench = ledger, catalog, bench
-        self.migrations = ContextMigrations(ledger, bench)
+    def __init__(self, stores: Stores, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
+        self._stores, self.catalog, self._bench = stores, catalog, bench
+        self.migrations = ContextMigrations(stores.code, stores.blobs, bench)
 
     def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
         """Answer one question. `replies` reads what people have answered at the place where the decision began.
@@ -145,7 +145,7 @@ class Evaluator:
         return tuple(each if new is None else new.context for each, new in zip(values, migrated, strict=True))
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
-        found = fetched(self._ledger, values)
+        found = fetched(self._stores.blobs, values)
         return tuple(
             found.get(packed.digest) if packed is not None and packed.is_reference else packed for packed in values
         )

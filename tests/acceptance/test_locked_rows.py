@@ -14,7 +14,7 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import ClientError
 from flujo_client.gateway import operator_requests
 from flujo_worker.errors import RowLocked
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.fleet import Site, assert_merged_once, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
@@ -188,7 +188,7 @@ SHOWN = (
 @pytest.mark.parametrize("prepare", [True, False], ids=["in its own session", "in each transaction"])
 def test_every_statement_of_a_worker_is_bounded(site, prepare):
     """Behind a pooler nothing can be set for a session, so each transaction sets it; one for a single statement too."""
-    store = PostgresStore(site.settings.database(), prepare=prepare).open()
+    stores = PostgresStores(site.settings.database(), prepare=prepare).open()
 
     def shown(connection):
         alone = connection.execute(SHOWN).fetchone()
@@ -197,12 +197,12 @@ def test_every_statement_of_a_worker_is_bounded(site, prepare):
 
     run = site.enqueue("waiting", queue="nowhere")
     try:
-        assert store._with_retry(shown) == ["500ms 5s", "500ms 5s"]
+        assert stores.pool.with_retry(shown) == ["500ms 5s", "500ms 5s"]
         with (
             locked(site, "SELECT 1 FROM flujo_runs WHERE id = %(run)s FOR UPDATE", run=run.id),
             pytest.raises(RowLocked, match=r"locked by pid .*a careless person"),
         ):
-            store.stop(run.id, "cancelled", "no longer needed")
-        assert store.stop(run.id, "cancelled", "no longer needed")
+            stores.backlog.stop(run.id, "cancelled", "no longer needed")
+        assert stores.backlog.stop(run.id, "cancelled", "no longer needed")
     finally:
-        store.close()
+        stores.close()

@@ -12,7 +12,7 @@ from celery import Celery
 
 from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
 from flujo_worker.recovery.quarantine import PLACES, Quarantine
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.breadth import large
 from tests.support.fleet import BRISK, FOLDER, STEPS, Site, assert_merged_once, wait_until
 
@@ -104,13 +104,13 @@ def alive(pid):
 class Alone:
     """A quarantine without a worker around it."""
 
-    def __init__(self, site, quarantine, store, threads):
-        self._site, self._quarantine, self._store, self._threads = site, quarantine, store, threads
+    def __init__(self, site, quarantine, stores, threads):
+        self._site, self._quarantine, self._stores, self._threads = site, quarantine, stores, threads
         self.stop = quarantine.stop
 
     def perform(self, run):
         """Perform the first attempt of a run apart."""
-        [envelope] = self._store.envelopes([self._site.attempts(run.id)[0]["key"]])
+        [envelope] = self._stores.backlog.envelopes([self._site.attempts(run.id)[0]["key"]])
         return self._quarantine.perform(envelope, "apart")
 
     @property
@@ -131,15 +131,15 @@ class Alone:
 @contextmanager
 def quarantine_of(site, *, app=None, **worker):
     """A quarantine that finds the acceptance tests' steps."""
-    store = PostgresStore(site.settings.database()).open()
+    stores = PostgresStores(site.settings.database()).open()
     own = site.settings.worker.model_copy(update=worker)
     settings = site.settings.model_copy(update={"worker": own})
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as threads:
         patch.setenv(FOLDER, str(site.folder))
         patch.syspath_prepend(STEPS)
-        quarantine = Quarantine(settings, store, app or Celery("own"), is_own_app=app is None)
-        yield Alone(site, quarantine, store, threads)
-    store.close()
+        quarantine = Quarantine(settings, stores, app or Celery("own"), is_own_app=app is None)
+        yield Alone(site, quarantine, stores, threads)
+    stores.close()
 
 
 def test_what_runs_apart_is_concluded_and_what_follows_is_published(site):

@@ -15,7 +15,7 @@ from turn_table import GENEROUS, limit
 from flujo_client import UsageLimits
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE
 from flujo_client.transport.broker import Broker
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.fleet import wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={"sweep_s": 0.3})]
@@ -106,8 +106,8 @@ def deliver_again(site, run):
     """Twice more, while it runs."""
     key = f"{run.id}::gate:1"
     site.wait_for_execution(run.id, "gate")
-    with closing(PostgresStore(site.settings.database()).open()) as store, closing(Broker(site.settings)) as broker:
-        broker.publish(store.envelopes([key]) * 2)
+    with closing(PostgresStores(site.settings.database()).open()) as stores, closing(Broker(site.settings)) as broker:
+        broker.publish(stores.backlog.envelopes([key]) * 2)
         wait_until(lambda: not any(broker.depths([ATTEMPTS_QUEUE]).values()), what=site.log)
     site.open_gate(run.id)
 

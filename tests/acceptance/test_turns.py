@@ -173,7 +173,7 @@ def test_a_run_turns_in_memory_as_the_table_says(turn, place, tmp_path, monkeypa
             cancel_at_wait(engine, run)
         engine.drain()
         waits = TURNS[turn].answers is not None
-        assert engine.store.status(run) == ("paused" if waits else TURNS[turn].status)
+        assert engine.stores.reads.status(run) == ("paused" if waits else TURNS[turn].status)
         assert not waits or ending(engine.result(run)) == ASKED
         while asked := engine.approvals(run):
             engine.answer(run, TURNS[turn].answers, address=asked[0].address)
@@ -184,7 +184,7 @@ def cancel_at_wait(engine, run):
     """Cancel the run when the step that waits is about to begin."""
     while not _waits(loads(engine.bus[0])):
         engine.deliver(engine.bus.popleft())
-    assert engine.store.request_cancel(run, "never mind")
+    assert engine.stores.client.request_cancel(run, "never mind")
 
 
 def _waits(wire):

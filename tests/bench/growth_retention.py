@@ -9,7 +9,7 @@ import psycopg
 from hot_statements import Asking, ended_run
 from worlds import World
 
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.bench.growth import Running
 from tests.bench.growth_statements import measured
 from tests.support.ended_runs import copy
@@ -20,7 +20,7 @@ WINDOW: Final = 8
 STEADY: Final = 24
 """After so many batches the size is to be steady: three times as many as are retained, so that vacuum has come round."""
 SHORTEST_S: Final = 10.0
-COMPARED: Final = ("claim", "claim_many", "conclude", "conclude_many", "record", "record_many", "due", "runs")
+COMPARED: Final = ("claim", "conclude", "conclude_many", "record", "record_many", "due", "runs")
 SPARE: Final = range(600, 800), range(1_000, 1_200)
 """By how many minutes runs are older that only the measurements delete."""
 OVERDUE: Final = "SELECT count(*) FROM flujo_runs WHERE ended_at < now() - interval '1 day'"
@@ -38,8 +38,8 @@ def come_and_go(flujo: Running, runs: int, per_s: float, rounds: int) -> None:
         per_s: how many are written per second, and deleted as fast.
         rounds: how often each statement is measured.
     """
-    store, url = PostgresStore(flujo.url).open(), flujo.url
-    setting, sizes, taken = Asking(store, url), [], []
+    stores, url = PostgresStores(flujo.url).open(), flujo.url
+    setting, sizes, taken = Asking(stores, url), [], []
     model, share = ended_run(World(setting)), runs // BATCHES
     period_s, next_at = max(SHORTEST_S, share / per_s), time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
@@ -61,7 +61,7 @@ def come_and_go(flujo: Running, runs: int, per_s: float, rounds: int) -> None:
                 copy(connection, model, SPARE[len(taken)])
                 with flujo.without_workers():
                     taken.append(measured(setting, url, rounds))
-    store.close()
+    stores.close()
     steady = sizes[STEADY:]
     print(
         f"size from batch {STEADY + 1} on: {min(steady):.1f} to {max(steady):.1f} MB, {max(steady) / min(steady) - 1:+.1%}"

@@ -13,7 +13,7 @@ from grouped import grouped
 from hot_statements import Asking, Explained, Explainer, act_out, ended_run
 from worlds import World
 
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.ended_runs import copy, multiply
 
 PRUNED_A_ROUND, HOUR_MS = 5, 3_600_000
@@ -32,8 +32,8 @@ def before_and_after(
 
     Workers are stopped while statements are measured, because they would take the attempts.
     """
-    store = PostgresStore(url).open()
-    setting = Asking(store, url)
+    stores = PostgresStores(url).open()
+    setting = Asking(stores, url)
     run = ended_run(World(setting))
     work()
     with psycopg.connect(url, autocommit=True) as connection:  # old enough to be deleted
@@ -48,7 +48,7 @@ def before_and_after(
     work()
     with without_workers():
         many = measured(setting, url, rounds)
-    store.close()
+    stores.close()
     for name in sorted(few):
         (ms, pages), (later_ms, later_pages) = few[name], many[name]
         print(
@@ -79,7 +79,7 @@ def measured(setting: Asking, url: str, rounds: int) -> Figures:
 def end_all(setting: Asking) -> None:
     """Leave nothing under way, so that both measurements begin alike."""
     for row in setting.rows("SELECT id FROM flujo_runs WHERE ended_at IS NULL"):
-        setting.store.stop(row["id"], "cancelled", "measured")
+        setting.stores.backlog.stop(row["id"], "cancelled", "measured")
 
 
 def figures(found: Iterable[Explained]) -> tuple[float, float]:

@@ -11,17 +11,7 @@ from functools import partial
 from tests.bench import bare
 from tests.bench.pipelines import prose
 from tests.bench.protocol import serve, timed
-from tests.bench.workloads import (
-    CARRIED,
-    CARRIES,
-    FANS,
-    ITERATIONS,
-    PROCESSES,
-    W1_RUNS,
-    W1_STEPS,
-    W2_RUNS,
-    W2_STEPS,
-)
+from tests.bench.workloads import CARRIED, CARRIES, FANS, ITERATIONS, PROCESSES, W1_RUNS, W1_STEPS, W2_RUNS, W2_STEPS
 
 COMMAND = [
     *(sys.executable, "-W", "ignore", "-m", "celery", "-A", "tests.bench.bare", "worker"),

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from grouped import GroupedStore, grouped
+from grouped import GroupedStores, grouped
 from worlds import Memory, Postgres, World, deadlocks
 
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 
 IN_GROUPS = {
     "test_store_budgets",
@@ -40,21 +40,21 @@ def database_url(migrated_url):
 @pytest.fixture(scope="module")
 def postgres(database_url):
     """A migrated database with its store, for this module."""
-    store = PostgresStore(database_url).open()
-    setting = Postgres(store, database_url)
+    stores = PostgresStores(database_url).open()
+    setting = Postgres(stores, database_url)
     yield setting
     setting.close()
-    store.close()
+    stores.close()
 
 
 @pytest.fixture(scope="module")
 def postgres_in_groups(database_url):
     """The same database with a store that asks groups first."""
-    store = GroupedStore(database_url).open()
-    setting = Postgres(store, database_url)
+    stores = GroupedStores(database_url).open()
+    setting = Postgres(stores, database_url)
     yield setting
     setting.close()
-    store.close()
+    stores.close()
 
 
 @pytest.fixture(scope="module")

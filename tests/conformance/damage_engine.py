@@ -29,7 +29,7 @@ from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.concurrency.threads import Threads
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
 from tests.support.builders import member
@@ -72,26 +72,26 @@ class Engine:
         self.url, self.bus = url, Bus()
         self.loop, self.threads = Loop(), Threads("damaged")
         self.rows = Postgres(None, url)  # type: ignore[arg-type]
-        self.store: PostgresStore | None = None
+        self.stores: PostgresStores | None = None
         self.begin()
 
     def begin(self) -> None:
         """Begin with a new worker, which has read nothing yet."""
-        if self.store is not None:
-            self.store.close()
-        self.store = store = PostgresStore(self.url, pool_max=2).open()
-        self.rows.store = store
-        catalog = CodeRegistry(ALLOWED, store.plan)
+        if self.stores is not None:
+            self.stores.close()
+        self.stores = stores = PostgresStores(self.url, pool_max=2).open()
+        self.rows.stores = stores
+        catalog = CodeRegistry(ALLOWED, stores.code.plan)
         bench = user_code_runtime(SETTINGS, self.loop, self.threads, InMemoryCache())
         self.coordinator = Coordinator(
-            store, self.bus.send, Evaluator(store, catalog, bench), backoff=Backoff(base_s=0.01), inline=300
+            stores, self.bus.send, Evaluator(stores, catalog, bench), backoff=Backoff(base_s=0.01), inline=300
         )
         self.me = member("w")
-        store.register_worker(self.me, 1e6)
-        lease = Lease(store, self.me, lease_s=1e6, renew_s=1e5)
+        stores.leases.register_worker(self.me, 1e6)
+        lease = Lease(stores.leases, self.me, lease_s=1e6, renew_s=1e5)
         hooks = HookCaller(catalog, bench, strict=False)
-        self.attempts = Attempts(store, self.coordinator, lease, self.loop, self.threads, hooks, SETTINGS, models=None)
-        self.sweeper = sweeper_of(store, self.bus, self.coordinator, catalog, max_lost=2, unpark_every_s=0.0)
+        self.attempts = Attempts(stores, self.coordinator, lease, self.loop, self.threads, hooks, SETTINGS, models=None)
+        self.sweeper = sweeper_of(stores, self.bus, self.coordinator, catalog, max_lost=2, unpark_every_s=0.0)
 
     def empty(self) -> None:
         """Forget every row and message, and begin with a new worker."""
@@ -100,7 +100,7 @@ class Engine:
         self.begin()
 
     def close(self) -> None:
-        self.store.close()
+        self.stores.close()
         self.rows.close()
         self.loop.close()
         self.threads.shutdown()
@@ -138,8 +138,8 @@ class Engine:
     def recover(self, *, deliver: bool = True) -> None:
         """What time brings: what is due is found, what no one works at is let go, and all that follows is delivered."""
         self.rows.pass_time(100.0)
-        self.store.register_worker(self.me, 1e6)
-        self.store.release_unowned("w", (), 0.0)
+        self.stores.leases.register_worker(self.me, 1e6)
+        self.stores.leases.release_unowned("w", (), 0.0)
         try:
             self.sweeper.sweep()
         except Exception as error:  # noqa: BLE001 - as the sweeper's own thread does; the next one tries again

@@ -17,10 +17,13 @@ from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.values import Decision
 from flujo_worker.ports import Claim, Committed, PlanName, Room
 from flujo_worker.store.postgres import loop_connection
+from flujo_worker.store.postgres.attempts import AttemptsInPostgres
 from flujo_worker.store.postgres.group_bind import is_groupable
 from flujo_worker.store.postgres.groups import GroupedLedger
+from flujo_worker.store.postgres.pool import RetryingPool
+from flujo_worker.store.postgres.scopes import ScopesInPostgres
 from flujo_worker.store.postgres.statements import Statement, statement
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 
 T = TypeVar("T")
 
@@ -75,12 +78,12 @@ def grouped(url: str, *, prepare: bool = True) -> Iterator[Grouped]:
         groups.close()
 
 
-class GroupedStore(PostgresStore):
-    """A store whose every claim and merge goes first through a group, between neighbours that are there no more."""
+class GroupedAttempts(AttemptsInPostgres):
+    """Claims and merges that go first through a group, between neighbours that are there no more."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.groups = Grouped(url, is_alone=lambda: True)
+    def __init__(self, pool: RetryingPool, scopes: ScopesInPostgres, groups: Grouped) -> None:
+        super().__init__(pool, scopes)
+        self.groups = groups
 
     def claim(
         self,
@@ -109,6 +112,15 @@ class GroupedStore(PostgresStore):
         before, after = (_of_no_run(decision, f"run_{name}") for name in ("gone", "none"))
         _, answer, _ = self.groups.together(commit(before), commit(decision), commit(after))
         return answer or super().commit(decision)
+
+
+class GroupedStores(PostgresStores):
+    """Stores whose every claim and merge goes first through a group."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.groups = Grouped(url, is_alone=lambda: True)
+        self.attempts = GroupedAttempts(self.pool, ScopesInPostgres(self.pool), self.groups)
 
     def close(self) -> None:
         self.groups.close()

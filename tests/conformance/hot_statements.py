@@ -21,9 +21,9 @@ from flujo_client.config.models import Health
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.records import NewRun
 from flujo_client.contract.run_filter import RunFilter
-from flujo_client.gateway import operator_requests, requests
-from flujo_client.gateway.operator_requests import stats
+from flujo_client.gateway import guards, health, requests
 from flujo_client.gateway.requests import Request
+from flujo_client.gateway.stats import stats
 from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.retention import RetentionRule
@@ -37,8 +37,8 @@ SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25
 HOT: Final = frozenset(
     name
     for names in (
-        "claim claim_many claim_limited hold_claim reserve_many open_budgets",  # claims
-        "conclude conclude_many settle settle_many hold_budgets release",  # merges
+        "claim refusal reserve open_budgets",  # claims
+        "conclude conclude_many settle hold_budgets release",  # merges
         "scope children envelopes aborted_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
@@ -162,7 +162,7 @@ def _names() -> dict[bytes, str]:
     """The statements that workers execute, theirs and the client's, by what Postgres is given."""
     each = [(path.name, home) for home in (CLIENT, HOME) for path in files(home).joinpath("sql").iterdir()]
     named = [(name.removesuffix(".sql"), home) for name, home in each if name.endswith(".sql")]
-    return {statement(name, home).text: name for name, home in named}
+    return {statement(*each, is_alone=True).text: each[0] for each in named}
 
 
 class Asking(Postgres):
@@ -182,7 +182,7 @@ def ended_run(world: World) -> str:
     new = limited(world)
     at = new.first
     for _ in range(3):
-        claim = world.store.claim(at.key, "w1", max_lost=MAX_LOST, to_reserve=reserving(new))
+        claim = world.stores.attempts.claim(at.key, "w1", max_lost=MAX_LOST, to_reserve=reserving(new))
         assert claim.fence is not None
         decision = decided(new, succeeded(usage=SPENT), fence=claim.fence, at=at)
         assert world.commit(decision) == "merged"
@@ -215,8 +215,9 @@ def act_out(world: World, groups: Grouped) -> None:
 
 def _alone(world: World) -> None:
     new = world.record(enqueued(pipeline_of("a", "b"), context={"n": 0}))
-    world.store.mark_sent({new.first.key: 0.0})
+    world.stores.backlog.mark_sent({new.first.key: 0.0})
     first = decided(new, succeeded(usage=SPENT), fence=world.claim(new))
+    assert world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST).refusal == "busy"
     assert world.commit(first) == "merged"
     at = following(first)
     assert world.conclude(new, succeeded(), fence=world.claim(at), at=at) == "merged"
@@ -240,40 +241,40 @@ def _fan_out(world: World) -> None:
     close_all(world, arms)
     assert joined(world, arms[0]).kind == "join"
     assert signal_join(world, arms[0])
-    assert world.store.scope(run, "f") is not None
-    assert len(world.store.children(run, "f")) == len(arms)
-    assert not world.store.aborted_among([(run, "f")])
+    assert world.stores.scopes.scope(run, "f") is not None
+    assert len(world.stores.scopes.children(run, "f")) == len(arms)
+    assert not world.stores.scopes.aborted_among([(run, "f")])
 
 
 def _lease_and_sweep(world: World) -> None:
-    store, new = world.store, world.record(enqueued(pipeline_of("a")))
+    stores, new = world.stores, world.record(enqueued(pipeline_of("a")))
     fence = world.claim(new)
-    store.renew("w1", LEASE_S, {new.first.key: fence})
-    store.release_unowned("w1", {new.first.key}, LEASE_S)
-    store.neighbours("host")
-    store.begin_sweep("w1", 0.0)
-    store.runs_to_stop(200)
-    store.orphaned_children(200)
-    store.poisoned(judge="w1", max_lost=MAX_LOST, limit=200)
-    store.aborted(200)
-    store.stranded(200)
-    store.parked(200)
-    store.parked_for_code(200)
-    store.missed_joins(200, 2.0)
-    store.expire_questions(200)
-    store.offer_permits()
-    heads = dict.fromkeys(store.queues())
-    store.due(BrokerSnapshot(store.epoch_start("e"), heads), judge="w1", max_lost=MAX_LOST, limit=200)
+    stores.leases.renew("w1", LEASE_S, {new.first.key: fence})
+    stores.leases.release_unowned("w1", {new.first.key}, LEASE_S)
+    stores.leases.neighbours("host")
+    stores.backlog.begin_sweep("w1", 0.0)
+    stores.backlog.runs_to_stop(200)
+    stores.scopes.orphaned_children(200)
+    stores.backlog.poisoned(judge="w1", max_lost=MAX_LOST, limit=200)
+    stores.scopes.aborted(200)
+    stores.scopes.stranded(200)
+    stores.plan_moves.parked(200)
+    stores.plan_moves.parked_for_code(200)
+    stores.scopes.missed_joins(200, 2.0)
+    stores.backlog.expire_questions(200)
+    stores.limits.offer_permits()
+    heads = dict.fromkeys(stores.backlog.queues())
+    stores.backlog.due(BrokerSnapshot(stores.backlog.epoch_start("e"), heads), judge="w1", max_lost=MAX_LOST, limit=200)
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
-    assert store.begin_pruning(0.0)
-    assert len(store.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5
-    store.prune_summaries(3_600.0, 5)
+    assert stores.retention.begin_pruning(0.0)
+    assert len(stores.retention.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5
+    stores.retention.prune_summaries(3_600.0, 5)
 
 
 def search_unused(world: World) -> None:
     """Search large values that nothing refers to, as workers do once a day: every run is read, a few at a time."""
-    world.store.store_blobs([packed("unused")])
-    while world.store.sweep_blobs(200, every_s=0.0, unused_s=0.0):
+    world.stores.blobs.store([packed("unused")])
+    while world.stores.retention.sweep_blobs(200, every_s=0.0, unused_s=0.0):
         pass
 
 
@@ -294,11 +295,11 @@ def _read(world: World) -> None:
         requests.approvals(RunFilter()),
         requests.count_approvals(RunFilter(status="paused")),
         requests.budgets_near_limit(),
-        operator_requests.limits_in_use(),
-        operator_requests.gates_in_use(),
-        operator_requests.open_breakers(),
+        guards.limits_in_use(),
+        guards.gates_in_use(),
+        guards.open_breakers(),
         requests.mark_sent({new.first.key: 0.0}),
         stats(RunFilter(since=timedelta(hours=1)), timeout_s=30),
-        operator_requests.machine(HealthQuery(since_hours=24), Health()),
+        health.machine(HealthQuery(since_hours=24), Health()),
     ):
         ask(request)

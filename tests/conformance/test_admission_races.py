@@ -37,7 +37,7 @@ def world(postgres):
 @pytest.fixture
 def clients(postgres, database_url):
     """Settings with a connection each, so that their enqueues run at the same time."""
-    made = [Postgres(postgres.store, database_url) for _ in range(4)]
+    made = [Postgres(postgres.stores, database_url) for _ in range(4)]
     yield made
     for each in made:
         each.close()
@@ -45,9 +45,9 @@ def clients(postgres, database_url):
 
 def admit_all(world):
     """Admit until nothing follows; give the runs that begin."""
-    begun, again = world.store.admit()
+    begun, again = world.stores.admission.admit()
     while again:
-        keys, again = world.store.admit((), again=again)
+        keys, again = world.stores.admission.admit((), again=again)
         begun = [*begun, *keys]
     return begun
 
@@ -71,21 +71,21 @@ def test_no_gate_has_a_run_too_many_and_all_runs_end(world, postgres, clients, r
         def end(runs=tuple(row["run_id"] for row in held), number=number):
             for place, run in enumerate(runs):
                 if (place + number) % 3 == 0:
-                    world.store.stop(run, "cancelled", "enough")
+                    world.stores.backlog.stop(run, "cancelled", "enough")
                 else:
                     perform(world, run)
-            world.store.admit(runs)
+            world.stores.admission.admit(runs)
 
         race(
             *(lambda client=client, new=new: client.record(new) for client, new in zip(clients, news, strict=True)),
             end,
-            world.store.admit,
+            world.stores.admission.admit,
             lambda before=number - 1: world.request_cancel(f"run_{before}_3"),
         )
         assert most_taken(postgres) <= MOST
     while left := postgres.rows("SELECT id FROM flujo_runs WHERE ended_at IS NULL ORDER BY id"):
-        for run, status in world.store.runs_to_stop(100):
-            world.store.stop(run, status, "asked")
+        for run, status in world.stores.backlog.runs_to_stop(100):
+            world.stores.backlog.stop(run, status, "asked")
         placed = [
             row["run_id"] for row in postgres.rows("SELECT DISTINCT run_id FROM flujo_gate_places ORDER BY run_id")
         ]
@@ -99,7 +99,7 @@ def test_no_gate_has_a_run_too_many_and_all_runs_end(world, postgres, clients, r
 
 def perform(world, run):
     new = enqueued(run_id=run)
-    claim = world.store.claim(new.first.key, "w1", max_lost=MAX_LOST)
+    claim = world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST)
     if claim.fence is not None:
         world.conclude(new, succeeded(), fence=claim.fence)
 
@@ -137,7 +137,7 @@ def test_an_admission_waits_for_no_one_who_has_a_gate_locked(world, postgres, da
         perform(world, f"{name}0")
     with psycopg.connect(database_url, row_factory=dict_row) as held:
         held.execute("SELECT 1 FROM flujo_gates WHERE name = 'limit ''a''' FOR UPDATE")
-        keys, again = world.store.admit()
+        keys, again = world.stores.admission.admit()
         assert [key.split(":")[0] for key in keys] == ["b1"]
         assert "limit 'a'" in again
     assert [key.split(":")[0] for key in admit_all(world)] == ["a1"]

@@ -57,7 +57,7 @@ def claims(groups, news, *wanted, worker="w1"):
 
 
 def claimed_alone(world, new, wanted, worker="w1"):
-    return world.store.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=wanted)
+    return world.stores.attempts.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=wanted)
 
 
 def merge_of(new, tokens, fence=1, **rest):
@@ -140,10 +140,10 @@ def test_a_limit_that_is_passed_is_told_to_the_one_that_passed_it(world, groups)
 
     assert commits(groups, *decisions) == [None] * 3
     assert tokens_of(world) == (0, 90, 0)
-    alone = [world.store.commit(each) for each in decisions]
+    alone = [world.stores.attempts.commit(each) for each in decisions]
     assert [each.breach is not None for each in alone] == [False, True, False]
     assert tokens_of(world) == (100, 0, 10)
-    assert world.store.runs_to_stop(9) == [(run_of(news[1]), "failed")]
+    assert world.stores.backlog.runs_to_stop(9) == [(run_of(news[1]), "failed")]
 
 
 def claiming(new, tokens, wanted, worker="w1"):
@@ -191,7 +191,7 @@ def test_with_a_budget_that_passes_its_limit_or_is_not_open_nothing_is_done(worl
     assert commits(groups, decision) == [None]
     assert (world.picture(run_of(new)), tokens_of(world)) == (before, (0, 30, 0))
 
-    alone = world.store.commit(decision)
+    alone = world.stores.attempts.commit(decision)
     assert (alone.verdict, alone.claim_id, alone.breach is None) == ("merged", None, spent == 30)
     assert world.attempts(run_of(new))[1].status == "ready"
     assert tokens_of(world)[1] == 0
@@ -210,7 +210,7 @@ def test_in_memory_a_claim_ahead_reserves_too():
     world = World(Memory())
     for asked, over in ((70, False), (71, True)):
         new = running(world)
-        committed = world.store.commit(claiming(new, 0, asks(asked)))
+        committed = world.stores.attempts.commit(claiming(new, 0, asks(asked)))
         assert (committed.claim_id is None, committed.over is not None) == (False, over)
         assert world.attempts(run_of(new))[1].status == "running"
 
@@ -237,7 +237,7 @@ def test_an_attempt_that_was_lost_continues_with_what_it_holds(world, groups):
     [new] = limited(world)
     world.register_worker("w2")
     claimed_alone(world, new, asks(60), worker="w2")
-    world.store.deregister_worker("w2")
+    world.stores.leases.deregister_worker("w2")
     world.due()
 
     assert claims(groups, [new], asks(60)) == [Claim(2)]
@@ -248,7 +248,7 @@ def test_what_was_booked_before_is_not_booked_again(world, groups):
     """Law 1: a refused merge was booked, and the same outcome is merged later."""
     [new] = limited(world)
     claims(groups, [new], asks(20))
-    world.store.spend(run_of(new), new.first.key, 1, Usage(input_tokens=15))
+    world.stores.attempts.spend(run_of(new), new.first.key, 1, Usage(input_tokens=15))
 
     assert commits(groups, merge_of(new, 15)) == [MERGED]
     assert tokens_of(world) == (15, 0, 0)
@@ -328,14 +328,14 @@ def test_groups_of_two_workers_never_pass_a_limit_and_never_wait_in_a_circle(wor
                 taken = [new for new, claim in zip(news, granted, strict=True) if claim.fence and not claim.over]
                 decisions = [merge_of(new, 10) for new in taken]
                 for answer, decision in zip(commits(groups, *decisions), decisions, strict=True):
-                    assert (answer or world.store.commit(decision)).verdict in ("merged", "stopped")
+                    assert (answer or world.stores.attempts.commit(decision)).verdict in ("merged", "stopped")
                 return len(taken)
 
             stop = sides[0][0]
             taken = race(
                 lambda sides=sides, mine=mine: carry_out(one, sides[0], mine),
                 lambda sides=sides, mine=mine: carry_out(two, sides[1], mine[::-1]),
-                lambda stop=stop: world.store.stop(run_of(stop), "cancelled", "enough") and 0,
+                lambda stop=stop: world.stores.backlog.stop(run_of(stop), "cancelled", "enough") and 0,
             )
             for scope in mine:
                 settled, reserved, overrun = tokens_of(world, scope)
@@ -390,8 +390,8 @@ def check(place, rows):
     answers = commits(groups, *(merge_of(new, row["spent"], row["fence"]) for row, new, _ in parts))
     in_turn = sorted(zip(parts, answers, strict=True), key=lambda part: part[1] is None)
     for (row, new, twin), answer in in_turn:
-        merged = answer or world.store.commit(merge_of(new, row["spent"], row["fence"]))
-        expected = world.store.commit(merge_of(twin, row["spent"], row["fence"]))
+        merged = answer or world.stores.attempts.commit(merge_of(new, row["spent"], row["fence"]))
+        expected = world.stores.attempts.commit(merge_of(twin, row["spent"], row["fence"]))
         assert (merged.verdict, merged.breach is None) == (expected.verdict, expected.breach is None)
     assert_reserved_alike(world, name)
 
@@ -423,18 +423,18 @@ def test_groups_reserve_and_settle_as_the_single_statements_do(place, rows):
 
 
 MUTANTS = {
-    "reserves twice": ("reserve_many", "b.reserved_tokens + g.tokens", "b.reserved_tokens + 2 * g.tokens"),
-    "reserves nothing": ("reserve_many", "b.reserved_tokens + g.tokens", "b.reserved_tokens"),
-    "grants one of two budgets": ("reserve_many", "OVER (PARTITION BY k.of)", "OVER (PARTITION BY k.of, k.scope)"),
+    "reserves twice": ("reserve", "b.reserved_tokens + g.tokens", "b.reserved_tokens + 2 * g.tokens"),
+    "reserves nothing": ("reserve", "b.reserved_tokens + g.tokens", "b.reserved_tokens"),
+    "grants one of two budgets": ("reserve", "OVER (PARTITION BY k.of)", "OVER (PARTITION BY k.of, k.scope)"),
     "forgets a settlement": (
-        "settle_many",
-        "settled_tokens = b.settled_tokens + c.tokens",
+        "settle",
+        "settled_tokens = b.settled_tokens + k.covered_tokens",
         "settled_tokens = b.settled_tokens",
     ),
-    "forgets one merge of many": ("settle_many", "FROM bill k CROSS", "FROM (SELECT * FROM bill LIMIT 1) k CROSS"),
-    "gives nothing back": ("settle_many", "b.reserved_tokens - c.back_tokens", "b.reserved_tokens"),
-    "gives back what is not over": ("settle_many", "AND a.xmin = pg_current_xact_id()::xid", ""),
-    "keeps reservations held": ("settle_many", "SET held = false", "SET held = true"),
+    "forgets one merge of many": ("settle", "FROM bill k CROSS", "FROM (SELECT * FROM bill LIMIT 1) k CROSS"),
+    "gives nothing back": ("settle", "b.reserved_tokens - k.back_tokens", "b.reserved_tokens"),
+    "gives back what is not over": ("settle", "OR a.xmin = pg_current_xact_id()::xid", "OR true"),
+    "keeps reservations held": ("settle", "SET held = false", "SET held = true"),
 }
 
 

@@ -72,8 +72,8 @@ REFUSED = {
     "scope moved": said("UPDATE flujo_scopes SET version = version + 1 WHERE run_id = '{run}'"),
     "scope closed": said("UPDATE flujo_scopes SET status = 'cancelled' WHERE run_id = '{run}'"),
     "cancelled": lambda world, run: world.request_cancel(run),
-    "stopped": lambda world, run: world.store.stop(run, "expired", "late"),
-    "broken off": lambda world, run: world.store.break_off(run, Fault("system", "X", "broken", "broken")),
+    "stopped": lambda world, run: world.stores.backlog.stop(run, "expired", "late"),
+    "broken off": lambda world, run: world.stores.attempts.break_off(run, Fault("system", "X", "broken", "broken")),
 }
 HARMLESS = {
     "adopted": said("UPDATE flujo_attempts SET worker = 'reborn' WHERE run_id = '{run}'"),
@@ -88,7 +88,7 @@ CLAIMS = {
     ),
     "lost": (said("UPDATE flujo_attempts SET losses = 2 WHERE run_id = '{run}'"), False),
     "begun": (said("UPDATE flujo_runs SET status = 'running' WHERE id = '{run}'"), True),  # by a later group
-    "stopped": (lambda world, run: world.store.stop(run, "cancelled", "enough"), False),
+    "stopped": (lambda world, run: world.stores.backlog.stop(run, "cancelled", "enough"), False),
 }
 
 

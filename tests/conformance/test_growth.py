@@ -8,7 +8,7 @@ from worlds import World
 
 from flujo_client.gateway import requests
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import enqueued
 from tests.support.ended_runs import multiply
 from tests.support.services import drop_database, migrated_database
@@ -20,7 +20,7 @@ KNOWN = {("machine", "flujo_budgets")}
 """The health check, which is made now and then, compares every budget with what is reserved from it."""
 LARGE = "SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples >= %s"
 EACH_STEP = {
-    *("claim", "claim_limited", "hold_claim", "conclude", "settle", "hold_budgets"),
+    *("claim", "reserve", "conclude", "settle", "hold_budgets"),
     *("scope", "envelopes", "mark_sent", "aborted_among", "renew"),
 }
 
@@ -29,15 +29,15 @@ EACH_STEP = {
 def grown(services):
     """A database with many ended runs: its setting, its URL, and the tables that hold them."""
     url = migrated_database(services)
-    store = PostgresStore(url).open()
-    setting = Asking(store, url)
+    stores = PostgresStores(url).open()
+    setting = Asking(stores, url)
     run = ended_run(World(setting))
     with psycopg.connect(url, autocommit=True) as connection:
         multiply(connection, run, ENDED)
         large = {name for (name,) in connection.execute(LARGE, [ENDED])}
     yield setting, url, large
     setting.close()
-    store.close()
+    stores.close()
     drop_database(services, url)
 
 
@@ -98,8 +98,8 @@ WAITED = 2_000
 
 def test_an_old_snapshot_does_not_make_sweeps_read_all_that_has_ended_since(services, monkeypatch):
     url = migrated_database(services)
-    store = PostgresStore(url).open()
-    setting = Asking(store, url)
+    stores = PostgresStores(url).open()
+    setting = Asking(stores, url)
     world = World(setting)
     with psycopg.connect(url) as idle:
         idle.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -112,13 +112,13 @@ def test_an_old_snapshot_does_not_make_sweeps_read_all_that_has_ended_since(serv
         for _ in range(2):
             explainer = Explainer(url, settings="connection_settings", analyze=True)
             with explainer.watching(monkeypatch):
-                store.queues()
+                stores.backlog.queues()
             explainer.close()
             pages.append(explainer.found[-1].plan["Plan"]["Shared Hit Blocks"])
-            assert store.begin_sweep("w1", 0.0)
+            assert stores.backlog.begin_sweep("w1", 0.0)
     world.pass_time(2.0)
     assert [due.envelope.key for due in world.due()] == [last.first.key]
-    store.close()
+    stores.close()
     setting.close()
     drop_database(services, url)
 
@@ -132,10 +132,10 @@ def test_what_waits_from_long_ago_is_found_after_a_sweep_has_looked(postgres):
     world = World(postgres)
     old = world.record(enqueued())
     world.pass_time(3_600.0)
-    assert world.store.begin_sweep("w1", 0.0)
+    assert world.stores.backlog.begin_sweep("w1", 0.0)
     assert [due.envelope.key for due in world.due()] == [old.first.key]
     late = world.record(enqueued())
     postgres.execute(f"UPDATE flujo_attempts SET available_at = now() - interval '2 h' WHERE key = '{late.first.key}'")
     postgres.execute("UPDATE flujo_sweeps SET looked_at = looked_at - interval '31 s'")
-    assert world.store.begin_sweep("w1", 0.0)
+    assert world.stores.backlog.begin_sweep("w1", 0.0)
     assert [due.envelope.key for due in world.due()] == [late.first.key]

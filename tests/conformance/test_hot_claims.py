@@ -7,7 +7,6 @@ from worlds import World, say
 from flujo_worker.ports import PlanName
 from flujo_worker.store.postgres.group_bind import ClaimRequest, bind_claims
 from flujo_worker.store.postgres.statements import CLIENT, statement
-from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from tests.support.builders import enqueued
 
 pytestmark = pytest.mark.services
@@ -37,17 +36,12 @@ def world(postgres):
 
 
 def claim_alone(held, new):
-    parameters = {"key": new.first.key, "worker": "w1", "max_lost": 2, "may_judge": True, "room": "shared"}
-    say(
-        held,
-        "claim",
-        parameters | {"suspect_after": SUSPECT_AFTER, "fan_outs": None, "reference": None, "fingerprint": None},
-    )
+    say(held, "claim", bind_claims([ClaimRequest(new.first.key, "w1", (), None)], max_lost=2, may_judge=True))
 
 
 def claim_in_a_group(held, new):
     plan = PlanName(new.first.ticket.reference, new.first.ticket.fingerprint)
-    say(held, "claim_many", bind_claims([ClaimRequest(new.first.key, "w1", (), plan)]))
+    say(held, "claim", bind_claims([ClaimRequest(new.first.key, "w1", (), plan)]))
 
 
 def mark_sent(held, new):

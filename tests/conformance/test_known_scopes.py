@@ -42,7 +42,7 @@ class Walk:
         envelope, fence, claim_id = self.new.first, self.world.claim(self.new), None
         for number in range(200):
             decision = self.decide(AttemptReport(envelope, fence, succeeded(number, {"n": number}), claim_id))
-            committed = self.world.store.commit(decision)
+            committed = self.world.stores.attempts.commit(decision)
             assert committed.verdict == "merged"
             self.known.note(decision, committed)
             if decision.end is not None:

@@ -23,9 +23,9 @@ def world(postgres, no_deadlock):
 
 
 def mover(world, new, plan=PLAN):
-    state = world.store.run_state(run_of(new))
+    state = world.stores.plan_moves.run_state(run_of(new))
     planned = move(new.plan, plan, state, differences(new.plan, plan), control_queue=CONTROL_QUEUE)
-    return lambda: world.store.carry_on(REFERENCE, planned)
+    return lambda: world.stores.plan_moves.carry_on(REFERENCE, planned)
 
 
 def test_a_move_against_a_merge_has_one_winner(world, race):
@@ -45,7 +45,7 @@ def test_whoever_claims_while_a_run_is_moved_merges_nothing_under_the_old_plan(w
         name = PlanName(REFERENCE, new.plan.fingerprint)
         moved, claim = race(
             mover(world, new),
-            lambda new=new, name=name: world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, plan=name),
+            lambda new=new, name=name: world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST, plan=name),
         )
         seen.add((moved, claim.refusal))
         if moved == "moved" and claim.fence is not None:
@@ -67,6 +67,8 @@ def test_two_moves_have_one_winner(world, race):
 def test_a_move_against_a_cancel_leaves_nothing_alive(world, race):
     for _ in range(ROUNDS):
         new = world.record(enqueued(OLD))
-        *_, stopped = race(mover(world, new), lambda new=new: world.store.stop(run_of(new), "cancelled", "enough"))
+        *_, stopped = race(
+            mover(world, new), lambda new=new: world.stores.backlog.stop(run_of(new), "cancelled", "enough")
+        )
         assert stopped
         assert [each.status for each in world.attempts(run_of(new))] == ["cancelled"]

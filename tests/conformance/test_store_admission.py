@@ -26,9 +26,9 @@ def end(world, new):
 
 def admitted(world, *ended):
     """Admit until nothing follows; give the runs that begin."""
-    keys, again = world.store.admit([new.first.ticket.run for new in ended] or None)
+    keys, again = world.stores.admission.admit([new.first.ticket.run for new in ended] or None)
     while again:
-        more, again = world.store.admit((), again=again)
+        more, again = world.stores.admission.admit((), again=again)
         keys = [*keys, *more]
     return [key.split(":")[0] for key in keys]
 
@@ -42,7 +42,7 @@ def test_what_is_beyond_a_limit_waits_with_its_reason_and_begins_when_another_ru
     world.pass_time(3600)
     world.register_worker("w1")
     assert {due.envelope.ticket.run for due in world.due()} == {"r0", "r1"}
-    assert world.store.stranded(10) == []
+    assert world.stores.scopes.stranded(10) == []
     assert admitted(world) == []
     end(world, second)
     assert admitted(world, second) == ["r2"]
@@ -58,14 +58,14 @@ def test_what_is_beyond_a_limit_waits_with_its_reason_and_begins_when_another_ru
 def test_the_message_of_a_run_with_gates_is_rebuilt_with_its_mark(world):
     new = recorded(world, "r0")
     assert new.first.ticket.is_gated
-    assert world.store.envelopes([new.first.key]) == [new.first]
+    assert world.stores.backlog.envelopes([new.first.key]) == [new.first]
 
 
 def test_a_cancelled_run_leaves_its_place_and_a_waiting_one_its_queue(world):
     runs = [recorded(world, f"r{number}") for number in range(4)]
     for name in ("r1", "r2"):
         world.request_cancel(name)
-        assert world.store.stop(name, "cancelled", "enough")
+        assert world.stores.backlog.stop(name, "cancelled", "enough")
     assert admitted(world) == ["r3"]
     assert waits(world, *runs) == []
 
@@ -132,10 +132,10 @@ def test_a_limit_that_refuses_records_nothing(world):
 def test_a_limit_that_replaces_cancels_the_oldest_and_the_new_run_follows(world):
     gate = Gate("singleton 'x'", 1, policy="cancel_oldest")
     runs = [recorded(world, f"r{number}", gate) for number in range(3)]
-    stopping = dict(world.store.runs_to_stop(10))
+    stopping = dict(world.stores.backlog.runs_to_stop(10))
     assert stopping == {"r0": "cancelled", "r1": "cancelled"}
     for name in stopping:
-        world.store.stop(name, "cancelled", "x")
+        world.stores.backlog.stop(name, "cancelled", "x")
     assert admitted(world) == ["r2"]
     assert world.run("r0").reason == "replaced by run r1 (singleton 'x')"
     assert waits(world, *runs) == []
@@ -159,8 +159,8 @@ def test_a_debounced_run_begins_after_its_time_unless_a_later_one_replaces_it(wo
     world.pass_time(6)
     runs.append(recorded(world, "r1", gate))
     world.pass_time(6)
-    for name, status in world.store.runs_to_stop(10):
-        world.store.stop(name, status, "x")
+    for name, status in world.stores.backlog.runs_to_stop(10):
+        world.stores.backlog.stop(name, status, "x")
     assert admitted(world) == []
     assert world.run("r1").waits_for == "debounce 'x'"
     world.pass_time(6)
@@ -201,7 +201,7 @@ def test_a_run_that_ends_before_it_begins_is_not_counted_by_a_throttle(world):
     gate = Gate("throttle 'x'", 1, period_s=60.0)
     recorded(world, "r0", gate)
     recorded(world, "r1", gate)
-    world.store.stop("r0", "cancelled", "x")
+    world.stores.backlog.stop("r0", "cancelled", "x")
     assert admitted(world) == ["r1"]
 
 
@@ -212,7 +212,7 @@ def test_a_run_past_its_deadline_is_not_admitted(world):
     world.pass_time(10)
     end(world, first)
     assert admitted(world) == []
-    assert world.store.runs_to_stop(10) == [("r1", "expired")]
+    assert world.stores.backlog.runs_to_stop(10) == [("r1", "expired")]
 
 
 def test_a_retry_passes_the_gates_that_the_run_did(world):
@@ -253,12 +253,12 @@ def test_a_replacement_that_moves_to_another_gate_takes_its_place_on_the_way(wor
     busy = recorded(world, "busy", WINDOW)
     recorded(world, "old", gate)
     recorded(world, "new", gate, WINDOW)
-    assert world.store.stop("old", "cancelled", "x")
+    assert world.stores.backlog.stop("old", "cancelled", "x")
     assert admitted(world) == []
     assert world.run("new").waits_for == "tenant 'acme': 1 of 1 places are taken"
     newest = recorded(world, "newest", gate)
-    assert dict(world.store.runs_to_stop(10)) == {"new": "cancelled"}
-    world.store.stop("new", "cancelled", "x")
+    assert dict(world.stores.backlog.runs_to_stop(10)) == {"new": "cancelled"}
+    world.stores.backlog.stop("new", "cancelled", "x")
     assert admitted(world) == ["newest"]
     assert waits(world, busy, newest) == []
 

@@ -14,7 +14,7 @@ from flujo_client.contract.outcome import Event, Usage
 from flujo_client.embedded.postgres import Postgres as Server
 from flujo_worker.ports import BrokerSnapshot, Claim
 from flujo_worker.store.migrate import migrate
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import decided, enqueued, member, succeeded
 from tests.support.fleet import wait_until
 from tests.support.services import fresh_database, passable_folder, read_only, remove_folder
@@ -62,17 +62,17 @@ def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services,
     claimed, concluded, cancelled = (world.record(enqueued()) for _ in range(3))
     fences = {each.first.key: world.claim(each) for each in (concluded, cancelled)}
     world.request_cancel(cancelled.first.ticket.run)
-    store, run = world.store, concluded.first.ticket.run
+    stores, run = world.stores, concluded.first.ticket.run
     acts = [
-        lambda: store.claim(claimed.first.key, "w1", max_lost=MAX_LOST),
-        lambda: store.commit(decided(concluded, succeeded(), fence=1)),
-        lambda: store.spend(run, concluded.first.key, 1, Usage(input_tokens=1)),
-        lambda: store.renew("w1", LEASE_S, fences),
-        lambda: store.register_worker(member("w2"), LEASE_S),
-        lambda: store.due(BrokerSnapshot(0.0, {}), judge="w1", max_lost=MAX_LOST, limit=10),
-        lambda: store.stop(cancelled.first.ticket.run, "cancelled", "asked"),
-        lambda: store.note(None, [Event("worker.log", {}, "info", time.time())]),
-        lambda: store.begin_sweep("w1", 0.0),
+        lambda: stores.attempts.claim(claimed.first.key, "w1", max_lost=MAX_LOST),
+        lambda: stores.attempts.commit(decided(concluded, succeeded(), fence=1)),
+        lambda: stores.attempts.spend(run, concluded.first.key, 1, Usage(input_tokens=1)),
+        lambda: stores.leases.renew("w1", LEASE_S, fences),
+        lambda: stores.leases.register_worker(member("w2"), LEASE_S),
+        lambda: stores.backlog.due(BrokerSnapshot(0.0, {}), judge="w1", max_lost=MAX_LOST, limit=10),
+        lambda: stores.backlog.stop(cancelled.first.ticket.run, "cancelled", "asked"),
+        lambda: stores.records.note(None, [Event("worker.log", {}, "info", time.time())]),
+        lambda: stores.backlog.begin_sweep("w1", 0.0),
     ]
     with ThreadPoolExecutor(len(acts)) as threads:
         with read_only(services):
@@ -112,12 +112,12 @@ def test_after_a_failover_the_store_writes_to_the_new_primary(services, outages_
             migrate(url)
         folders = ",".join(url.partition("host=")[2].partition("&")[0] for url in urls)
         both = f"postgresql://postgres@/{name}?host={folders}&port=5432,5432&target_session_attrs=read-write"
-        store = PostgresStore(both).open()
-        store.register_worker(member("before"), LEASE_S)
+        stores = PostgresStores(both).open()
+        stores.leases.register_worker(member("before"), LEASE_S)
         with read_only(services):
-            store.register_worker(member("after"), LEASE_S)
-            store.note(None, [Event("worker.log", {}, "info", time.time())])
-        store.close()
+            stores.leases.register_worker(member("after"), LEASE_S)
+            stores.records.note(None, [Event("worker.log", {}, "info", time.time())])
+        stores.close()
         assert [workers_of(url) for url in urls] == [{"before"}, {"after"}]
         assert outages_logged()
     finally:
@@ -128,7 +128,7 @@ def test_after_a_failover_the_store_writes_to_the_new_primary(services, outages_
 def test_what_postgres_will_never_take_is_not_tried_again(world, outages_logged):
     """A bug of ours is raised at once: no one waits forever for what cannot be."""
     with pytest.raises(psycopg.Error):
-        world.store._do(
+        world.stores.pool.do(
             "note", {"run": None, "attempt": None, "names": ["x"], "levels": [None], "data": ["{"], "at": [0]}
         )
     assert not outages_logged()

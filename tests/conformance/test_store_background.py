@@ -56,7 +56,7 @@ def task(world, new):
 def first_of(world, new, decision):
     ticket = decision.child_run.ticket
     key = replace(new.first, ticket=ticket, address=ticket.root, step="x", number=1).key
-    [envelope] = world.store.envelopes([key])
+    [envelope] = world.stores.backlog.envelopes([key])
     return envelope
 
 
@@ -88,7 +88,7 @@ def test_it_is_launched_with_the_commit_or_not_at_all(world, new):
     decision = launching(new.first, fence=world.claim(new) + 1)
 
     assert world.commit(decision) == "stale"
-    assert world.store.envelopes([f"{decision.child_run.run}:{ROOT}:x:1"]) == []
+    assert world.stores.backlog.envelopes([f"{decision.child_run.run}:{ROOT}:x:1"]) == []
 
 
 def test_it_is_launched_once(world, new):
@@ -111,10 +111,10 @@ def test_what_no_one_published_is_due(world, task):
 def test_it_is_no_ones_orphan(world, new, task):
     """The run that launched it has ended, and was asked to stop."""
     assert world.run(new.first.ticket.run).status == "succeeded"
-    assert world.store.orphaned_children(10) == []
+    assert world.stores.scopes.orphaned_children(10) == []
     world.pass_time(601)
 
-    assert world.store.runs_to_stop(10) == []
+    assert world.stores.backlog.runs_to_stop(10) == []
     world.register_worker("w1")
     assert world.claim(task) == 1
 
@@ -122,10 +122,10 @@ def test_it_is_no_ones_orphan(world, new, task):
 def test_no_one_is_rung_for_when_it_ends(world, new, task):
     end(world, task)
 
-    assert world.store.child_run(task.ticket.run) is None
-    assert not world.store.signal_join(new.first.ticket.run, BOX, "flujo.control", "worker")
+    assert world.stores.scopes.child_run(task.ticket.run) is None
+    assert not world.stores.scopes.signal_join(new.first.ticket.run, BOX, "flujo.control", "worker")
     world.pass_time(60)
-    assert world.store.missed_joins(10, 2.0) == []
+    assert world.stores.scopes.missed_joins(10, 2.0) == []
 
 
 def test_what_it_spends_is_its_own(world, new, task):
@@ -227,8 +227,8 @@ def test_one_without_a_sign_of_life_fails_by_what_is_said_of_it(real, given):
     assert failing(real) == []
 
     assert real.refusal(given) in ("stopped", "unleased")
-    assert real.store.runs_to_stop(10) == [(given.ticket.run, "failed")]
-    assert real.store.stop(given.ticket.run, "failed", "usage limit exceeded")
+    assert real.stores.backlog.runs_to_stop(10) == [(given.ticket.run, "failed")]
+    assert real.stores.backlog.stop(given.ticket.run, "failed", "usage limit exceeded")
     record = real.run(given.ticket.run)
     assert (record.status, record.error, record.reason) == ("failed", STALE, "no sign of life")
 

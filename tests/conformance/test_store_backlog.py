@@ -25,7 +25,7 @@ def whys(due):
 
 def send(world, new, *, age=0.0):
     """Say that the message went out `age` seconds ago."""
-    world.store.mark_sent({new.first.key: age})
+    world.stores.backlog.mark_sent({new.first.key: age})
 
 
 # ready
@@ -133,7 +133,7 @@ def lose(world, new, times=1):
         name = f"doomed-{next(NUMBERS)}"
         world.register_worker(name)
         world.claim(new, name, room="alone")
-        world.store.deregister_worker(name)
+        world.stores.leases.deregister_worker(name)
 
 
 @pytest.mark.parametrize("swept", [True, False])
@@ -208,7 +208,7 @@ def test_only_ready_rows_are_marked_as_out(world):
     world.conclude(ended, succeeded(), fence=world.claim(ended))
     keys = [new.first.key for new in (ready, running, ended)]
 
-    world.store.mark_sent(dict.fromkeys([*keys, "run_none::a:1"], 0.0))
+    world.stores.backlog.mark_sent(dict.fromkeys([*keys, "run_none::a:1"], 0.0))
 
     assert [world.status(new) for new in (ready, running, ended)] == ["queued", "running", "succeeded"]
 
@@ -221,7 +221,7 @@ def test_marked_twice_is_marked_once(world, new):
 
 
 def test_nothing_to_mark_is_nothing(world):
-    world.store.mark_sent({})
+    world.stores.backlog.mark_sent({})
 
 
 # poisoned
@@ -283,7 +283,7 @@ def test_a_sweep_begins_once_in_a_period_whoever_asks(world):
     answers = []
 
     def ask(name):
-        answers.append(world.store.begin_sweep(name, 60.0))
+        answers.append(world.stores.backlog.begin_sweep(name, 60.0))
 
     for _ in range(2):
         threads = [threading.Thread(target=ask, args=(f"w{number}",)) for number in range(8)]
@@ -298,11 +298,11 @@ def test_a_sweep_begins_once_in_a_period_whoever_asks(world):
 
 
 def test_an_epoch_began_when_it_was_first_seen(world):
-    began = world.store.epoch_start("abc")
+    began = world.stores.backlog.epoch_start("abc")
     world.pass_time(10)
 
-    assert world.store.epoch_start("abc") == pytest.approx(began, abs=10.01)
-    assert world.store.epoch_start("def") - world.store.epoch_start("abc") >= 9.9
+    assert world.stores.backlog.epoch_start("abc") == pytest.approx(began, abs=10.01)
+    assert world.stores.backlog.epoch_start("def") - world.stores.backlog.epoch_start("abc") >= 9.9
 
 
 def test_a_step_on_a_queue_of_its_own_is_looked_for_there(world):

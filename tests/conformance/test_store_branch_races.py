@@ -36,7 +36,7 @@ def run_of(at):
 
 
 def statuses(world, at, address=FAN):
-    return [row.status for row in world.store.children(run_of(at), address)]
+    return [row.status for row in world.stores.scopes.children(run_of(at), address)]
 
 
 def joins(world, at):
@@ -72,9 +72,9 @@ def test_lanes_that_come_free_at_once_go_to_different_branches(world):
         """Close a branch, continue with the one that got its lane, until it stays empty."""
         ran, at = [], arms[lane]
         while at is not None:
-            taken = world.store.commit(closing(at, fence=world.claim(at), lane=lane)).taken
+            taken = world.stores.attempts.commit(closing(at, fence=world.claim(at), lane=lane)).taken
             ran.append(at.key)
-            at = None if taken is None else world.store.envelopes([taken])[0]
+            at = None if taken is None else world.stores.backlog.envelopes([taken])[0]
         return ran
 
     with ThreadPoolExecutor(8) as threads:
@@ -118,7 +118,7 @@ def test_two_that_fail_at_once_end_the_fan_out_once(world, race):
         def fail(arm, fence):
             decision = closing(arm, fence=fence, status="failed", aborts=True)
             assert world.commit(decision) == "merged"
-            world.store.wind_down_branches(run_of(arm), FAN)
+            world.stores.scopes.wind_down_branches(run_of(arm), FAN)
             return signal_join(world, arm)
 
         race(*[partial(fail, arm, world.claim(arm)) for arm in arms[:2]])
@@ -134,10 +134,10 @@ def test_winding_down_against_claims_closes_and_lanes(world, race):
         running = claimed(world, arms[:2])
         world.commit(closing(arms[2], fence=world.claim(arms[2]), status="failed", aborts=True))
         race(
-            *[partial(world.store.commit, each) for each in running],
-            partial(world.store.claim, arms[3].key, "w1", max_lost=MAX_LOST, fan_outs=[FAN]),
-            partial(world.store.mark_sent, {arm.key: 0.0 for arm in arms}),
-            *[partial(world.store.wind_down_branches, run_of(arms[0]), FAN)] * 2,
+            *[partial(world.stores.attempts.commit, each) for each in running],
+            partial(world.stores.attempts.claim, arms[3].key, "w1", max_lost=MAX_LOST, fan_outs=[FAN]),
+            partial(world.stores.backlog.mark_sent, {arm.key: 0.0 for arm in arms}),
+            *[partial(world.stores.scopes.wind_down_branches, run_of(arms[0]), FAN)] * 2,
         )
         while_open(world, arms)
         ends.add(tuple(statuses(world, arms[0])))
@@ -151,8 +151,8 @@ def while_open(world, arms):
     for arm in arms:
         if world.status(arm) == "running":
             world.commit(closing(arm, status="cancelled", takes=False))
-    world.store.wind_down_branches(run_of(arms[0]), FAN)
-    assert world.store.aborted(9) == []
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
+    assert world.stores.scopes.aborted(9) == []
 
 
 def test_winding_down_against_an_inner_ring_leaves_no_join_in_a_closed_scope(world, race):
@@ -165,7 +165,7 @@ def test_winding_down_against_an_inner_ring_leaves_no_join_in_a_closed_scope(wor
         world.commit(decision)
         world.commit(*claimed(world, envelopes(decision)))
         world.commit(closing(arms[1], fence=world.claim(arms[1]), status="failed", aborts=True))
-        wind_down = partial(world.store.wind_down_branches, run_of(arms[0]), FAN)
+        wind_down = partial(world.stores.scopes.wind_down_branches, run_of(arms[0]), FAN)
         race(partial(signal_join, world, arms[0], fan_out=inner), wind_down)
         end = world.scope(run_of(arms[0]), inner).status, *joins(world, arms[0])
         assert end in {("open", "ready"), ("cancelled", "cancelled"), ("cancelled",)}
@@ -181,7 +181,9 @@ def test_winding_down_against_a_step_that_goes_deeper(world, race):
         first = opening(f"{box.address}#1", box.address)
         deeper = concluded(arms[0], moved(arms[0]), fence=world.claim(arms[0]), opens=(box, first), next=(work(first),))
         world.commit(closing(arms[1], fence=world.claim(arms[1]), status="failed", aborts=True))
-        verdict, _ = race(partial(world.commit, deeper), partial(world.store.wind_down_branches, run_of(arms[0]), FAN))
+        verdict, _ = race(
+            partial(world.commit, deeper), partial(world.stores.scopes.wind_down_branches, run_of(arms[0]), FAN)
+        )
         assert verdict == "merged"
         rows = {world.scope(run_of(arms[0]), each).status for each in (first.address, box.address, arms[0].address)}
         alive = world.status(envelopes(deeper)[0]) == "ready"
@@ -196,7 +198,7 @@ def test_a_cancel_against_closing_branches_that_take_lanes(world, race):
     verdicts = []
     for _ in range(ROUNDS):
         arms = fanned_out(world, 12, lanes=5)
-        acts = [partial(world.store.commit, each) for each in claimed(world, arms[:5])]
+        acts = [partial(world.stores.attempts.commit, each) for each in claimed(world, arms[:5])]
         *answers, (stopped, acknowledged) = race(*acts, partial(stop, world, run_of(arms[0])))
         verdicts += [answer.verdict for answer in answers]
         assert stopped
@@ -207,7 +209,7 @@ def test_a_cancel_against_closing_branches_that_take_lanes(world, race):
 
 
 def stop(world, run):
-    return world.store.stop(run, "cancelled", "enough"), world.picture(run)
+    return world.stores.backlog.stop(run, "cancelled", "enough"), world.picture(run)
 
 
 def test_a_cancel_against_closes_that_climb(world, race):
@@ -254,10 +256,10 @@ def test_a_cancel_against_an_abort_and_its_winding_down(world, race):
 
         def fail(failing=failing, arm=arms[0]):
             world.commit(failing)
-            world.store.wind_down_branches(run_of(arm), FAN)
+            world.stores.scopes.wind_down_branches(run_of(arm), FAN)
             signal_join(world, arm)
 
-        merges = [partial(world.store.commit, each) for each in running]
+        merges = [partial(world.stores.attempts.commit, each) for each in running]
         *_, (stopped, _) = race(*merges, fail, partial(stop, world, run_of(arms[0])))
         assert stopped
         assert {row.status for row in world.tree(run_of(arms[0]))} <= {"succeeded", "failed", "cancelled"}
@@ -287,8 +289,8 @@ def test_scopes_are_locked_deepest_first(world, database_url, held, who):
     world.commit(closing(arms[1], fence=world.claim(arms[1]), lane=1, status="failed", aborts=True))
     acts = {
         "commit": partial(world.commit, climb),
-        "stop": partial(world.store.stop, run, "cancelled", "enough"),
-        "wind_down": partial(world.store.wind_down_branches, run, FAN),
+        "stop": partial(world.stores.backlog.stop, run, "cancelled", "enough"),
+        "wind_down": partial(world.stores.scopes.wind_down_branches, run, FAN),
     }
     held.execute("SELECT 1 FROM flujo_scopes WHERE run_id = %s AND address = %s FOR UPDATE", [run, top])
 
@@ -314,7 +316,7 @@ def test_one_of_many_joins_wins(world, race):
 
         def answer(name, arm=arms[0]):
             signal_join(world, arm, "chord")
-            return world.store.claim(join_of(arm), name, max_lost=MAX_LOST).fence
+            return world.stores.attempts.claim(join_of(arm), name, max_lost=MAX_LOST).fence
 
         assert sorted(fence or 0 for fence in race(*[partial(answer, name) for name in ("w1", "w2", "w3")])) == [
             0,
@@ -340,7 +342,7 @@ def test_a_ring_does_not_wait_for_the_merge_of_the_join(world, held):
     arms = fanned_out(world, 1)
     world.commit(*claimed(world, arms))
     signal_join(world, arms[0])
-    world.store.claim(join_of(arms[0]), "w1", max_lost=MAX_LOST)
+    world.stores.attempts.claim(join_of(arms[0]), "w1", max_lost=MAX_LOST)
     held.execute("UPDATE flujo_attempts SET status = 'succeeded', ended_at = now() WHERE key = %s", [join_of(arms[0])])
     with ThreadPoolExecutor(1) as thread:
         late = thread.submit(signal_join, world, arms[0], "sweeper")

@@ -52,11 +52,11 @@ def test_whatever_races_no_one_has_more_than_the_limit(world, race, postgres):
 
         def carry_out(new, place, wanted=wanted):
             mine = wanted if place % 2 else wanted[::-1]
-            claim = world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, to_reserve=mine)
+            claim = world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST, to_reserve=mine)
             if claim.over is not None:
                 return False
             if place % 3 == 0:
-                world.store.stop(new.first.ticket.run, "cancelled", "enough")
+                world.stores.backlog.stop(new.first.ticket.run, "cancelled", "enough")
             world.conclude(new, succeeded(usage=SPENT), fence=claim.fence)
             return True
 
@@ -77,17 +77,21 @@ def test_what_is_put_off_gives_back_once_whoever_else_does(world, race):
     for number in range(ROUNDS):
         runs = [limited(world, f"put_off_{number}_{each}") for each in range(4)]
         fences = [
-            world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve(100 * TOKENS)).fence
+            world.stores.attempts.claim(
+                new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve(100 * TOKENS)
+            ).fence
             for new in runs
         ]
 
         def give_back(place, runs=runs, fences=fences):
             key = runs[place].first.key
-            if world.store.defer(key, fences[place], 0.0, told) and place % 2:
-                claim = world.store.claim(key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve(100 * TOKENS))
-                world.store.defer(key, claim.fence or 0, 0.0, told)
+            if world.stores.attempts.defer(key, fences[place], 0.0, told) and place % 2:
+                claim = world.stores.attempts.claim(key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve(100 * TOKENS))
+                world.stores.attempts.defer(key, claim.fence or 0, 0.0, told)
 
-        stops = [lambda new=new: world.store.stop(new.first.ticket.run, "cancelled", "enough") for new in runs[:2]]
+        stops = [
+            lambda new=new: world.stores.backlog.stop(new.first.ticket.run, "cancelled", "enough") for new in runs[:2]
+        ]
         race(*(lambda place=place: give_back(place % 4) for place in range(6)), *stops)
         assert {budget.reserved for budget in world.budgets().values()} == {Amount()}
 
@@ -100,10 +104,10 @@ def test_two_deliveries_reserve_and_settle_once(world, race):
         wanted = [Reservation(f"run:twice_{number}", Amount(tokens=TOKENS), None, 100)]
 
         def deliver(worker, new=new, wanted=wanted):
-            claim = world.store.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=wanted)
+            claim = world.stores.attempts.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=wanted)
             if claim.fence is None:
                 return claim.refusal
-            return world.store.commit(decided(new, succeeded(usage=SPENT), fence=claim.fence)).verdict
+            return world.stores.attempts.commit(decided(new, succeeded(usage=SPENT), fence=claim.fence)).verdict
 
         assert sorted(race(lambda: deliver("w1"), lambda: deliver("w2"))) in (["busy", "merged"], ["ended", "merged"])
         budget = world.budgets()[f"run:twice_{number}"]

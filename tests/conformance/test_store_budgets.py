@@ -26,7 +26,7 @@ def to_reserve(tokens=0, usd="0", *, scope=f"run:{RUN}", most=100, most_usd=None
 
 def claimed(world, at, *reservations, worker="w1"):
     key = at.first.key if hasattr(at, "first") else at.key
-    return world.store.claim(key, worker, max_lost=MAX_LOST, to_reserve=reservations)
+    return world.stores.attempts.claim(key, worker, max_lost=MAX_LOST, to_reserve=reservations)
 
 
 def budget(world, scope=f"run:{RUN}"):
@@ -103,13 +103,16 @@ def test_what_attempts_have_spent_lately_is_read_by_pipeline(world):
         world.pass_time(1)
         new = world.record(enqueued(pipeline_of("a"), run_id=f"run_{number}"))
         world.claim(new)
-        world.store.spend(f"run_{number}", new.first.key, 9, Usage(1, 1, 1, 0.5))
+        world.stores.attempts.spend(f"run_{number}", new.first.key, 9, Usage(1, 1, 1, 0.5))
         world.conclude(new, succeeded(usage=SPENT))
         runs.append(new)
 
     both = Usage(SPENT.input_tokens + 1, SPENT.output_tokens + 1, SPENT.requests + 1, SPENT.cost_usd + 0.5)
-    assert world.store.spent_lately("shapes:pipeline", 2) == [(runs[2].first.key, both), (runs[1].first.key, both)]
-    assert world.store.spent_lately("other:pipeline", 2) == []
+    assert world.stores.attempts.spent_lately("shapes:pipeline", 2) == [
+        (runs[2].first.key, both),
+        (runs[1].first.key, both),
+    ]
+    assert world.stores.attempts.spent_lately("other:pipeline", 2) == []
 
 
 def test_dollars_add_up_to_the_last_digit(world):
@@ -141,7 +144,7 @@ def test_what_is_handed_back_keeps_its_reservation_too(world):
     """It may have spent some of it."""
     new = world.record(limited())
     claimed(world, new, to_reserve(60))
-    world.store.hand_back("w1", [new.first.key])
+    world.stores.leases.hand_back("w1", [new.first.key])
 
     assert budget(world).reserved.tokens == 60
     assert claimed(world, new, to_reserve(60)).over is None
@@ -188,7 +191,7 @@ def test_a_cancel_gives_back_what_is_held_and_books_what_comes_late(world):
     new = world.record(limited())
     claimed(world, new, to_reserve(60))
     world.request_cancel(RUN)
-    world.store.stop(RUN, "cancelled", "asked")
+    world.stores.backlog.stop(RUN, "cancelled", "asked")
     assert budget(world).reserved == NOTHING
 
     assert world.conclude(new, succeeded(usage=SPENT)) == "stopped"
@@ -210,14 +213,14 @@ def test_a_limit_that_is_passed_fails_the_run(world, names):
     """M-430, C-10: the step is merged with its cost; what it spent beyond the limit is overrun, and the run has failed."""
     new = world.record(limited(*names, tokens=10))
     claimed(world, new, to_reserve(most=10))
-    committed = world.store.commit(decided(new, succeeded(usage=SPENT)))
+    committed = world.stores.attempts.commit(decided(new, succeeded(usage=SPENT)))
 
     assert committed.verdict == "merged"
     assert committed.breach.message == f"Token limit of 10 exceeded. Current tokens: {TOKENS}"
     assert (budget(world).settled.tokens, budget(world).overrun.tokens) == (10, TOKENS - 10)
     if len(names) > 1:
-        assert world.store.runs_to_stop(10) == [(RUN, "failed")]
-        assert world.store.stop(RUN, "failed", committed.breach.message)
+        assert world.stores.backlog.runs_to_stop(10) == [(RUN, "failed")]
+        assert world.stores.backlog.stop(RUN, "failed", committed.breach.message)
     run = world.run(RUN)
     assert (run.status, run.error.type_name, run.reason) == (
         "failed",
@@ -261,7 +264,7 @@ def test_a_claim_whose_answer_was_lost_says_the_same_again(world):
 def test_a_refused_claim_ends_its_attempt(world):
     """A refused claim is concluded as limit: the attempt ends, nothing is tried again, the run fails as such."""
     new = world.record(limited())
-    world.store.register_worker(member("w3"), LEASE_S)
+    world.stores.leases.register_worker(member("w3"), LEASE_S)
     answer = claimed(world, new, to_reserve(101), worker="w3")
     world.conclude(new, Outcome("limit", fault=answer.over))
 

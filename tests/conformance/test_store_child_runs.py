@@ -31,7 +31,7 @@ def first_of(world, decision):
     child = decision.child_run
     key = replace(decision.notice.envelope, step="x", number=1, address=child.first.address)
     key = replace(key, ticket=replace(key.ticket, run=child.run)).key
-    [envelope] = world.store.envelopes([key])
+    [envelope] = world.stores.backlog.envelopes([key])
     return envelope
 
 
@@ -69,7 +69,7 @@ def end(world, at, status="succeeded", **rest):
 
 
 def ring_for(world, child):
-    return world.store.signal_join(child.ticket.run.rpartition(".")[0], BOX, "flujo.control", "worker")
+    return world.stores.scopes.signal_join(child.ticket.run.rpartition(".")[0], BOX, "flujo.control", "worker")
 
 
 def join_of(world, run, address=BOX):
@@ -110,7 +110,7 @@ def test_it_begins_with_the_commit_or_not_at_all(world, new):
     decision = beginning(new.first, fence=world.claim(new) + 1)
 
     assert world.commit(decision) == "stale"
-    assert world.store.child_run(decision.child_run.run) is None
+    assert world.stores.scopes.child_run(decision.child_run.run) is None
 
 
 def test_it_begins_once(world, new):
@@ -132,8 +132,8 @@ def test_the_name_may_be_any_text(world, new):
 
 
 def test_a_run_that_is_no_child_run_is_none(world, new):
-    assert world.store.child_run(new.first.ticket.run) is None
-    assert world.store.child_run("run_none") is None
+    assert world.stores.scopes.child_run(new.first.ticket.run) is None
+    assert world.stores.scopes.child_run("run_none") is None
 
 
 # waiting
@@ -145,15 +145,15 @@ def test_the_parent_waits_as_long_as_it_is_live(world, new, child):
     assert not ring_for(world, child)
 
     assert join_of(world, new.first.ticket.run) == []
-    assert world.store.missed_joins(10, -1.0) == []
+    assert world.stores.scopes.missed_joins(10, -1.0) == []
 
 
 def test_a_parked_child_run_is_waited_for(world, child):
-    world.store.park(child.key, world.claim(child), "no such code here")
+    world.stores.plan_moves.park(child.key, world.claim(child), "no such code here")
 
     assert not ring_for(world, child)
-    assert world.store.missed_joins(10, -1.0) == []
-    assert world.store.orphaned_children(10) == []
+    assert world.stores.scopes.missed_joins(10, -1.0) == []
+    assert world.stores.scopes.orphaned_children(10) == []
 
 
 @pytest.mark.parametrize("status", ["succeeded", "failed"])
@@ -170,7 +170,7 @@ def test_the_join_is_about_the_imports_own_scope(world, new, child):
     end(world, child)
     ring_for(world, child)
 
-    [envelope] = world.store.envelopes([join_of(world, new.first.ticket.run)[0].key])
+    [envelope] = world.stores.backlog.envelopes([join_of(world, new.first.ticket.run)[0].key])
     assert (envelope.address, envelope.step, envelope.kind) == (BOX, BOX, "join")
     assert envelope.ticket == new.first.ticket
 
@@ -180,7 +180,7 @@ def test_what_it_came_to_is_read_as_one(world, new, child, status, output):
     """Its output is its input until it has succeeded, as a scope's is."""
     end(world, child, status)
 
-    row = world.store.child_run(child.ticket.run)
+    row = world.stores.scopes.child_run(child.ticket.run)
     assert (row.run, row.parent_run, row.parent_address) == (child.ticket.run, new.first.ticket.run, BOX)
     assert (row.status, row.output, row.context) == (status, packed(output), packed({"n": 8}))
     assert (row.fault, row.reason) == ((None, None) if status == "succeeded" else (FAULT, "step 'x' failed"))
@@ -188,60 +188,60 @@ def test_what_it_came_to_is_read_as_one(world, new, child, status, output):
 
 @pytest.mark.parametrize("status", ["cancelled", "expired"])
 def test_one_that_was_stopped_is_waited_for_no_more(world, child, status):
-    assert world.store.stop(child.ticket.run, status, "enough")
+    assert world.stores.backlog.stop(child.ticket.run, status, "enough")
 
     assert ring_for(world, child)
-    row = world.store.child_run(child.ticket.run)
+    row = world.stores.scopes.child_run(child.ticket.run)
     assert (row.status, row.reason, row.fault, row.output) == (status, "enough", None, packed("in"))
 
 
 def test_a_bell_that_no_one_rang_is_found(world, new, child):
     """A worker died between its end and the ring."""
     end(world, child)
-    assert world.store.missed_joins(10, 2.0) == []
+    assert world.stores.scopes.missed_joins(10, 2.0) == []
 
     world.pass_time(2.1)
-    assert world.store.missed_joins(10, 2.0) == [(new.first.ticket.run, BOX)]
+    assert world.stores.scopes.missed_joins(10, 2.0) == [(new.first.ticket.run, BOX)]
     ring_for(world, child)
-    assert world.store.missed_joins(10, 2.0) == []
+    assert world.stores.scopes.missed_joins(10, 2.0) == []
 
 
 def test_the_wait_counts_from_its_end_and_not_from_its_beginning(world, child):
     world.pass_time(10)
     end(world, child)
 
-    assert world.store.missed_joins(10, 2.0) == []
+    assert world.stores.scopes.missed_joins(10, 2.0) == []
 
 
 # what has no parent any more
 
 
 def test_a_live_one_whose_parent_waits_is_no_orphan(world, new, child):
-    assert world.store.orphaned_children(10) == []
+    assert world.stores.scopes.orphaned_children(10) == []
 
 
 def test_one_whose_parent_is_asked_to_stop_is_an_orphan(world, new, child):
     world.request_cancel(new.first.ticket.run)
 
-    assert world.store.orphaned_children(10) == [child.ticket.run]
+    assert world.stores.scopes.orphaned_children(10) == [child.ticket.run]
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired"])
 def test_one_whose_parent_was_stopped_is_an_orphan_until_it_is_stopped(world, new, child, status):
-    world.store.stop(new.first.ticket.run, status, "enough")
-    assert world.store.orphaned_children(10) == [child.ticket.run]
+    world.stores.backlog.stop(new.first.ticket.run, status, "enough")
+    assert world.stores.scopes.orphaned_children(10) == [child.ticket.run]
 
-    world.store.stop(child.ticket.run, "cancelled", "parent ended")
-    assert world.store.orphaned_children(10) == []
+    world.stores.backlog.stop(child.ticket.run, "cancelled", "parent ended")
+    assert world.stores.scopes.orphaned_children(10) == []
     assert not ring_for(world, child)
     assert not LIVE & {row.status for row in world.attempts(child.ticket.run)}
 
 
 def test_one_that_has_ended_is_no_orphan(world, new, child):
     end(world, child)
-    world.store.stop(new.first.ticket.run, "cancelled", "enough")
+    world.stores.backlog.stop(new.first.ticket.run, "cancelled", "enough")
 
-    assert world.store.orphaned_children(10) == []
+    assert world.stores.scopes.orphaned_children(10) == []
 
 
 def test_one_in_an_aborted_fan_out_is_an_orphan_once_that_is_wound_down(world):
@@ -251,10 +251,10 @@ def test_one_in_an_aborted_fan_out_is_an_orphan_once_that_is_wound_down(world):
     abort = BranchClosed(arms[1].address, FAN, 1, aborts=True)
     close = moved(arms[1], status="failed", drops_context=True)
     world.commit(concluded(arms[1], close, fence=world.claim(arms[1]), close="failed", branch_end=abort))
-    assert world.store.orphaned_children(10) == []
+    assert world.stores.scopes.orphaned_children(10) == []
 
-    world.store.wind_down_branches(arms[0].ticket.run, FAN)
-    assert world.store.orphaned_children(10) == [decision.child_run.run]
+    world.stores.scopes.wind_down_branches(arms[0].ticket.run, FAN)
+    assert world.stores.scopes.orphaned_children(10) == [decision.child_run.run]
     assert signal_join(world, arms[0])
 
 
@@ -264,7 +264,7 @@ def test_orphans_are_given_as_many_as_are_wanted(world):
         world.commit(beginning(new.first, fence=world.claim(new)))
         world.request_cancel(new.first.ticket.run)
 
-    assert len(world.store.orphaned_children(2)) == 2
+    assert len(world.stores.scopes.orphaned_children(2)) == 2
 
 
 @pytest.mark.services
@@ -275,13 +275,13 @@ def test_an_orphan_whose_stop_was_cut_short_is_told_as_cancelled(postgres, held)
     held.execute("UPDATE flujo_runs SET cancel_requested_at = now()")
     held.commit()
 
-    assert postgres.store.runs_to_stop(10) == [(new.first.ticket.run, "cancelled")]
+    assert postgres.stores.backlog.runs_to_stop(10) == [(new.first.ticket.run, "cancelled")]
 
 
 def test_it_expires_with_its_parent(world, new, child):
     world.pass_time(601)
 
-    assert sorted(world.store.runs_to_stop(10)) == sorted(
+    assert sorted(world.stores.backlog.runs_to_stop(10)) == sorted(
         (run, "expired") for run in (new.first.ticket.run, child.ticket.run)
     )
 

@@ -16,7 +16,7 @@ from tests.support.builders import decided, enqueued, failed, following, pipelin
 def test_a_claim_gives_the_fence_and_the_run_begins(world):
     new = world.record(enqueued())
 
-    assert world.store.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(fence=1)
+    assert world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(fence=1)
 
     [attempt] = world.attempts(new.first.ticket.run)
     assert (attempt.status, attempt.fence, attempt.worker) == ("running", 1, "w1")
@@ -25,7 +25,7 @@ def test_a_claim_gives_the_fence_and_the_run_begins(world):
 
 def test_a_message_that_is_marked_as_out_is_claimed_all_the_same(world):
     new = world.record(enqueued())
-    world.store.mark_sent({new.first.key: 0.0})
+    world.stores.backlog.mark_sent({new.first.key: 0.0})
 
     assert world.claim(new) == 1
 
@@ -48,7 +48,7 @@ def test_a_message_that_names_another_pipeline_claims_nothing(world, other, refu
     to_reserve = (Reservation("run:r", Amount(tokens=5), None, 100),) if is_limited else ()
     before = world.picture(new.first.ticket.run)
 
-    ask = partial(world.store.claim, new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve)
+    ask = partial(world.stores.attempts.claim, new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve)
     assert ask(plan=other) == Claim(refusal=refusal)
 
     assert world.picture(new.first.ticket.run) == before
@@ -80,7 +80,7 @@ def test_unleased(world, end):
     if end != "never":
         world.register_worker("w2")
     if end == "retired":
-        world.store.deregister_worker("w2")
+        world.stores.leases.deregister_worker("w2")
     if end == "lapsed":
         world.pass_time(LEASE_S + 1)
 
@@ -96,7 +96,7 @@ def test_stopped_once_a_cancel_was_asked(world, held_by):
         world.claim(new, held_by)
     world.request_cancel(new.first.ticket.run)
 
-    assert world.store.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(refusal="stopped")
+    assert world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(refusal="stopped")
 
 
 def test_stopped_past_the_deadline(world):
@@ -108,14 +108,14 @@ def test_stopped_past_the_deadline(world):
 
 def test_parked(world):
     new = world.record(enqueued())
-    world.store.park(new.first.key, world.claim(new), "no such code here")
+    world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code here")
 
     assert world.refusal(new) == "parked"
 
 
 def test_an_attempt_that_was_cancelled_has_ended(world):
     new = world.record(enqueued())
-    world.store.stop(new.first.ticket.run, "cancelled", "enough")
+    world.stores.backlog.stop(new.first.ticket.run, "cancelled", "enough")
 
     assert world.refusal(new) == "ended"
 
@@ -124,7 +124,7 @@ def test_who_claims_again_after_a_lost_answer_continues_under_its_own_fence(worl
     new = world.record(enqueued())
     fence = world.claim(new)
 
-    assert world.store.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(fence=fence, refusal="busy")
+    assert world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST) == Claim(fence=fence, refusal="busy")
     assert world.attempts(new.first.ticket.run)[0].fence == fence
 
 
@@ -143,7 +143,7 @@ def test_a_retired_workers_attempt_is_free_at_once(world):
     new = world.record(enqueued())
     world.claim(new)
     world.register_worker("w2")
-    world.store.deregister_worker("w1")
+    world.stores.leases.deregister_worker("w1")
 
     assert world.claim(new, "w2") == 2
 
@@ -153,7 +153,7 @@ def test_an_attempt_that_was_lost_alone_too_often_is_taken_no_more(world):
     for name in "abc":
         world.register_worker(name)
         world.claim(new, name, room="alone")
-        world.store.deregister_worker(name)
+        world.stores.leases.deregister_worker(name)
 
     assert world.refusal(new) == "busy"
 

@@ -32,32 +32,32 @@ def test_an_attempt_keeps_its_version(world, new):
 
 
 def test_versions_are_read_by_digest_and_stored_once(world):
-    world.store.store_code([OLD, NEW])
-    world.store.store_code([OLD])
+    world.stores.code.store_code([OLD, NEW])
+    world.stores.code.store_code([OLD])
 
-    assert world.store.code([OLD.digest, NEW.digest, "unknown"]) == {OLD.digest: OLD, NEW.digest: NEW}
+    assert world.stores.code.versions([OLD.digest, NEW.digest, "unknown"]) == {OLD.digest: OLD, NEW.digest: NEW}
 
 
 def test_names_in_a_version_may_be_any_text(world):
     """A function's name is what its author wrote (M-428)."""
     hostile = CodeVersion.of(HOSTILE)
-    world.store.store_code([hostile])
+    world.stores.code.store_code([hostile])
 
-    assert len(world.store.code([hostile.digest])[hostile.digest].parts) == 2
+    assert len(world.stores.code.versions([hostile.digest])[hostile.digest].parts) == 2
 
 
 def test_code_on_record_is_that_of_the_run_and_of_two_plans(world, new):
     """M-428: the steps of the run, then what workers last had for its plan, and for another one."""
-    store = world.store
-    store.store_code([OLD])
+    stores = world.stores
+    stores.code.store_code([OLD])
     readable = CodeVersion(OLD.parts, {"tool app:rate": "a text"})
-    store.store_code_of_steps(new.plan.fingerprint, {"a": readable, "b": readable})
-    store.store_code_of_steps(new.plan.fingerprint, {"b": NEW})
-    store.store_code_of_steps("other", {"a": NEW})
-    assert store.code_on_record(run_of(new), "other").run == ()
+    stores.code.store_code_of_steps(new.plan.fingerprint, {"a": readable, "b": readable})
+    stores.code.store_code_of_steps(new.plan.fingerprint, {"b": NEW})
+    stores.code.store_code_of_steps("other", {"a": NEW})
+    assert stores.code.code_on_record(run_of(new), "other").run == ()
     world.conclude(new, succeeded(code=CodeMark(OLD.digest)), fence=world.claim(new))
 
-    found = store.code_on_record(run_of(new), "other")
+    found = stores.code.code_on_record(run_of(new), "other")
     assert [(each.address, each.step, each.version) for each in found.run] == [("", "a", OLD)]
     assert (found.old, found.new) == ({"a": OLD, "b": NEW}, {"a": NEW})
     assert found.old["a"].texts == {"tool app:rate": "a text"}
@@ -65,10 +65,12 @@ def test_code_on_record_is_that_of_the_run_and_of_two_plans(world, new):
 
 def test_a_text_is_added_to_a_version_that_was_stored_without(world, new):
     """Code from before stored none."""
-    world.store.store_code([OLD])
-    world.store.store_code_of_steps(new.plan.fingerprint, {"a": CodeVersion(OLD.parts, {"tool app:rate": "a text"})})
+    world.stores.code.store_code([OLD])
+    world.stores.code.store_code_of_steps(
+        new.plan.fingerprint, {"a": CodeVersion(OLD.parts, {"tool app:rate": "a text"})}
+    )
 
-    assert world.store.code_on_record(run_of(new), "none").old["a"].texts == {"tool app:rate": "a text"}
+    assert world.stores.code.code_on_record(run_of(new), "none").old["a"].texts == {"tool app:rate": "a text"}
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_a_conversation_carries_its_versions_from_attempt_to_attempt(world, talk
     [due] = world.due()
     assert due.envelope == talking
     assert due.envelope.code == (OLD.digest,)
-    [again] = world.store.envelopes([talking.key])
+    [again] = world.stores.backlog.envelopes([talking.key])
     assert again == talking
 
     moves = moved(talking, metadata={CODE: [OLD.digest, NEW.digest]})
@@ -108,15 +110,17 @@ def test_no_one_is_shown_the_versions_among_a_scopes_metadata(world, talking):
 
 def test_a_run_may_be_parked_for_bodies_of_the_same_plan(world, new):
     awaited = AwaitedCode("loop/body/a", (OLD.digest,))
-    assert world.store.park(new.first.key, world.claim(new), "its tool changed", code=awaited)
+    assert world.stores.plan_moves.park(new.first.key, world.claim(new), "its tool changed", code=awaited)
 
-    assert world.store.parked(10) == []
-    assert world.store.parked_for_code(10) == [(run_of(new), "shapes:pipeline", new.plan.fingerprint, awaited)]
+    assert world.stores.plan_moves.parked(10) == []
+    assert world.stores.plan_moves.parked_for_code(10) == [
+        (run_of(new), "shapes:pipeline", new.plan.fingerprint, awaited)
+    ]
 
-    assert world.store.unpark(run_of(new), "w")
-    assert world.store.parked_for_code(10) == []
-    world.store.park(new.first.key, world.claim(new), "no such code here")
-    assert [run for run, _, _ in world.store.parked(10)] == [run_of(new)]
+    assert world.stores.plan_moves.unpark(run_of(new), "w")
+    assert world.stores.plan_moves.parked_for_code(10) == []
+    world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code here")
+    assert [run for run, _, _ in world.stores.plan_moves.parked(10)] == [run_of(new)]
 
 
 def test_steps_outside_of_loops_carry_nothing(world, new):
@@ -134,36 +138,36 @@ BOOK, SHORT = {"title": {"type": "str"}, "price": {"type": "int"}}, {"title": {"
 
 
 def test_the_fields_that_a_model_had_are_kept(world):
-    assert world.store.context_fields("app:Book", "one", BOOK) == []
-    assert world.store.context_fields("app:Book", "two", SHORT) == [BOOK]
-    assert world.store.context_fields("app:Book", "one", BOOK) == [SHORT]
-    assert world.store.context_fields("app:Other", "one", SHORT) == []
+    assert world.stores.code.context_fields("app:Book", "one", BOOK) == []
+    assert world.stores.code.context_fields("app:Book", "two", SHORT) == [BOOK]
+    assert world.stores.code.context_fields("app:Book", "one", BOOK) == [SHORT]
+    assert world.stores.code.context_fields("app:Other", "one", SHORT) == []
 
 
 def test_the_plans_of_a_run_are_its_own_and_those_that_it_went_by(world, new):
     old = world.record(enqueued(pipeline_of("x")))
     carried = Event("run.carried_on", {"from": old.plan.fingerprint, "to": new.plan.fingerprint})
-    world.store.note(run_of(new), [carried])
+    world.stores.records.note(run_of(new), [carried])
 
-    assert world.store.plans_of_run(run_of(new)) == [
+    assert world.stores.code.plans_of_run(run_of(new)) == [
         (new.plan.fingerprint, "latest"),
         (old.plan.fingerprint, "latest"),
     ]
-    assert world.store.plans_of_run("run_none") == []
+    assert world.stores.code.plans_of_run("run_none") == []
 
 
 def test_a_fork_has_the_plans_of_the_run_that_it_was_forked_from(world, new):
     onto = compile_plan(pipeline_of("a", "z"))
     fork = world.fork(world.forked(run_of(new), "a", onto=onto))
 
-    assert [plan for plan, _ in world.store.plans_of_run(fork)] == [onto.fingerprint, new.plan.fingerprint]
+    assert [plan for plan, _ in world.stores.code.plans_of_run(fork)] == [onto.fingerprint, new.plan.fingerprint]
 
 
 def test_a_run_may_be_parked_for_its_context(world, new):
     awaited = AwaitedCode(attempt=new.first.key)
-    world.store.park(new.first.key, world.claim(new), "its context does not fit", code=awaited)
+    world.stores.plan_moves.park(new.first.key, world.claim(new), "its context does not fit", code=awaited)
 
-    assert [each for *_, each in world.store.parked_for_code(10)] == [awaited]
+    assert [each for *_, each in world.stores.plan_moves.parked_for_code(10)] == [awaited]
 
 
 class Former(BaseModel):
@@ -179,10 +183,10 @@ def test_the_models_that_a_pipeline_had_are_those_of_its_plans(world):
     former, present = (
         compile_plan(Pipeline([Step("a", work)], name="orders", context_model=each)) for each in (Former, Present)
     )
-    world.store.adopt_plan("app:orders", former, None)
-    world.store.adopt_plan("app:orders", present, None)
-    assert world.store.former_models(present.fingerprint) == {former.context_model}
+    world.stores.code.adopt_plan("app:orders", former, None)
+    world.stores.code.adopt_plan("app:orders", present, None)
+    assert world.stores.code.former_models(present.fingerprint) == {former.context_model}
 
     other = compile_plan(Pipeline([Step("b", work)], name="orders", context_model=Present))
-    world.store.adopt_plan("other:orders", other, None)
-    assert world.store.former_models(other.fingerprint) == frozenset()
+    world.stores.code.adopt_plan("other:orders", other, None)
+    assert world.stores.code.former_models(other.fingerprint) == frozenset()

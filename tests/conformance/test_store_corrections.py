@@ -107,7 +107,7 @@ def test_a_child_runs_repairs_are_its_own(world, new):
             child_run=begun,
         )
     )
-    [child] = world.store.envelopes([f"{begun.run}:legal/body:x:1"])
+    [child] = world.stores.backlog.envelopes([f"{begun.run}:legal/body:x:1"])
     outcome = repaired(corrections=(SECOND,))
     world.commit(concluded(child, moved(child, cursor=1), fence=world.claim(child), outcome=outcome))
 
@@ -166,7 +166,7 @@ def test_nothing_is_kept_after_a_cancel(world, new, merge, asked):
     if asked == "request":
         world.request_cancel(run_of(new))
     else:
-        world.store.stop(run_of(new), "cancelled", "enough")
+        world.stores.backlog.stop(run_of(new), "cancelled", "enough")
 
     assert world.commit(merge(new, repaired(), fence)) == "stopped"
     assert world.corrections(run_of(new)) == []
@@ -267,7 +267,7 @@ def test_repairs_are_kept_if_and_only_if_the_merge_beat_the_cancel(real, race):
         decision = plain(new, repaired(), real.claim(new))
         verdict, _, again = race(
             lambda decision=decision: real.commit(decision),
-            lambda new=new: real.store.stop(run_of(new), "cancelled", "enough"),
+            lambda new=new: real.stores.backlog.stop(run_of(new), "cancelled", "enough"),
             lambda decision=decision: real.commit(decision),
         )
         verdicts |= {verdict, again}

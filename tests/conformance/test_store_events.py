@@ -34,7 +34,9 @@ def names(events):
 def test_what_is_told_of_workers_belongs_to_no_run(world, new):
     """SYS-21: it has the time at which it was told, not at which it was written."""
     told = world.now() - 60
-    world.store.note(None, [Event("worker.started", {"worker": "w1"}, at=told), Event("late", level="warning")])
+    world.stores.records.note(
+        None, [Event("worker.started", {"worker": "w1"}, at=told), Event("late", level="warning")]
+    )
 
     first, second = world.system_events()
     assert (first.name, first.data, first.run_id, first.level) == ("worker.started", {"worker": "w1"}, None, "info")
@@ -47,12 +49,12 @@ def test_what_is_kept_no_longer_is_dropped(world, new):
     """SYS-21: whole days, by the time at which something was told; nothing else goes with them."""
     now = world.now()
     run = new.first.ticket.run
-    world.store.note(None, [Event("old", at=now - 4 * DAY_S), Event("young", at=now - 2 * DAY_S)])
-    world.store.note(run, [Event("old", at=now - 4 * DAY_S), Event("young", at=now)])
+    world.stores.records.note(None, [Event("old", at=now - 4 * DAY_S), Event("young", at=now - 2 * DAY_S)])
+    world.stores.records.note(run, [Event("old", at=now - 4 * DAY_S), Event("young", at=now)])
 
-    world.store.rotate_event_partitions(None)
+    world.stores.retention.rotate_event_partitions(None)
     assert names(world.system_events()) == ["old", "young"]
-    world.store.rotate_event_partitions(3)
+    world.stores.retention.rotate_event_partitions(3)
     assert names(world.system_events()) == ["young"]
     assert names(world.events(run)) == ["young"]
     assert world.run(run).status == "queued"
@@ -60,10 +62,10 @@ def test_what_is_kept_no_longer_is_dropped(world, new):
 
 def test_what_a_sweep_found_lost_is_told(world, new):
     """M-168: who had it, and how often that was so; a message that was only lost is told as that."""
-    world.store.mark_sent({new.first.key: 0.0})
+    world.stores.backlog.mark_sent({new.first.key: 0.0})
     assert [due.why for due in world.due(epoch=world.now() + 60)] == ["epoch"]
     world.claim(new)
-    world.store.deregister_worker("w1")
+    world.stores.leases.deregister_worker("w1")
     assert [due.why for due in world.due()] == ["lost"]
 
     again, lost = world.events(new.first.ticket.run)
@@ -120,11 +122,13 @@ def clean(postgres):
 def test_the_days_to_come_have_partitions_before_they_begin(clean):
     """SYS-21: and what is told of them stands there, not in the default one. Making them twice makes them once."""
     today = dt.datetime.now(dt.UTC).date()
-    clean.store.rotate_event_partitions(30)
-    clean.store.rotate_event_partitions(30)
+    clean.stores.retention.rotate_event_partitions(30)
+    clean.stores.retention.rotate_event_partitions(30)
     assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(2, 8)]
 
-    clean.store.note(None, [Event("soon", at=time.time() + 2 * DAY_S), Event("yesterday", at=time.time() - DAY_S)])
+    clean.stores.records.note(
+        None, [Event("soon", at=time.time() + 2 * DAY_S), Event("yesterday", at=time.time() - DAY_S)]
+    )
     stood = clean.rows("SELECT tableoid::regclass::text AS table, name FROM flujo_events ORDER BY id")
     assert [(row["table"], row["name"]) for row in stood] == [
         (named(today + dt.timedelta(2)), "soon"),
@@ -136,11 +140,11 @@ def test_the_days_to_come_have_partitions_before_they_begin(clean):
 def test_a_day_whose_events_stand_in_the_default_partition_stays_there(clean):
     """There is always a place: what was told before there was a partition is neither lost nor in the way."""
     soon = time.time() + 2 * DAY_S
-    clean.store.note(None, [Event("early", at=soon)])
-    clean.store.rotate_event_partitions(30)
+    clean.stores.records.note(None, [Event("early", at=soon)])
+    clean.stores.retention.rotate_event_partitions(30)
     today = dt.datetime.now(dt.UTC).date()
     assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(3, 8)]
-    clean.store.note(None, [Event("later", at=soon)])
+    clean.stores.records.note(None, [Event("later", at=soon)])
     assert [row["name"] for row in clean.rows("SELECT name FROM flujo_events_default ORDER BY id")] == [
         "early",
         "later",
@@ -149,14 +153,14 @@ def test_a_day_whose_events_stand_in_the_default_partition_stays_there(clean):
 
 @pytest.mark.services
 def test_days_that_are_over_are_dropped_as_a_whole(clean):
-    clean.store.rotate_event_partitions(None)
+    clean.stores.retention.rotate_event_partitions(None)
     today = dt.datetime.now(dt.UTC).date()
     for days in (2, 3, 4):
         day = today - dt.timedelta(days)
         clean.execute(
             f"CREATE TABLE {named(day)} PARTITION OF flujo_events FOR VALUES FROM ('{day} 00:00+00') TO ('{day + dt.timedelta(1)} 00:00+00')"
         )
-    clean.store.rotate_event_partitions(3)
+    clean.stores.retention.rotate_event_partitions(3)
     assert partitions(clean)[:3] == [
         named(today - dt.timedelta(3)),
         named(today - dt.timedelta(2)),
@@ -169,11 +173,11 @@ def test_who_finds_the_table_locked_leaves_it_to_the_next_time(clean, held):
     """A reader of the default partition holds nothing up: within half a second the sweep continues, and makes them later."""
     held.execute("SELECT count(*) FROM flujo_events_default")
     started = time.monotonic()
-    clean.store.rotate_event_partitions(30)
+    clean.stores.retention.rotate_event_partitions(30)
     assert time.monotonic() - started < 5
     assert partitions(clean) == []
     held.commit()
-    clean.store.rotate_event_partitions(30)
+    clean.stores.retention.rotate_event_partitions(30)
     assert len(partitions(clean)) == 6
 
 
@@ -186,7 +190,7 @@ def test_a_cursor_never_passes_what_is_still_being_written(clean, held):
     [begun] = clean.ask(requests.events(run))
     tell = "INSERT INTO flujo_events (run_id, name) VALUES (%s, %s)"
     held.execute(tell, [run, "slow"])
-    clean.store.note(run, [Event("quick")])
+    clean.stores.records.note(run, [Event("quick")])
 
     assert clean.ask(requests.events(run, after=begun.cursor)) == []
     assert names(clean.ask(requests.events(run, after=begun.cursor, settled=False))) == ["quick"]
@@ -203,7 +207,7 @@ def test_a_long_transaction_of_someone_else_holds_no_one_up_for_long(clean, held
     clean.record(new)
     run = new.first.ticket.run
     held.execute("SELECT pg_current_xact_id()")
-    clean.store.note(run, [Event("quick")])
+    clean.stores.records.note(run, [Event("quick")])
     assert names(clean.ask(requests.events(run))) == ["run.enqueued"]
     clean.execute("UPDATE flujo_events SET written_at = written_at - interval '11 s'")
     assert names(clean.ask(requests.events(run))) == ["run.enqueued", "quick"]
@@ -215,7 +219,7 @@ def test_the_story_of_a_run_that_has_ended_is_whole(clean, held):
     clean.record(new)
     run = new.first.ticket.run
     held.execute("SELECT pg_current_xact_id()")
-    clean.store.stop(run, "cancelled", "enough")
+    clean.stores.backlog.stop(run, "cancelled", "enough")
     assert names(clean.ask(requests.events(run))) == ["run.enqueued", "run.cancelled"]
 
 
@@ -226,14 +230,14 @@ def test_events_of_a_dump_come_before_new_ones(clean):
     for new in runs:
         clean.record(new)
     live, ended = (new.first.ticket.run for new in runs)
-    clean.store.stop(ended, "cancelled", "enough")
-    clean.store.note(live, [Event("ahead")])
+    clean.stores.backlog.stop(ended, "cancelled", "enough")
+    clean.stores.records.note(live, [Event("ahead")])
     clean.execute(
         "UPDATE flujo_events SET xid = (xid::text::bigint + 10 ^ 12)::text::xid8 WHERE name <> 'run.enqueued'"
     )
-    clean.store.note(live, [Event("new")])
+    clean.stores.records.note(live, [Event("new")])
     migrate(clean.url)
-    clean.store.note(live, [Event("newer")])
+    clean.stores.records.note(live, [Event("newer")])
     found = clean.ask(requests.events(live, settled=False))
     assert names(found) == ["run.enqueued", "ahead", "new", "newer"]
     assert names(clean.ask(requests.events(live, after=found[1].cursor, settled=False))) == ["new", "newer"]

@@ -32,13 +32,13 @@ def run_of(at):
 
 def commit(world, at, **end):
     """A branch closes; give what was taken."""
-    answer = world.store.commit(closing(at, fence=world.claim(at), **end))
+    answer = world.stores.attempts.commit(closing(at, fence=world.claim(at), **end))
     assert answer.verdict == "merged"
     return answer.taken
 
 
 def statuses(world, at, address=FAN):
-    return [row.status for row in world.store.children(run_of(at), address)]
+    return [row.status for row in world.stores.scopes.children(run_of(at), address)]
 
 
 # branches and lanes
@@ -62,7 +62,7 @@ def test_the_lane_goes_to_the_next_branch_in_order(world):
     assert commit(world, arms[0], lane=0) == arms[3].key
     assert commit(world, arms[2], lane=1) == arms[4].key
     assert commit(world, arms[3], lane=0) is None
-    lanes = [row.lanes[FAN] for row in world.store.children(run_of(arms[0]), FAN)]
+    lanes = [row.lanes[FAN] for row in world.stores.scopes.children(run_of(arms[0]), FAN)]
     assert lanes == [0, 1, 1, 0, 1]
 
 
@@ -70,7 +70,7 @@ def test_what_took_the_lane_is_due_like_any_other_row(world):
     arms = fanned_out(world, 2, lanes=1)
     taken = commit(world, arms[0], lane=0)
 
-    [envelope] = world.store.envelopes([taken])
+    [envelope] = world.stores.backlog.envelopes([taken])
     assert envelope == replace(arms[1], lanes={FAN: 0})
     assert world.due() == []
     world.pass_time(GRACE_S + 0.1)
@@ -105,10 +105,10 @@ def test_who_says_it_again_hears_again_who_took_the_lane(world):
     """The answer was lost: the retry must publish the same."""
     arms = fanned_out(world, 3, lanes=1)
     decision = closing(arms[0], fence=world.claim(arms[0]))
-    taken = world.store.commit(decision).taken
-    world.claim(world.store.envelopes([taken])[0])
+    taken = world.stores.attempts.commit(decision).taken
+    world.claim(world.stores.backlog.envelopes([taken])[0])
 
-    again = world.store.commit(decision)
+    again = world.stores.attempts.commit(decision)
     assert (again.verdict, again.taken) == ("repeated", arms[1].key)
     assert world.scope(run_of(arms[0]), arms[2].address).lanes == {}
 
@@ -118,15 +118,15 @@ def test_only_the_last_of_a_lane_counts_as_its_end(world):
     asked = [(run_of(arm), arm.address, arm.key) for arm in arms]
     close_all(world, arms)
 
-    assert [world.store.is_last_of_lane(*each) for each in asked] == [False, False, True]
-    assert not world.store.is_last_of_lane(run_of(arms[2]), arms[2].address, arms[1].key)
-    assert not world.store.is_last_of_lane(run_of(arms[2]), "nowhere", arms[1].key)
+    assert [world.stores.scopes.is_last_of_lane(*each) for each in asked] == [False, False, True]
+    assert not world.stores.scopes.is_last_of_lane(run_of(arms[2]), arms[2].address, arms[1].key)
+    assert not world.stores.scopes.is_last_of_lane(run_of(arms[2]), "nowhere", arms[1].key)
 
 
 def test_a_branch_that_is_open_is_not_the_last_of_its_lane(world):
     [arm] = fanned_out(world, 1)
 
-    assert not world.store.is_last_of_lane(run_of(arm), arm.address, arm.key)
+    assert not world.stores.scopes.is_last_of_lane(run_of(arm), arm.address, arm.key)
 
 
 # rings and joins
@@ -173,7 +173,7 @@ def test_a_ring_for_what_is_no_fan_out_is_no_ring(world):
     assert not signal_join(world, arms[0], fan_out="")
     assert not signal_join(world, arms[0], fan_out=arms[0].address)
     assert not signal_join(world, arms[0], fan_out="nowhere")
-    assert not world.store.signal_join("run_none", FAN, "flujo.control", "worker")
+    assert not world.stores.scopes.signal_join("run_none", FAN, "flujo.control", "worker")
 
 
 @pytest.mark.parametrize("stop", ["request", "stop"])
@@ -183,7 +183,7 @@ def test_a_ring_after_a_cancel_is_none(world, stop):
     if stop == "request":
         world.request_cancel(run_of(arms[0]))
     else:
-        world.store.stop(run_of(arms[0]), "cancelled", "enough")
+        world.stores.backlog.stop(run_of(arms[0]), "cancelled", "enough")
 
     assert not signal_join(world, arms[0])
     assert join_of(arms[0]) not in [each.key for each in world.attempts(run_of(arms[0]))]
@@ -192,14 +192,14 @@ def test_a_ring_after_a_cancel_is_none(world, stop):
 def test_a_parked_runs_join_is_made_and_waits(world):
     arms = fanned_out(world, 2)
     fence = world.claim(arms[0])
-    world.store.park(arms[1].key, world.claim(arms[1]), "no such code here")
+    world.stores.plan_moves.park(arms[1].key, world.claim(arms[1]), "no such code here")
     assert world.commit(closing(arms[0], fence=fence)) == "merged"
-    world.store.unpark(run_of(arms[0]), "w")
+    world.stores.plan_moves.unpark(run_of(arms[0]), "w")
     fence = world.claim(arms[1])
     world.commit(closing(arms[1], fence=fence))
     assert signal_join(world, arms[0])
 
-    world.store.park(join_of(arms[0]), world.claim(joined(world, arms[0])), "again")
+    world.stores.plan_moves.park(join_of(arms[0]), world.claim(joined(world, arms[0])), "again")
     assert signal_join(world, arms[0])
     assert world.refusal(join_of(arms[0])) == "parked"
 
@@ -212,7 +212,7 @@ def test_a_join_whose_worker_died_is_due_again_and_in_the_end_poisoned(world):
     for number in range(MAX_LOST + 1):
         world.register_worker(f"v{number}")
         world.claim(join, f"v{number}", room="alone")
-        world.store.deregister_worker(f"v{number}")
+        world.stores.leases.deregister_worker(f"v{number}")
         due = [(each.why, each.envelope) for each in world.due()]
         assert due == ([("lost", join)] if number < MAX_LOST else [])
 
@@ -228,12 +228,12 @@ def test_a_join_that_no_one_rang_for_is_found_after_a_while(world):
     close_all(world, arms[:1])
     world.pass_time(9)
     close_all(world, arms[1:])
-    assert world.store.missed_joins(9, 2.0) == []
+    assert world.stores.scopes.missed_joins(9, 2.0) == []
 
     world.pass_time(2.1)
-    assert world.store.missed_joins(9, 2.0) == [(run_of(arms[0]), FAN)]
+    assert world.stores.scopes.missed_joins(9, 2.0) == [(run_of(arms[0]), FAN)]
     signal_join(world, arms[0])
-    assert world.store.missed_joins(9, 2.0) == []
+    assert world.stores.scopes.missed_joins(9, 2.0) == []
 
 
 def test_no_ring_is_missed_while_a_branch_is_open(world):
@@ -241,7 +241,7 @@ def test_no_ring_is_missed_while_a_branch_is_open(world):
     close_all(world, arms[:1])
     world.pass_time(99)
 
-    assert world.store.missed_joins(9, 2.0) == []
+    assert world.stores.scopes.missed_joins(9, 2.0) == []
 
 
 def test_a_cancelled_runs_join_is_not_looked_for(world):
@@ -250,7 +250,7 @@ def test_a_cancelled_runs_join_is_not_looked_for(world):
     world.pass_time(9)
     world.request_cancel(run_of(arms[0]))
 
-    assert world.store.missed_joins(9, 2.0) == []
+    assert world.stores.scopes.missed_joins(9, 2.0) == []
 
 
 def test_no_more_joins_are_looked_for_than_wanted(world):
@@ -258,7 +258,7 @@ def test_no_more_joins_are_looked_for_than_wanted(world):
         close_all(world, fanned_out(world, 1))
     world.pass_time(9)
 
-    assert len(world.store.missed_joins(2, 2.0)) == 2
+    assert len(world.stores.scopes.missed_joins(2, 2.0)) == 2
 
 
 # aborts
@@ -271,16 +271,16 @@ def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
     commit(world, arms[0], status="failed", aborts=True)
 
     here, other = (run_of(arms[0]), FAN), (run_of(arms[0]), "other")
-    assert world.store.aborted_among([other, here]) == {here}
-    assert not world.store.aborted_among([other])
-    assert not world.store.aborted_among([])
+    assert world.stores.scopes.aborted_among([other, here]) == {here}
+    assert not world.stores.scopes.aborted_among([other])
+    assert not world.stores.scopes.aborted_among([])
     assert world.scope(run_of(arms[0]), FAN) == before
     assert statuses(world, arms[0]) == ["failed", "open", "open"]
 
 
 def test_a_claim_tells_that_a_fan_out_it_is_in_was_aborted(world):
     arms = fanned_out(world, 3)
-    ask = lambda arm, fan_outs: world.store.claim(arm.key, "w1", max_lost=MAX_LOST, fan_outs=fan_outs)  # noqa: E731
+    ask = lambda arm, fan_outs: world.stores.attempts.claim(arm.key, "w1", max_lost=MAX_LOST, fan_outs=fan_outs)  # noqa: E731
     assert ask(arms[1], [FAN]) == Claim(fence=1)
     commit(world, arms[0], status="failed", aborts=True)
 
@@ -300,9 +300,9 @@ def test_two_branches_may_abort_and_both_are_heard(world):
 def test_winding_down_cancels_what_waits_and_leaves_what_runs(world):
     arms = fanned_out(world, 5, lanes=4)
     fence = world.claim(arms[2])
-    world.store.mark_sent({arms[1].key: 0.0})
+    world.stores.backlog.mark_sent({arms[1].key: 0.0})
     commit(world, arms[0], status="failed", aborts=True)
-    world.store.wind_down_branches(run_of(arms[0]), FAN)
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
 
     assert [world.status(arm) for arm in arms[1:]] == ["cancelled", "running", "cancelled", "cancelled"]
     assert {each.reason for each in world.attempts(run_of(arms[0])) if each.status == "cancelled"} == {"aborted"}
@@ -319,7 +319,7 @@ def test_winding_down_closes_what_no_one_is_in_however_deep(world):
     inner = [descend(world, arm) for arm in arms[:2]]
     world.claim(inner[0])
     commit(world, arms[2], status="failed", aborts=True)
-    world.store.wind_down_branches(run_of(arms[0]), FAN)
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
 
     rows = {row.address: row for row in world.tree(run_of(arms[0]))}
     open_ones = sorted(address for address, row in rows.items() if row.status == "open")
@@ -345,7 +345,7 @@ def test_winding_down_touches_its_own_fan_out_alone(world):
     world.commit(decision)
     [beside] = envelopes(decision)
     abort(world, run_of(arm), FAN)
-    world.store.wind_down_branches(run_of(arm), FAN)
+    world.stores.scopes.wind_down_branches(run_of(arm), FAN)
 
     assert world.status(beside) == world.status(others[0]) == "ready"
     assert world.scope(run_of(arm), beside.address).status == "open"
@@ -353,16 +353,16 @@ def test_winding_down_touches_its_own_fan_out_alone(world):
 
 
 def abort(world, run, fan_out):
-    arm = next(row for row in world.store.children(run, fan_out) if row.place == 1)
-    [envelope] = world.store.envelopes([f"{run}:{arm.address}:s:1"])
+    arm = next(row for row in world.stores.scopes.children(run, fan_out) if row.place == 1)
+    [envelope] = world.stores.backlog.envelopes([f"{run}:{arm.address}:s:1"])
     world.commit(closing(envelope, fence=world.claim(envelope), status="cancelled", aborts=True))
 
 
 def test_what_was_not_aborted_is_not_wound_down(world):
     arms = fanned_out(world, 2)
     before = world.picture(run_of(arms[0]))
-    world.store.wind_down_branches(run_of(arms[0]), FAN)
-    world.store.wind_down_branches(run_of(arms[0]), "nowhere")
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), "nowhere")
 
     assert world.picture(run_of(arms[0])) == before
 
@@ -370,24 +370,24 @@ def test_what_was_not_aborted_is_not_wound_down(world):
 def test_winding_down_twice_is_winding_down(world):
     arms = fanned_out(world, 2)
     commit(world, arms[0], status="failed", aborts=True)
-    world.store.wind_down_branches(run_of(arms[0]), FAN)
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
     before = world.picture(run_of(arms[0]))
-    world.store.wind_down_branches(run_of(arms[0]), FAN)
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
 
     assert world.picture(run_of(arms[0])) == before
 
 
 def test_an_aborted_fan_out_is_looked_after_until_its_branches_are_closed(world):
     arms = fanned_out(world, 2)
-    assert world.store.aborted(9) == []
+    assert world.stores.scopes.aborted(9) == []
     commit(world, arms[0], status="failed", aborts=True)
-    assert world.store.aborted(9) == [(run_of(arms[0]), FAN)]
-    assert world.store.aborted(0) == []
+    assert world.stores.scopes.aborted(9) == [(run_of(arms[0]), FAN)]
+    assert world.stores.scopes.aborted(0) == []
 
-    world.store.wind_down_branches(run_of(arms[0]), FAN)
-    assert world.store.aborted(9) == []
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
+    assert world.stores.scopes.aborted(9) == []
     world.pass_time(3)
-    assert world.store.missed_joins(9, 2.0) == [(run_of(arms[0]), FAN)]
+    assert world.stores.scopes.missed_joins(9, 2.0) == [(run_of(arms[0]), FAN)]
 
 
 def test_a_cancelled_runs_aborts_are_not_looked_after(world):
@@ -395,7 +395,7 @@ def test_a_cancelled_runs_aborts_are_not_looked_after(world):
     commit(world, arms[0], status="failed", aborts=True)
     world.request_cancel(run_of(arms[0]))
 
-    assert world.store.aborted(9) == []
+    assert world.stores.scopes.aborted(9) == []
 
 
 def test_an_outcome_of_an_attempt_that_was_wound_down_is_stale(world):
@@ -404,12 +404,12 @@ def test_an_outcome_of_an_attempt_that_was_wound_down_is_stale(world):
     fence = world.claim(arms[1])
     world.pass_time(LEASE_S + 1)
     world.register_worker("w1")
-    world.store.deregister_worker("w1")
+    world.stores.leases.deregister_worker("w1")
     world.register_worker("w2")
     world.due()
-    claim = world.store.claim(arms[0].key, "w2", max_lost=MAX_LOST)
+    claim = world.stores.attempts.claim(arms[0].key, "w2", max_lost=MAX_LOST)
     world.commit(closing(arms[0], fence=claim.fence, status="failed", aborts=True))
-    world.store.wind_down_branches(run_of(arms[0]), FAN)
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
 
     assert world.commit(closing(arms[1], fence=fence)) == "stale"
 
@@ -420,7 +420,7 @@ def test_an_outcome_of_an_attempt_that_was_wound_down_is_stale(world):
 def test_a_stop_closes_every_scope_and_cancels_what_is_held(world):
     arms = fanned_out(world, 4, lanes=2)
     world.claim(arms[0])
-    assert world.store.stop(run_of(arms[0]), "cancelled", "enough")
+    assert world.stores.backlog.stop(run_of(arms[0]), "cancelled", "enough")
 
     assert {row.status for row in world.tree(run_of(arms[0]))} == {"cancelled"}
     assert not LIVE & {each.status for each in world.attempts(run_of(arms[0]))}
@@ -431,7 +431,7 @@ def test_what_a_stop_cancelled_was_not_said_before(world):
     """A branch that closes itself as cancelled does so under the same fence: the two are distinguished."""
     arms = fanned_out(world, 2)
     fence = world.claim(arms[0])
-    world.store.stop(run_of(arms[0]), "cancelled", "enough")
+    world.stores.backlog.stop(run_of(arms[0]), "cancelled", "enough")
 
     assert world.commit(closing(arms[0], fence=fence, status="cancelled")) == "stopped"
 
@@ -439,9 +439,9 @@ def test_what_a_stop_cancelled_was_not_said_before(world):
 def test_parking_leaves_what_is_held_where_it_is(world):
     arms = fanned_out(world, 3, lanes=2)
     fences = [world.claim(arm) for arm in arms[:2]]
-    assert world.store.park(arms[0].key, fences[0], "no such code here")
-    assert not world.store.park(arms[1].key, fences[1], "nor here")
-    world.store.unpark(run_of(arms[0]), "w")
+    assert world.stores.plan_moves.park(arms[0].key, fences[0], "no such code here")
+    assert not world.stores.plan_moves.park(arms[1].key, fences[1], "nor here")
+    world.stores.plan_moves.unpark(run_of(arms[0]), "w")
 
     due = [each.envelope for each in world.due()]
     assert sorted(due, key=lambda each: each.key) == arms[:2]

@@ -138,7 +138,7 @@ def test_a_fork_stands_where_the_step_began(world, old):
     assert (run.status, run.tenant, run.metadata, run.input) == ("queued", "acme", {"why": "again"}, packed("in"))
     assert (run.forked_from, run.from_step) == (run_of(old), "c")
     assert (scope.cursor, scope.version, scope.output, scope.context) == (2, 0, packed("B"), n(1))
-    [envelope] = world.store.envelopes([new.first.key])
+    [envelope] = world.stores.backlog.envelopes([new.first.key])
     assert envelope == new.first
 
 
@@ -210,7 +210,7 @@ def test_a_container_is_taken_over_without_what_stood_in_it(world):
     assert world.commit(decided(new, BROKEN, fence=world.claim(at), at=at)) == "merged"
     fork = world.forked(run_of(new), "c")
     world.fork(fork)
-    [box] = world.store.children(run_of(fork), ROOT)
+    [box] = world.stores.scopes.children(run_of(fork), ROOT)
     assert (box.kind, box.status, box.output) == ("map", "succeeded", packed("B"))
     assert box.metadata == {"taken_over_from": run_of(new)}
 
@@ -232,14 +232,14 @@ def test_the_same_key_gives_one_fork(world, old):
     again = world.forked(run_of(old), "b", idempotency_key="k", run_id="run_other")
     assert world.fork(first) == run_of(first)
     assert world.fork(again) in (None, run_of(first))  # the client looks up which one it is
-    assert world.store.envelopes([again.first.key]) == []
+    assert world.stores.backlog.envelopes([again.first.key]) == []
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired", "failed"])
 def test_a_run_that_was_stopped_can_be_forked(world, status):
     new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
     go_on(world, new, succeeded("A", {"n": 1}))
-    assert world.store.stop(run_of(new), status, "enough")
+    assert world.stores.backlog.stop(run_of(new), status, "enough")
     fork = world.forked(run_of(new), "b")
     assert world.fork(fork) == run_of(fork)
     assert world.scope(run_of(fork)).context == n(1)
@@ -270,7 +270,7 @@ def test_a_fork_of_a_live_run_begins_under_the_present_plan(world, onto):
         ("c", "ready"),
     ]
     assert (world.scope(run).cursor, world.scope(run).output, world.scope(run).context) == (1, packed("B"), n(1))
-    assert world.store.plan(onto.fingerprint) == onto
+    assert world.stores.code.plan(onto.fingerprint) == onto
     assert (world.run(run_of(new)).status, world.status(at)) == ("running", "ready")
 
     done = decided(replace(new, plan=onto), succeeded("C"), fence=world.claim(forked), at=forked.first)

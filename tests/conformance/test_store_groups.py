@@ -88,7 +88,7 @@ def test_a_group_is_one_statement_on_a_connection_that_was_configured_once(world
 
 def test_a_group_claims_all_that_is_free(world, groups):
     news = recorded(world, 5)
-    world.store.mark_sent({news[0].first.key: 0.0})
+    world.stores.backlog.mark_sent({news[0].first.key: 0.0})
 
     assert claims(groups, *(new.first.key for new in news)) == [Claim(1)] * 5
 
@@ -161,7 +161,7 @@ def test_branches_close_in_a_group(world, groups):
     decisions = [closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms)]
 
     assert commits(groups, *decisions) == [MERGED] * 3
-    rows = world.store.children(arms[0].ticket.run, "f")
+    rows = world.stores.scopes.children(arms[0].ticket.run, "f")
     assert [(row.status, row.patch, row.context) for row in rows] == [
         ("succeeded", packed({"at": row.address}), None) for row in rows
     ]
@@ -190,14 +190,14 @@ def test_a_branch_whose_lane_someone_waits_for_closes_alone(world, groups):
 
     assert commits(groups, decision) == [None]
     assert world.picture(arms[0].ticket.run) == before
-    assert world.store.commit(decision).taken == arms[2].key
+    assert world.stores.attempts.commit(decision).taken == arms[2].key
 
 
 # what it leaves alone
 
 
 def test_what_is_not_free_is_not_answered_and_stays_as_it_is(world, groups):
-    """Each neighbour is left out for its own reason; claim.sql would tell which."""
+    """Each neighbour is left out for its own reason; refusal.sql would tell which."""
     free, taken, cancelled, late, other = recorded(world, 5)
     world.claim(taken)
     world.request_cancel(run_of(cancelled))
@@ -205,7 +205,7 @@ def test_what_is_not_free_is_not_answered_and_stays_as_it_is(world, groups):
     for worker in ("d1", "d2"):
         world.register_worker(worker)
         world.claim(lost, worker)
-        world.store.deregister_worker(worker)
+        world.stores.leases.deregister_worker(worker)
         world.due()
     expired = world.record(enqueued(PIPELINE, deadline=world.now() + 5))
     world.pass_time(6)
@@ -311,7 +311,9 @@ def test_groups_against_cancels_never_wait_in_a_circle(world, groups, race, no_d
     seen = set()
     for _ in range(6):
         news, decisions = running(world, 6)
-        stops = [lambda new=new: world.store.stop(run_of(new), "cancelled", "enough") for new in reversed(news)]
+        stops = [
+            lambda new=new: world.stores.backlog.stop(run_of(new), "cancelled", "enough") for new in reversed(news)
+        ]
         answers, *stopped = race(lambda decisions=decisions: commits(groups, *decisions), *stops)
         assert all(stopped)
         for new, answer, decision in zip(news, answers, decisions, strict=True):
@@ -428,12 +430,12 @@ KEYS = {
 ALSO = {"flujo_scopes": {"run_id", "parent"}, "flujo_reservations": {"run_id"}}
 """Siblings, and what a run holds."""
 READ = {
-    "claim_many": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers"},
+    "claim": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers"},
     "conclude_many": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers"},
     "record_corrections": {"flujo_attempts"},
     "hold_budgets": {"flujo_reservations", "flujo_budgets"},
-    "reserve_many": {"flujo_attempts", "flujo_reservations", "flujo_budgets"},
-    "settle_many": {"flujo_attempts", "flujo_reservations", "flujo_budgets"},
+    "reserve": {"flujo_attempts", "flujo_reservations", "flujo_budgets"},
+    "settle": {"flujo_attempts", "flujo_reservations", "flujo_budgets"},
 }
 
 

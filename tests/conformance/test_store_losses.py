@@ -26,7 +26,7 @@ def process(world):
 
 def crash(world, worker):
     """Its lease is over, and it has said nothing."""
-    world.store.deregister_worker(worker)
+    world.stores.leases.deregister_worker(worker)
 
 
 def lose(world, new, times=1, *, room="shared", swept=True):
@@ -40,7 +40,7 @@ def lose(world, new, times=1, *, room="shared", swept=True):
 
 
 def claim(world, new, *, room="shared"):
-    return world.store.claim(new.first.key, process(world), max_lost=MAX_LOST, room=room)
+    return world.stores.attempts.claim(new.first.key, process(world), max_lost=MAX_LOST, room=room)
 
 
 def is_poisoned(world):
@@ -113,7 +113,7 @@ def test_a_loss_that_a_living_process_tells_is_the_attempts_own(world, new, room
         worker = process(world)
         world.claim(new, worker, room=room)
         world.pass_time(0.001)
-        assert world.store.release_unowned(worker, (), 0.0) == {new.first.key}
+        assert world.stores.leases.release_unowned(worker, (), 0.0) == {new.first.key}
         assert not [due for due in world.due() if due.why != "lost"]
 
     assert is_poisoned(world)
@@ -137,7 +137,7 @@ def test_an_adopted_attempt_is_in_the_room_it_was_claimed_for(world, new, room, 
     world.claim(new, worker, room=room)
     world.pass_time(LEASE_S + 1)
     world.register_worker("w1")
-    assert world.store.register_worker(member(f"{worker}~2"), LEASE_S, old=worker, held=[new.first.key]) == {
+    assert world.stores.leases.register_worker(member(f"{worker}~2"), LEASE_S, old=worker, held=[new.first.key]) == {
         new.first.key
     }
     crash(world, f"{worker}~2")
@@ -149,8 +149,8 @@ def test_an_adopted_attempt_is_in_the_room_it_was_claimed_for(world, new, room, 
 
 def test_a_claim_next_to_others_is_in_company_whatever_the_claim_before_was(world, new):
     fence = world.claim(new, process(world), room="alone")
-    world.store.park(new.first.key, fence, "no such code here")
-    world.store.unpark(new.first.ticket.run, "w")
+    world.stores.plan_moves.park(new.first.key, fence, "no such code here")
+    world.stores.plan_moves.unpark(new.first.ticket.run, "w")
     lose(world, new)
 
     [lost] = [event.data for event in world.events(new.first.ticket.run) if event.name == "attempt.lost"]
@@ -174,7 +174,7 @@ def test_messages_are_counted_from_the_last_loss(world, new):
 def test_a_suspect_without_a_place_is_published_again_after_a_while(world, new):
     lose(world, new, SUSPECT_AFTER)
 
-    world.store.postpone(new.first.key, 3.0)
+    world.stores.attempts.postpone(new.first.key, 3.0)
     assert world.due() == []
     world.pass_time(3.1)
     assert [due.why for due in world.due()] == ["ready"]
@@ -186,7 +186,7 @@ def test_only_what_is_out_is_postponed(world, new, status):
         world.claim(new)
     before = world.picture(new.first.ticket.run)
 
-    world.store.postpone(new.first.key, 3.0)
+    world.stores.attempts.postpone(new.first.key, 3.0)
 
     assert world.picture(new.first.ticket.run) == before
-    world.store.postpone("run_none::a:1", 3.0)
+    world.stores.attempts.postpone("run_none::a:1", 3.0)

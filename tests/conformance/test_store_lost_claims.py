@@ -27,7 +27,7 @@ class Attempt:
 
     def claim(self, worker):
         to_reserve = (RESERVATION,) if self.kind == "limited" else ()
-        return self.world.store.claim(self.new.first.key, worker, max_lost=MAX_LOST, to_reserve=to_reserve)
+        return self.world.stores.attempts.claim(self.new.first.key, worker, max_lost=MAX_LOST, to_reserve=to_reserve)
 
     def claim_and_lose(self, worker):
         claim = self.claim(worker)
@@ -103,7 +103,7 @@ def test_a_claim_whose_answer_was_lost_is_merged(attempt):
 def test_a_lost_worker_is_told_from_the_next_by_its_fence_too(world, attempt):
     """Two claims of one moment, and of those from before claims were distinguished by it."""
     lost = attempt.claim("w1")
-    world.store.deregister_worker("w1")
+    world.stores.leases.deregister_worker("w1")
     second = attempt.claim("w2")
 
     assert second.fence == lost.fence + 1

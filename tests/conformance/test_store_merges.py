@@ -170,7 +170,7 @@ def test_nothing_merges_after_a_cancel_but_the_spend_is_recorded(world, new, ask
     if asked == "request":
         world.request_cancel(run_of(new))
     else:
-        world.store.stop(run_of(new), "cancelled", "enough")
+        world.stores.backlog.stop(run_of(new), "cancelled", "enough")
     before = world.picture(run_of(new))
 
     assert world.conclude(new, replace(succeeded("late", {"n": 9}), usage=SPENT), fence=fence) == "stopped"
@@ -184,9 +184,9 @@ def test_nothing_merges_after_a_cancel_but_the_spend_is_recorded(world, new, ask
 def test_the_spend_is_recorded_once_for_each_attempt_and_fence(world, new):
     late, fence = lose(world, new)
     for _ in range(3):
-        world.store.spend(run_of(new), new.first.key, late, SPENT)
+        world.stores.attempts.spend(run_of(new), new.first.key, late, SPENT)
     world.conclude(new, replace(succeeded("one"), usage=SPENT), fence=fence)
-    world.store.spend(run_of(new), new.first.key, fence, Usage(cost_usd=99.0))
+    world.stores.attempts.spend(run_of(new), new.first.key, fence, Usage(cost_usd=99.0))
 
     run = world.run(run_of(new))
     assert (run.tokens, run.cost_usd) == (30, 0.5)
@@ -214,7 +214,7 @@ def test_a_refused_outcome_tells_nothing(world, new):
 
 
 def test_a_note_belongs_to_no_merge(world, new):
-    world.store.note(run_of(new), [Event("seen", {"by": "ana"}, "warning")], key=new.first.key)
+    world.stores.records.note(run_of(new), [Event("seen", {"by": "ana"}, "warning")], key=new.first.key)
 
     [line] = world.events(run_of(new))
     assert (line.name, line.level, line.attempt, line.data) == ("seen", "warning", new.first.key, {"by": "ana"})
@@ -227,7 +227,7 @@ def test_no_text_is_too_hostile_to_be_recorded(world, new):
     fence = world.claim(new)
 
     assert world.conclude(new, outcome, fence=fence) == "merged"
-    world.store.note(run_of(new), [Event("said", {HOSTILE: HOSTILE})])
+    world.stores.records.note(run_of(new), [Event("said", {HOSTILE: HOSTILE})])
     assert "\U0001f41d" in next_envelope(world).guidance
 
 
@@ -236,7 +236,7 @@ def test_no_event_name_is_too_hostile_to_be_recorded(world, new):
     fence = world.claim(new)
 
     assert world.conclude(new, replace(succeeded(), events=(Event(HOSTILE),)), fence=fence) == "merged"
-    world.store.note(run_of(new), [Event(HOSTILE)])
+    world.stores.records.note(run_of(new), [Event(HOSTILE)])
     assert "\U0001f41d" in world.events(run_of(new))[0].name
 
 
@@ -252,13 +252,13 @@ def claiming(new, fence, worker="w1"):
 def test_a_merge_claims_what_follows_for_its_worker(world, new):
     """The claim is as good as any other: no one else gets one, and it merges under its fence."""
     decision = claiming(new, world.claim(new))
-    committed = world.store.commit(decision)
+    committed = world.stores.attempts.commit(decision)
 
     first, second = world.attempts(run_of(new))
     assert (committed.verdict, second.status, second.worker, second.fence) == ("merged", "running", "w1", 1)
     assert second.started_at == first.ended_at
     world.register_worker("w2")
-    assert world.store.claim(second.key, "w2", max_lost=2).refusal == "busy"
+    assert world.stores.attempts.claim(second.key, "w2", max_lost=2).refusal == "busy"
 
     last = decided(new, succeeded("two", {"n": 3}), fence=1, at=following(decision))
     stale = replace(last, notice=replace(last.notice, claim_id=str(uuid4())))
@@ -274,7 +274,7 @@ def test_a_merge_claims_nothing_for_whoever_could_not_claim_it_alone(world, obst
         world.pass_time(LEASE_S + 1)
     if obstacle == "deadline":
         world.pass_time(6)
-    committed = world.store.commit(decision)
+    committed = world.stores.attempts.commit(decision)
 
     assert (committed.verdict, committed.claim_id) == ("merged", None)
     [_, second] = world.attempts(run_of(new))

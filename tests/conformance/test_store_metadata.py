@@ -63,7 +63,9 @@ def test_results_and_traces_show_it(world, outcome):
     """M-460, M-290: at the step, and at the attempt that said it."""
     run, attempts, scopes = in_the_middle(world, replace(outcome, metadata=TOLD))
 
-    [step, *_] = read_result(run, attempts, scopes, resolve=Resolver(("*",)), fetch=world.store.fetch).step_history
+    [step, *_] = read_result(
+        run, attempts, scopes, resolve=Resolver(("*",)), fetch=world.stores.blobs.fetch
+    ).step_history
     assert step.metadata_ == TOLD
     [attempt] = build_trace(run, attempts, scopes, ()).children[0].children
     assert attempt.attributes["metadata"] == TOLD

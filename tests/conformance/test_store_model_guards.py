@@ -10,22 +10,22 @@ EVERY, LIMIT = GuardRow("breaker", "*", {"failures": 3}), GuardRow("rate", "open
 
 
 def rows(world):
-    return [(row.guard, row.model, row.settings) for row in world.store.guard_rows()]
+    return [(row.guard, row.model, row.settings) for row in world.stores.limits.guard_rows()]
 
 
 def test_a_file_gives_the_first_values_and_the_latest_file_counts(world):
-    world.store.write_file_settings([EVERY, LIMIT])
-    assert world.store.guard_rows() == [EVERY, LIMIT]
-    world.store.write_file_settings([GuardRow("breaker", "*", {})])
-    assert world.store.guard_rows() == [GuardRow("breaker", "*", {})]
+    world.stores.limits.write_file_settings([EVERY, LIMIT])
+    assert world.stores.limits.guard_rows() == [EVERY, LIMIT]
+    world.stores.limits.write_file_settings([GuardRow("breaker", "*", {})])
+    assert world.stores.limits.guard_rows() == [GuardRow("breaker", "*", {})]
 
 
 def test_what_an_operator_sets_stays_above_files(world):
-    world.store.write_file_settings([EVERY, LIMIT])
+    world.stores.limits.write_file_settings([EVERY, LIMIT])
     world.edit_guard("rate", "openai:*", {"requests_per_minute": 90})
     world.edit_guard("rate", "openai:*", {"tokens_per_minute": 5})
     world.edit_guard("breaker", MODEL, {"enabled": False})
-    world.store.write_file_settings([GuardRow("breaker", "*", {"rate": 0.4})])
+    world.stores.limits.write_file_settings([GuardRow("breaker", "*", {"rate": 0.4})])
     assert rows(world) == [
         ("breaker", "*", {"rate": 0.4}),
         ("breaker", MODEL, {"enabled": False}),
@@ -34,21 +34,21 @@ def test_what_an_operator_sets_stays_above_files(world):
 
 
 def test_an_operator_can_go_back_to_the_file(world):
-    world.store.write_file_settings([EVERY])
+    world.stores.limits.write_file_settings([EVERY])
     world.edit_guard("breaker", "*", {"failures": 9, "rate": 0.9})
     world.edit_guard("breaker", "*", resets=True)
     world.edit_guard("rate", MODEL, {"requests_per_minute": 1})
     world.edit_guard("rate", MODEL, resets=True)
     assert rows(world) == [("breaker", "*", {"failures": 3}), ("rate", MODEL, None)]
-    world.store.write_file_settings([EVERY])
+    world.stores.limits.write_file_settings([EVERY])
     assert rows(world) == [("breaker", "*", {"failures": 3})]
 
 
 def test_a_request_to_close_a_breaker_is_kept_for_all_workers(world):
     began = world.now()
     world.edit_guard("breaker", MODEL, clears=True)
-    world.store.write_file_settings([EVERY])
-    [_, row] = world.store.guard_rows()
+    world.stores.limits.write_file_settings([EVERY])
+    [_, row] = world.stores.limits.guard_rows()
     assert (row.model, row.settings) == (MODEL, None)
     assert began - 1 <= row.cleared_at <= world.now()
 
@@ -67,7 +67,7 @@ def test_a_request_to_close_a_breaker_is_kept_for_all_workers(world):
 )
 def test_attempts_that_wait_for_the_model_ask_again(world, guard, model, wakes):
     new = world.record(enqueued(pipeline_of("a"), run_id="run_waits"))
-    world.store.defer(new.first.key, world.claim(new), 600.0, waits_for=waits_for("breaker", MODEL))
+    world.stores.attempts.defer(new.first.key, world.claim(new), 600.0, waits_for=waits_for("breaker", MODEL))
 
     assert world.edit_guard(guard, model, {}) == int(wakes)
     assert world.due() == []
@@ -78,6 +78,6 @@ def test_attempts_that_wait_for_the_model_ask_again(world, guard, model, wakes):
 def test_attempts_that_wait_for_something_else_do_not(world):
     """And who soon asks anyway is left alone."""
     retried, soon = (world.record(enqueued(pipeline_of("a"), run_id=f"run_{name}")) for name in ("retried", "soon"))
-    world.store.defer(retried.first.key, world.claim(retried), 600.0)
-    world.store.defer(soon.first.key, world.claim(soon), 1.0, waits_for=waits_for("breaker", MODEL))
+    world.stores.attempts.defer(retried.first.key, world.claim(retried), 600.0)
+    world.stores.attempts.defer(soon.first.key, world.claim(soon), 1.0, waits_for=waits_for("breaker", MODEL))
     assert world.edit_guard("breaker", "*", {}) == 0

@@ -35,7 +35,7 @@ def test_notices_come_in_the_order_of_their_commits_with_their_answers(world, ne
     run, first = new.first.ticket.run, new.first
     world.conclude(new, failed(), fence=world.claim(new))
     world.pass_time(1)
-    (retry,) = world.store.envelopes([f"{run}::a:2"])
+    (retry,) = world.stores.backlog.envelopes([f"{run}::a:2"])
     decision = decided(new, succeeded(), fence=world.claim(retry), at=retry)
     world.commit(replace(decision, answers=ANSWERS))
 

@@ -103,8 +103,8 @@ def test_a_retry_and_a_late_outcome_notify_of_nothing(real, heard):
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
 def test_a_run_that_is_stopped_notifies_once(real, heard, end):
     new = real.record(enqueued())
-    real.store.stop(run_of(new), end, "enough")
-    real.store.stop(run_of(new), end, "again")
+    real.stores.backlog.stop(run_of(new), end, "enough")
+    real.stores.backlog.stop(run_of(new), end, "again")
     assert heard() == [("flujo_runs", run_of(new))]
 
 

@@ -18,14 +18,14 @@ def ask(world, new, *, name="crm", at_once=2, worker="w1", on_full="queue"):
     """Claim an attempt and ask for its permit."""
     fence = world.claim(new, worker)
     assert fence is not None
-    return world.store.request_permit(PermitRequest(new.first.key, fence, "a", name, at_once, on_full))
+    return world.stores.limits.request_permit(PermitRequest(new.first.key, fence, "a", name, at_once, on_full))
 
 
 def end(world, new):
     """Conclude an attempt that runs and release its permit; return which attempts are to begin."""
     [row] = world.attempts(new.first.ticket.run)
     assert world.conclude(new, succeeded(), fence=row.fence) == "merged"
-    return world.store.release_permit(new.first.key, row.fence, "crm")
+    return world.stores.limits.release_permit(new.first.key, row.fence, "crm")
 
 
 def keys(*runs):
@@ -66,7 +66,7 @@ def test_a_place_is_offered_once(world, recorded):
     for new in runs:
         ask(world, new)
     assert end(world, runs[0]) == keys(runs[2])
-    assert world.store.offer_permits() == []
+    assert world.stores.limits.offer_permits() == []
 
 
 def test_one_that_does_not_come_goes_to_the_end_of_the_line(world, recorded):
@@ -78,7 +78,7 @@ def test_one_that_does_not_come_goes_to_the_end_of_the_line(world, recorded):
     offered = []
     for _ in range(4):
         world.pass_time(PATIENCE_S + 1)
-        offered += world.store.offer_permits()
+        offered += world.stores.limits.offer_permits()
     assert offered == keys(runs[2], runs[3], runs[1], runs[2])
 
 
@@ -88,10 +88,10 @@ def test_a_permit_lasts_as_long_as_the_lease_of_its_worker(world, recorded):
     held, waiting = recorded(2)
     assert ask(world, held, at_once=1)
     assert not ask(world, waiting, at_once=1, worker="w2")
-    assert world.store.offer_permits() == []
+    assert world.stores.limits.offer_permits() == []
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
-    assert world.store.offer_permits() == keys(waiting)
+    assert world.stores.limits.offer_permits() == keys(waiting)
     assert ask(world, waiting, at_once=1, worker="w2")
 
 
@@ -109,7 +109,7 @@ def test_a_worker_that_stood_still_takes_no_permit_from_the_one_after_it(world, 
     taken_away(world, lost, at_once=2)
     assert ask(world, other, worker="w2")
     assert ask(world, lost, worker="w2")
-    assert world.store.release_permit(lost.first.key, 1, "crm") == []
+    assert world.stores.limits.release_permit(lost.first.key, 1, "crm") == []
     assert not ask(world, waiting, worker="w2")
 
 
@@ -119,7 +119,7 @@ def test_a_worker_that_stood_still_takes_no_attempt_out_of_the_line(world, recor
     taken_away(world, lost, at_once=1)
     assert ask(world, other, at_once=1, worker="w2")
     assert not ask(world, lost, at_once=1, worker="w2")
-    assert world.store.release_permit(lost.first.key, 1, "crm") == []
+    assert world.stores.limits.release_permit(lost.first.key, 1, "crm") == []
     assert end(world, other) == keys(lost)
 
 
@@ -127,7 +127,7 @@ def test_a_stopped_run_leaves_the_line(world, recorded):
     first, stopped, third = recorded(3)
     for new in (first, stopped, third):
         ask(world, new, at_once=1)
-    assert world.store.stop("run_1", "cancelled", "asked")
+    assert world.stores.backlog.stop("run_1", "cancelled", "asked")
     assert end(world, first) == keys(third)
 
 
@@ -136,7 +136,7 @@ def test_a_higher_number_holds_from_the_next_request_on(world, recorded):
     for new in runs[:3]:
         ask(world, new, at_once=1)
     assert not ask(world, runs[3], at_once=3)
-    assert world.store.offer_permits() == keys(runs[1], runs[2])
+    assert world.stores.limits.offer_permits() == keys(runs[1], runs[2])
 
 
 def test_what_is_dropped_keeps_its_claim_and_joins_no_line(world, recorded):
@@ -151,7 +151,7 @@ def test_what_is_dropped_keeps_its_claim_and_joins_no_line(world, recorded):
 
 
 def stopping(world):
-    return dict(world.store.runs_to_stop(10))
+    return dict(world.stores.backlog.runs_to_stop(10))
 
 
 def test_the_oldest_is_cancelled_for_one_that_finds_no_place(world, recorded):
@@ -165,8 +165,8 @@ def test_the_oldest_is_cancelled_for_one_that_finds_no_place(world, recorded):
     [told] = [event for event in world.events("run_0") if event.name == "run.cancel_requested"]
     assert told.data == {"reason": "replaced by run run_1 (limit 'crm')"}
     for name in ("run_0", "run_1"):
-        world.store.stop(name, "cancelled", "asked")
-    assert world.store.release_permit(runs[0].first.key, 1, "crm") == keys(runs[2])
+        world.stores.backlog.stop(name, "cancelled", "asked")
+    assert world.stores.limits.release_permit(runs[0].first.key, 1, "crm") == keys(runs[2])
     assert ask(world, runs[2], at_once=1, on_full="cancel_oldest")
     assert world.run("run_0").reason == "replaced by run run_1 (limit 'crm')"
 
@@ -182,12 +182,12 @@ def test_no_more_are_cancelled_than_are_beyond_the_limit(world, recorded):
 def test_a_run_is_not_cancelled_for_an_attempt_of_its_own(world):
     """Branches of one run wait for each other."""
     branches = fanned_out(world, 2)
-    fences = [world.store.claim(each.key, "w1", max_lost=3).fence for each in branches]
+    fences = [world.stores.attempts.claim(each.key, "w1", max_lost=3).fence for each in branches]
     requests = [
         PermitRequest(each.key, fence, "a", "crm", 1, "cancel_oldest")
         for each, fence in zip(branches, fences, strict=True)
     ]
-    assert [world.store.request_permit(each) for each in requests] == [True, False]
+    assert [world.stores.limits.request_permit(each) for each in requests] == [True, False]
     assert stopping(world) == {}
 
 
@@ -199,7 +199,9 @@ def test_of_those_that_replace_each_other_at_the_same_instant_one_stays(postgres
         world = World(postgres)
         runs = [world.record(enqueued(pipeline_of("a"), run_id=f"race_{number}_{index}")) for index in range(4)]
         requests = [PermitRequest(new.first.key, world.claim(new), "a", "crm", 1, "cancel_oldest") for new in runs]
-        granted = race(*(lambda request=request: postgres.store.request_permit(request) for request in requests))
+        granted = race(
+            *(lambda request=request: postgres.stores.limits.request_permit(request) for request in requests)
+        )
         assert (sum(granted), len(stopping(world))) == (1, 3)
 
 
@@ -211,13 +213,15 @@ def test_those_who_ask_at_the_same_instant_are_counted_together(postgres, race, 
         world = World(postgres)
         runs = [world.record(enqueued(pipeline_of("a"), run_id=f"race_{number}_{index}")) for index in range(4)]
         requests = [PermitRequest(new.first.key, world.claim(new), "a", "crm", 2) for new in runs]
-        granted = race(*(lambda request=request: postgres.store.request_permit(request) for request in requests))
+        granted = race(
+            *(lambda request=request: postgres.stores.limits.request_permit(request) for request in requests)
+        )
         assert sum(granted) == 2
 
 
 def adopted(world, *runs):
     """Which of these attempts a new incarnation of `w1`, whose lease was over, may continue."""
-    return world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=keys(*runs))
+    return world.stores.leases.register_worker(member("w1~2"), LEASE_S, old="w1", held=keys(*runs))
 
 
 def test_an_incarnation_whose_place_others_have_by_now_does_not_continue(world, recorded):

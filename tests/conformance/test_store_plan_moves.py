@@ -24,12 +24,12 @@ def plan_of(*names, **rest):
 
 
 def move_to(world, new, plan, **rest):
-    state = world.store.run_state(new.first.ticket.run)
+    state = world.stores.plan_moves.run_state(new.first.ticket.run)
     return move(new.plan, plan, state, differences(new.plan, plan), control_queue=CONTROL_QUEUE, **rest)
 
 
 def carry_on(world, new, plan, **rest):
-    return world.store.carry_on(REFERENCE, move_to(world, new, plan, **rest))
+    return world.stores.plan_moves.carry_on(REFERENCE, move_to(world, new, plan, **rest))
 
 
 def open_attempts(world, new):
@@ -46,7 +46,7 @@ def test_a_run_stands_where_its_rows_say(world, new):
     run = new.first.ticket.run
     world.conclude(new, succeeded(), fence=world.claim(new))
 
-    state = world.store.run_state(run)
+    state = world.stores.plan_moves.run_state(run)
 
     assert (state.reference, state.fingerprint, state.status, state.root) == (
         REFERENCE,
@@ -60,12 +60,12 @@ def test_a_run_stands_where_its_rows_say(world, new):
     assert [(each.step, each.number, each.kind, each.status) for each in state.attempts] == [
         ("a", 1, "step", "succeeded"), ("b", 1, "step", "ready"),
     ]  # fmt: skip
-    assert world.store.run_state("run_none") is None
+    assert world.stores.plan_moves.run_state("run_none") is None
 
 
 def test_what_is_open_continues_at_the_step_in_its_place(world, new):
     run, plan = new.first.ticket.run, plan_of("x", "a", "b")
-    world.store.mark_sent({new.first.key: 0.0})
+    world.stores.backlog.mark_sent({new.first.key: 0.0})
 
     assert carry_on(world, new, plan) == "moved"
 
@@ -74,7 +74,7 @@ def test_what_is_open_continues_at_the_step_in_its_place(world, new):
     [due] = world.due()
     assert (due.envelope.step, due.envelope.ticket.fingerprint) == ("x", plan.fingerprint)
     assert world.claim(due.envelope) == 1
-    assert world.store.plan(plan.fingerprint) == plan
+    assert world.stores.code.plan(plan.fingerprint) == plan
 
 
 def test_the_story_tells_what_has_changed(world, new):
@@ -87,7 +87,9 @@ def test_the_story_tells_what_has_changed(world, new):
 
 def test_a_message_of_the_old_plan_claims_nothing(world, new):
     carry_on(world, new, plan_of("a", "b", "c"))
-    refused = world.store.claim(new.first.key, "w1", max_lost=MAX_LOST, plan=PlanName(REFERENCE, new.plan.fingerprint))
+    refused = world.stores.attempts.claim(
+        new.first.key, "w1", max_lost=MAX_LOST, plan=PlanName(REFERENCE, new.plan.fingerprint)
+    )
     assert refused.refusal == "moved"
     assert world.status(new) == "ready"
 
@@ -104,10 +106,10 @@ def test_a_run_that_moved_since_it_was_judged_is_left_as_it_is(world, new):
     world.conclude(new, succeeded(), fence=world.claim(new))
     before = world.picture(new.first.ticket.run)
 
-    assert world.store.carry_on(REFERENCE, planned) == "changed"
+    assert world.stores.plan_moves.carry_on(REFERENCE, planned) == "changed"
 
     assert world.picture(new.first.ticket.run) == before
-    assert world.store.plan(planned.plan.fingerprint) is None
+    assert world.stores.code.plan(planned.plan.fingerprint) is None
 
 
 def test_an_outcome_decided_under_the_old_plan_is_refused(world, new):
@@ -135,16 +137,18 @@ def test_a_step_that_was_tried_before_continues_with_the_next_number(world, new)
     world.conclude(new, failed(), fence=world.claim(new))
     carry_on(world, new, plan)
     assert open_attempts(world, new) == [(":x:1", "ready")]
-    state = world.store.run_state(new.first.ticket.run)
+    state = world.stores.plan_moves.run_state(new.first.ticket.run)
     assert (
-        world.store.carry_on(REFERENCE, move(plan, back, state, differences(plan, back), control_queue=CONTROL_QUEUE))
+        world.stores.plan_moves.carry_on(
+            REFERENCE, move(plan, back, state, differences(plan, back), control_queue=CONTROL_QUEUE)
+        )
         == "moved"
     )
     assert open_attempts(world, new) == [(":a:2", "ready")]
 
 
 def test_a_parked_run_is_parked_no_more(world, new):
-    world.store.park(new.first.key, world.claim(new), "other code")
+    world.stores.plan_moves.park(new.first.key, world.claim(new), "other code")
     assert carry_on(world, new, plan_of("a", "b", "c")) == "moved"
     run = world.run(new.first.ticket.run)
     assert (run.status, run.reason) == ("running", None)
@@ -164,49 +168,49 @@ def test_a_worker_that_was_started_before_the_plan_was_known_does_not_move_its_r
     world.register_worker("young")
     assert carry_on(world, new, plan, worker="young") == "moved"
 
-    state = world.store.run_state(run)
+    state = world.stores.plan_moves.run_state(run)
     back = move(plan, new.plan, state, differences(plan, new.plan), control_queue=CONTROL_QUEUE, worker="w1")
-    assert world.store.carry_on(REFERENCE, back) == "older"
+    assert world.stores.plan_moves.carry_on(REFERENCE, back) == "older"
 
     world.setting.pass_time(5.0)
     world.register_worker("youngest")
     back = move(plan, new.plan, state, differences(plan, new.plan), control_queue=CONTROL_QUEUE, worker="youngest")
-    assert world.store.carry_on(REFERENCE, back) == "moved"
+    assert world.stores.plan_moves.carry_on(REFERENCE, back) == "moved"
 
 
 def test_an_incarnation_is_as_old_as_its_process(world, new):
     world.setting.pass_time(5.0)
     later = world.record(enqueued(pipeline_of("a", "z")))
     world.setting.pass_time(5.0)
-    world.store.register_worker(member("w2"), 30.0, old="w1")
+    world.stores.leases.register_worker(member("w2"), 30.0, old="w1")
     assert carry_on(world, later, plan_of("a"), worker="w2") == "older"
 
 
 def is_able(world, new, *, fingerprint=None, queue="flujo.attempts", but="w1"):
-    return world.store.has_able_worker(new.first.ticket.run, fingerprint, queue, but=but)
+    return world.stores.plan_moves.has_able_worker(new.first.ticket.run, fingerprint, queue, but=but)
 
 
 def test_a_worker_that_has_loaded_a_plan_can_take_its_runs(world, new):
     plan = new.plan.fingerprint
     assert not is_able(world, new, fingerprint=plan)
 
-    world.store.note_plan("w1", plan, None)
+    world.stores.code.note_plan("w1", plan, None)
     assert not is_able(world, new, fingerprint=plan, but="w1"), "it asks for another one"
     world.register_worker("other")
     for _ in range(2):
-        world.store.note_plan("other", plan, "blue")
+        world.stores.code.note_plan("other", plan, "blue")
     assert is_able(world, new, fingerprint=plan)
     assert not is_able(world, new, fingerprint=plan_of("z").fingerprint)
 
-    world.store.register_worker(member("later"), 30.0, old="other")
+    world.stores.leases.register_worker(member("later"), 30.0, old="other")
     assert is_able(world, new, fingerprint=plan), "a new incarnation has what the process has loaded"
-    world.store.deregister_worker("later")
+    world.stores.leases.deregister_worker("later")
     assert not is_able(world, new, fingerprint=plan)
 
 
 def test_a_worker_whose_lease_is_over_takes_nothing(world, new):
     world.register_worker("other")
-    world.store.note_plan("other", new.plan.fingerprint, None)
+    world.stores.code.note_plan("other", new.plan.fingerprint, None)
     world.setting.pass_time(60.0)
     assert not is_able(world, new, fingerprint=new.plan.fingerprint)
 
@@ -216,32 +220,32 @@ def test_a_worker_whose_lease_is_over_takes_nothing(world, new):
     [({"queues": ("gpu",)}, False), ({"queues": ("gpu", "flujo.attempts")}, True), ({"slots": 0}, False)],
 )
 def test_a_worker_takes_what_is_in_its_queues(world, new, rest, is_taken):
-    world.store.register_worker(replace(member("other"), **rest), 30.0)
-    world.store.note_plan("other", new.plan.fingerprint, None)
+    world.stores.leases.register_worker(replace(member("other"), **rest), 30.0)
+    world.stores.code.note_plan("other", new.plan.fingerprint, None)
     assert is_able(world, new, fingerprint=new.plan.fingerprint) is is_taken
 
 
 def test_a_worker_that_has_let_a_run_continue_can_take_it(world, new):
     """Bodies and contexts are no part of a plan: that one fits is known when it says so, until the run is parked again."""
     world.register_worker("other")
-    world.store.park(new.first.key, world.claim(new), "other bodies")
+    world.stores.plan_moves.park(new.first.key, world.claim(new), "other bodies")
     assert not is_able(world, new)
-    world.store.unpark(new.first.ticket.run, "other")
+    world.stores.plan_moves.unpark(new.first.ticket.run, "other")
     assert is_able(world, new)
     assert not is_able(world, new, but="other")
 
-    world.store.park(new.first.key, world.claim(new), "other bodies")
+    world.stores.plan_moves.park(new.first.key, world.claim(new), "other bodies")
     assert not is_able(world, new)
 
 
 def test_all_branches_of_a_fan_out_move_at_once(world):
     first, *_ = arms = fanned_out(world, 3, lanes=2)
-    world.store.mark_sent({first.key: 0.0})
-    state = world.store.run_state(first.ticket.run)
+    world.stores.backlog.mark_sent({first.key: 0.0})
+    state = world.stores.plan_moves.run_state(first.ticket.run)
 
-    assert world.store.carry_on(REFERENCE, PlanMove(state, plan_of("z"), (), ())) == "moved"
+    assert world.stores.plan_moves.carry_on(REFERENCE, PlanMove(state, plan_of("z"), (), ())) == "moved"
 
-    moved = world.store.run_state(first.ticket.run)
+    moved = world.stores.plan_moves.run_state(first.ticket.run)
     assert [
         (each.address, each.version - old.version) for each, old in zip(moved.scopes, state.scopes, strict=True)
     ] == [(each.address, 1) for each in state.scopes]
@@ -255,13 +259,13 @@ def test_all_branches_of_a_fan_out_move_at_once(world):
 def test_a_worker_of_another_build_may_have_a_missing_module_until_one_has_given_the_attempt_back(world, new):
     def has_other(worker):
         run, first = new.first.ticket.run, new.first
-        return world.store.has_other_build(run, first.key, first.queue, worker=worker)
+        return world.stores.plan_moves.has_other_build(run, first.key, first.queue, worker=worker)
 
     assert not has_other("w1")
-    world.store.register_worker(replace(member("green"), code_build="green"), 30.0)
+    world.stores.leases.register_worker(replace(member("green"), code_build="green"), 30.0)
     assert has_other("w1")
     assert has_other("green")
     given_back = Event("attempt.lacks_module", {"build": "green"}, "warning")
-    world.store.defer(new.first.key, world.claim(new), 1.0, given_back)
+    world.stores.attempts.defer(new.first.key, world.claim(new), 1.0, given_back)
     assert has_other("green")
     assert not has_other("w1")

@@ -28,7 +28,7 @@ def test_an_open_question_is_no_ones_work(world):
     assert (world.status(question), world.run(run_of(question)).status) == ("paused", "paused")
     world.pass_time(30 * 86_400)
     world.register_worker("w1")
-    assert world.store.expire_questions(10) == 0
+    assert world.stores.backlog.expire_questions(10) == 0
     assert world.due(epoch=world.now()) == []
     assert world.refusal(question) == "ended"
 
@@ -39,7 +39,7 @@ def test_an_answer_makes_it_work_that_is_due(world):
     assert world.answer(key_of(question), packed("yes"), actor="ana", note="so")
     assert [each.envelope.kind for each in world.due()] == ["resume"]
     world.claim(question)
-    reply = world.store.reply(key_of(question))
+    reply = world.stores.records.reply(key_of(question))
     assert (reply.question["message"], reply.answer.actor, reply.answer.note) == ("go?", "ana", "so")
     assert reply.answer.value.tree() == "yes"
 
@@ -48,12 +48,12 @@ def test_what_was_answered_at_a_step_can_be_read(world):
     """M-327: of that step alone; a question that is still open is no part of it."""
     question = open_question(world)
     where = run_of(question), question.address, question.step
-    assert world.store.replies(*where) == []
+    assert world.stores.records.replies(*where) == []
     world.answer(key_of(question), packed("yes"), actor="ana")
-    [reply] = world.store.replies(*where)
+    [reply] = world.stores.records.replies(*where)
     assert (reply.question, reply.answer.value.tree(), reply.answer.actor) == (ASKED, "yes", "ana")
-    assert world.store.replies(run_of(question), question.address, "other") == []
-    assert world.store.replies(run_of(open_question(world)), *where[1:]) == []
+    assert world.stores.records.replies(run_of(question), question.address, "other") == []
+    assert world.stores.records.replies(run_of(open_question(world)), *where[1:]) == []
 
 
 def test_a_question_takes_one_answer(world):
@@ -64,18 +64,18 @@ def test_a_question_takes_one_answer(world):
     assert (told.state, told.answered_by) == ("answered", "ana")
     world.claim(question)
     assert world.answer(key_of(question), packed("late")) is False
-    assert world.store.reply(key_of(question)).answer.value.tree() == "ana"
+    assert world.stores.records.reply(key_of(question)).answer.value.tree() == "ana"
 
 
 def test_a_question_whose_time_is_over_becomes_work_without_an_answer(world):
     question = open_question(world, expires_s=60.0)
-    assert world.store.expire_questions(10) == 0
+    assert world.stores.backlog.expire_questions(10) == 0
     world.pass_time(61)
     world.register_worker("w1")
     assert world.answer(key_of(question), packed("late")) is False
-    assert world.store.expire_questions(10) == 1
+    assert world.stores.backlog.expire_questions(10) == 1
     assert [each.envelope.key for each in world.due()] == [key_of(question)]
-    assert world.store.reply(key_of(question)).answer is None
+    assert world.stores.records.reply(key_of(question)).answer is None
     assert [each.state for each in world.questions(run_of(question))] == ["expired"]
 
 
@@ -83,14 +83,14 @@ def test_what_is_cancelled_does_not_expire(world):
     question = open_question(world, expires_s=60.0)
     world.request_cancel(run_of(question))
     world.pass_time(61)
-    assert world.store.expire_questions(10) == 0
+    assert world.stores.backlog.expire_questions(10) == 0
 
 
 def test_only_as_many_questions_expire_as_are_asked_for(world):
     for _ in range(3):
         open_question(world, expires_s=60.0)
     world.pass_time(61)
-    assert [world.store.expire_questions(2) for _ in range(3)] == [2, 1, 0]
+    assert [world.stores.backlog.expire_questions(2) for _ in range(3)] == [2, 1, 0]
 
 
 def test_a_cancel_closes_the_question(world):
@@ -98,7 +98,7 @@ def test_a_cancel_closes_the_question(world):
     question = open_question(world)
     world.request_cancel(run_of(question))
     assert world.answer(key_of(question), packed("late")) is False
-    assert world.store.stop(run_of(question), "cancelled", "enough")
+    assert world.stores.backlog.stop(run_of(question), "cancelled", "enough")
     assert (world.status(question), world.run(run_of(question)).status) == ("cancelled", "cancelled")
     assert [each.state for each in world.questions(run_of(question))] == ["closed"]
 
@@ -113,8 +113,8 @@ def test_a_deadline_closes_the_question(world):
 
 def test_work_that_asks_no_one_has_no_reply(world):
     new = world.record(enqueued())
-    assert world.store.reply(key_of(new)) is None
-    assert world.store.reply("no:such::key") is None
+    assert world.stores.records.reply(key_of(new)) is None
+    assert world.stores.records.reply("no:such::key") is None
     assert world.questions(run_of(new)) == []
 
 
@@ -155,7 +155,7 @@ def pausing(world, arm, lane=0, addresses=None):
     """A branch pauses and leaves its lane; tell who got it, and the question's envelope."""
     left = SlotReleased(FAN, lane, addresses or (arm.address,))
     decision = asking(arm, fence=world.claim(arm), lane_left=left)
-    committed = world.store.commit(decision)
+    committed = world.stores.attempts.commit(decision)
     assert committed.verdict == "merged"
     return committed.taken, envelopes(decision)[0]
 
@@ -181,7 +181,7 @@ def test_a_question_is_rebuilt_without_the_lane(world):
     first, *_ = fanned_out(world, 2, lanes=1)
     _, question = pausing(world, first)
     world.answer(key_of(question), packed("yes"))
-    [envelope] = world.store.envelopes([key_of(question)])
+    [envelope] = world.stores.backlog.envelopes([key_of(question)])
     assert (envelope.kind, envelope.lanes) == ("resume", {FAN: NO_LANE})
 
 
@@ -191,7 +191,7 @@ def test_a_join_waits_for_a_branch_that_paused(world):
     world.commit(closing(second, fence=world.claim(second)))
     assert not signal_join(world, first)
     world.answer(key_of(question), packed("yes"))
-    [again] = world.store.envelopes([key_of(question)])
+    [again] = world.stores.backlog.envelopes([key_of(question)])
     world.commit(closing(again, fence=world.claim(again), lane=NO_LANE, takes=False))
     assert signal_join(world, first)
 
@@ -200,7 +200,7 @@ def test_an_aborted_fan_out_closes_its_questions(world):
     first, second = fanned_out(world, 2)
     _, question = pausing(world, first)
     world.commit(closing(second, fence=world.claim(second), status="failed", aborts=True))
-    world.store.wind_down_branches(run_of(first), FAN)
+    world.stores.scopes.wind_down_branches(run_of(first), FAN)
     assert world.status(question) == "cancelled"
     assert world.scope(run_of(first), first.address).status == "cancelled"
     assert signal_join(world, first)
@@ -228,7 +228,7 @@ class TestRaces:
 
         def answer(key, value, **rest):
             if not hasattr(own, "setting"):
-                own.setting = Postgres(postgres.store, database_url)
+                own.setting = Postgres(postgres.stores, database_url)
                 made.append(own.setting)
             return own.setting.answer(key, value, **rest)
 
@@ -242,7 +242,7 @@ class TestRaces:
             key = key_of(open_question(world))
             said = race(*(partial(ask_in_threads, key, packed(who), actor=who) for who in ("ana", "bob", "eve")))
             assert sorted(said) == [False, False, True]
-            assert world.store.reply(key).answer.actor == ("ana", "bob", "eve")[said.index(True)]
+            assert world.stores.records.reply(key).answer.actor == ("ana", "bob", "eve")[said.index(True)]
 
     def test_an_answer_and_a_cancel(self, world, race, ask_in_threads):
         """Cancel wins: an answered row is cancelled too, and no open one is left."""
@@ -251,7 +251,7 @@ class TestRaces:
             run = run_of(question)
             _, stopped = race(
                 partial(ask_in_threads, key_of(question), packed("yes")),
-                partial(world.store.stop, run, "cancelled", "enough"),
+                partial(world.stores.backlog.stop, run, "cancelled", "enough"),
             )
             assert (stopped, world.status(question), world.run(run).status) == (True, "cancelled", "cancelled")
 
@@ -260,9 +260,10 @@ class TestRaces:
         for _ in range(ROUNDS):
             question = open_question(world, expires_s=0.004)
             heard, _ = race(
-                partial(ask_in_threads, key_of(question), packed("yes")), lambda: world.store.expire_questions(9)
+                partial(ask_in_threads, key_of(question), packed("yes")),
+                lambda: world.stores.backlog.expire_questions(9),
             )
-            assert (world.store.reply(key_of(question)).answer is not None) == heard
+            assert (world.stores.records.reply(key_of(question)).answer is not None) == heard
 
     def test_a_pause_and_a_cancel(self, world, race):
         """The statement after the merge locks nothing in another order."""
@@ -270,7 +271,7 @@ class TestRaces:
             first, second = fanned_out(world, 2, lanes=1)
             decision = asking(first, fence=world.claim(first), lane_left=SlotReleased(FAN, 0, (first.address,)))
             race(
-                partial(world.store.commit, decision),
-                partial(world.store.stop, run_of(first), "cancelled", "enough"),
+                partial(world.stores.attempts.commit, decision),
+                partial(world.stores.backlog.stop, run_of(first), "cancelled", "enough"),
             )
             assert {each.status for each in world.attempts(run_of(second))} == {"cancelled", "succeeded"}

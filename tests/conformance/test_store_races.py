@@ -44,7 +44,10 @@ def test_nothing_merges_after_an_acknowledged_cancel(world, race, outcome):
     for _ in range(ROUNDS):
         new = world.record(enqueued(PIPELINE, context={"n": 1}))
         decision = decided(new, outcome, fence=world.claim(new))
-        stop = lambda new=new: (world.store.stop(run_of(new), "cancelled", "enough"), world.picture(run_of(new)))  # noqa: E731
+
+        def stop(new=new):
+            return world.stores.backlog.stop(run_of(new), "cancelled", "enough"), world.picture(run_of(new))
+
         verdict, (stopped, acknowledged) = race(lambda decision=decision: world.commit(decision), stop)
         verdicts.add(verdict)
         assert stopped
@@ -66,7 +69,7 @@ def test_a_cancel_against_the_last_step_has_one_winner(world, race):
         decision = decided(new, succeeded("done"), fence=world.claim(new))
         verdict, stopped = race(
             lambda decision=decision: world.commit(decision),
-            lambda new=new: world.store.stop(run_of(new), "cancelled", "enough"),
+            lambda new=new: world.stores.backlog.stop(run_of(new), "cancelled", "enough"),
         )
         end = world.run(run_of(new)).status
         ends.add(end)
@@ -88,8 +91,8 @@ def test_a_cancel_against_a_claim_leaves_nothing_alive(world, race):
     for _ in range(ROUNDS):
         new = world.record(enqueued(PIPELINE))
         claim, stopped = race(
-            lambda new=new: world.store.claim(new.first.key, "w1", max_lost=MAX_LOST),
-            lambda new=new: world.store.stop(run_of(new), "cancelled", "enough"),
+            lambda new=new: world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST),
+            lambda new=new: world.stores.backlog.stop(run_of(new), "cancelled", "enough"),
         )
         assert stopped
         assert statuses(world, new) == ["cancelled"]
@@ -101,9 +104,9 @@ def test_a_cancel_against_parking_and_unparking_leaves_nothing_alive(world, race
         new = world.record(enqueued(PIPELINE))
         fence = world.claim(new)
         *_, stopped = race(
-            lambda new=new, fence=fence: world.store.park(new.first.key, fence, "no such code"),
-            lambda new=new: world.store.unpark(run_of(new), "w"),
-            lambda new=new: world.store.stop(run_of(new), "cancelled", "enough"),
+            lambda new=new, fence=fence: world.stores.plan_moves.park(new.first.key, fence, "no such code"),
+            lambda new=new: world.stores.plan_moves.unpark(run_of(new), "w"),
+            lambda new=new: world.stores.backlog.stop(run_of(new), "cancelled", "enough"),
         )
         assert stopped
         assert (statuses(world, new), world.run(run_of(new)).status) == (["cancelled"], "cancelled")
@@ -112,7 +115,7 @@ def test_a_cancel_against_parking_and_unparking_leaves_nothing_alive(world, race
 def test_two_cancels_are_acknowledged_once(world, race):
     for _ in range(ROUNDS):
         new = world.record(enqueued(PIPELINE))
-        stop = lambda new=new: world.store.stop(run_of(new), "cancelled", "enough")  # noqa: E731
+        stop = lambda new=new: world.stores.backlog.stop(run_of(new), "cancelled", "enough")  # noqa: E731
         assert sorted(race(stop, stop, stop)) == [False, False, True]
 
 
@@ -153,7 +156,10 @@ def test_one_of_many_claims_wins(world, race):
     for _ in range(ROUNDS):
         new = world.record(enqueued(PIPELINE))
         claims = race(
-            *(lambda name=name, new=new: world.store.claim(new.first.key, name, max_lost=MAX_LOST) for name in names)
+            *(
+                lambda name=name, new=new: world.stores.attempts.claim(new.first.key, name, max_lost=MAX_LOST)
+                for name in names
+            )
         )
         assert sorted(claim.fence or 0 for claim in claims) == [0, 0, 0, 1]
         assert [claim.refusal for claim in claims if claim.fence is None] == ["busy"] * 3
@@ -197,10 +203,10 @@ def test_many_marks_and_claims_at_once_do_not_meet(world, race):
         runs = [world.record(enqueued()) for _ in range(20)]
         keys = [new.first.key for new in runs]
         race(
-            lambda keys=keys: world.store.mark_sent(dict.fromkeys(keys, 0.0)),
-            lambda keys=keys: world.store.mark_sent(dict.fromkeys(reversed(keys), 0.0)),
+            lambda keys=keys: world.stores.backlog.mark_sent(dict.fromkeys(keys, 0.0)),
+            lambda keys=keys: world.stores.backlog.mark_sent(dict.fromkeys(reversed(keys), 0.0)),
             lambda runs=runs: [world.claim(new) for new in reversed(runs)],
-            lambda keys=keys: world.store.renew("w1", LEASE_S, dict.fromkeys(keys, 1)),
+            lambda keys=keys: world.stores.leases.renew("w1", LEASE_S, dict.fromkeys(keys, 1)),
             world.due,
         )
         assert {world.status(new) for new in runs} == {"running"}
@@ -212,7 +218,7 @@ def test_a_poisoned_attempt_is_concluded_once_however_many_take_it(world, race):
         for loss in range(MAX_LOST + 1):
             world.register_worker(f"v{number}-{loss}")
             world.claim(new, f"v{number}-{loss}", room="alone")
-            world.store.deregister_worker(f"v{number}-{loss}")
+            world.stores.leases.deregister_worker(f"v{number}-{loss}")
 
         def poison(new=new):
             taken = world.poisoned()
@@ -230,7 +236,7 @@ def test_two_incarnations_of_one_worker_cannot_both_adopt(world, race):
         keys = [new.first.key for new in [world.record(enqueued()) for _ in range(5)] if world.claim(new, old)]
         adopted = race(
             *(
-                lambda name=name, keys=keys, old=old: world.store.register_worker(
+                lambda name=name, keys=keys, old=old: world.stores.leases.register_worker(
                     member(name), LEASE_S, old=old, held=keys
                 )
                 for name in (f"{old}~1", f"{old}~2")

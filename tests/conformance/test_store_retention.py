@@ -31,7 +31,7 @@ def ended(world, *, name="p", outcome=None, **order):
 
 
 def pruned(world, rules=A_WEEK, limit=100):
-    return set(world.store.prune_runs(rules, limit))
+    return set(world.stores.retention.prune_runs(rules, limit))
 
 
 def is_there(world, run):
@@ -105,7 +105,7 @@ def test_a_family_goes_together_when_the_youngest_of_it_is_old_enough(world):
     world.pass_time(60 * DAY_S)
     assert pruned(world) == set()
     assert is_there(world, parent)
-    world.store.stop(task.ticket.run, "cancelled", "enough")
+    world.stores.backlog.stop(task.ticket.run, "cancelled", "enough")
     world.pass_time(6 * DAY_S)
     assert pruned(world) == set()
     world.pass_time(2 * DAY_S)
@@ -133,7 +133,7 @@ def test_a_summary_stays_of_each_run_if_asked_for(world):
     end(world, task, "failed")
     world.pass_time(8 * DAY_S)
     untold = ended(world)
-    assert set(world.store.prune_runs(A_WEEK, 100, is_summarized=True)) == {run, parent, task.ticket.run}
+    assert set(world.stores.retention.prune_runs(A_WEEK, 100, is_summarized=True)) == {run, parent, task.ticket.run}
     world.pass_time(8 * DAY_S)
     assert pruned(world) == {untold}
     left = {each.id: each for each in world.read_deleted_runs()}
@@ -144,19 +144,19 @@ def test_a_summary_stays_of_each_run_if_asked_for(world):
     assert summary.ended_at == min(each.ended_at for each in left.values())
     assert (left[task.ticket.run].status, left[task.ticket.run].parent_run) == ("failed", parent)
 
-    world.store.prune_summaries(17 * DAY_S, 10)
+    world.stores.retention.prune_summaries(17 * DAY_S, 10)
     assert len(world.read_deleted_runs()) == 3
-    world.store.prune_summaries(7 * DAY_S, 1)
+    world.stores.retention.prune_summaries(7 * DAY_S, 1)
     assert run not in {each.id for each in world.read_deleted_runs()}
-    world.store.prune_summaries(7 * DAY_S, 10)
+    world.stores.retention.prune_summaries(7 * DAY_S, 10)
     assert world.read_deleted_runs() == []
 
 
 def test_a_fleet_takes_one_turn(world):
-    assert world.store.begin_pruning(5.0)
-    assert not world.store.begin_pruning(5.0)
+    assert world.stores.retention.begin_pruning(5.0)
+    assert not world.stores.retention.begin_pruning(5.0)
     world.pass_time(5.0)
-    assert world.store.begin_pruning(5.0)
+    assert world.stores.retention.begin_pruning(5.0)
 
 
 def test_nothing_of_it_stays(postgres):
@@ -165,7 +165,7 @@ def test_nothing_of_it_stays(postgres):
     world = World(postgres)
     left = ended(world)
     run = ended(world, limits={"run": "r", "limits": None, "tenant": "", "tenant_limits": None})
-    world.store.note(run, [Event("told", {})])
+    world.stores.records.note(run, [Event("told", {})])
     [attempt] = world.attempts(run)
     budget = Reservation(f"run:{run}", Amount(tokens=20), None, 1_000)
     reserve_as(postgres, attempt.key, run, budget)
@@ -238,7 +238,7 @@ def test_starting_again_and_a_deletion_at_once_leave_the_whole_family_or_none(
     postgres, race, no_deadlock, database_url
 ):
     postgres.empty()
-    world, client = World(postgres), Postgres(postgres.store, database_url)
+    world, client = World(postgres), Postgres(postgres.stores, database_url)
     for _ in range(6):
         parent, task = background_failure(world)
         world.pass_time(31 * DAY_S)
@@ -254,23 +254,30 @@ def test_many_who_delete_at_once_share_the_work(postgres, race, no_deadlock):
     world = World(postgres)
     runs = {ended(world) for _ in range(40)}
     world.pass_time(8 * DAY_S)
-    gone = [run for _ in range(10) for found in race(*[lambda: world.store.prune_runs(A_WEEK, 7)] * 3) for run in found]
+    gone = [
+        run
+        for _ in range(10)
+        for found in race(*[lambda: world.stores.retention.prune_runs(A_WEEK, 7)] * 3)
+        for run in found
+    ]
     assert sorted(gone) == sorted(runs)
 
 
 def test_what_the_past_of_the_fleet_left_goes_after_its_time(world):
     """Workers that ended, epochs of the broker before the present one, and tenants' budgets by the day; nothing that is in use."""
     world.register_worker("old", lease_s=30.0)
-    world.store.epoch_start("first")
+    world.stores.backlog.epoch_start("first")
     world.pass_time(31 * DAY_S)
-    assert world.store.prune_bookkeeping(60 * DAY_S) == 0
+    assert world.stores.retention.prune_bookkeeping(60 * DAY_S) == 0
     world.register_worker("new")
-    second = world.store.epoch_start("second")
-    assert world.store.prune_bookkeeping(30 * DAY_S) == 3
+    second = world.stores.backlog.epoch_start("second")
+    assert world.stores.retention.prune_bookkeeping(30 * DAY_S) == 3
     world.pass_time(31 * DAY_S)
-    assert world.store.prune_bookkeeping(30 * DAY_S) == 1
-    assert world.store.epoch_start("second") == pytest.approx(second - 31 * DAY_S if is_aged(world) else second)
-    assert world.store.prune_bookkeeping(30 * DAY_S) == 0
+    assert world.stores.retention.prune_bookkeeping(30 * DAY_S) == 1
+    assert world.stores.backlog.epoch_start("second") == pytest.approx(
+        second - 31 * DAY_S if is_aged(world) else second
+    )
+    assert world.stores.retention.prune_bookkeeping(30 * DAY_S) == 0
 
 
 def is_aged(world):
@@ -282,15 +289,15 @@ def test_a_tenants_budget_goes_when_its_day_is_long_over(world):
     new = world.record(enqueued())
     days = ["2020-01-01", "2999-01-01"]
     reserved = [Reservation(f"tenant:acme:{day}", Amount(tokens=1), None, 1_000) for day in days]
-    world.store.claim(new.first.key, "w1", max_lost=2, to_reserve=reserved)
-    world.store.prune_bookkeeping(30 * DAY_S)
+    world.stores.attempts.claim(new.first.key, "w1", max_lost=2, to_reserve=reserved)
+    world.stores.retention.prune_bookkeeping(30 * DAY_S)
     assert set(world.budgets()) == {"tenant:acme:2999-01-01"}
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired"])
 def test_runs_that_were_stopped_have_rules_of_their_own(world, status):
     run = run_of(world.record(enqueued()))
-    world.store.stop(run, status, "enough")
+    world.stores.backlog.stop(run, status, "enough")
     world.pass_time(8 * DAY_S)
     assert pruned(world) == set()
     assert pruned(world, [RetentionRule(status, DAY_S)]) == {run}

@@ -23,7 +23,7 @@ def side_by_side():
 def test_a_plan_of_ten_thousand_steps_comes_back_equal(world, make):
     new = world.record(enqueued(make()))
 
-    assert world.store.plan(new.plan.fingerprint) == new.plan
+    assert world.stores.code.plan(new.plan.fingerprint) == new.plan
 
 
 def test_metadata_of_thirty_thousand_items_comes_back_whole(world):

@@ -33,7 +33,7 @@ def tables(ticket):
 def first_of(world, decision):
     """The envelope of the child run's first attempt, as the store rebuilds it."""
     child = decision.child_run
-    [envelope] = world.store.envelopes([f"{child.run}:{child.first.address}:x:1"])
+    [envelope] = world.stores.backlog.envelopes([f"{child.run}:{child.first.address}:x:1"])
     return envelope
 
 
@@ -47,7 +47,7 @@ def test_a_ticket_is_rebuilt_with_the_table_it_was_enqueued_with(world, table):
     """M-149: an empty table is not none; that it is written is what turns AROS on (C-05)."""
     new = world.record(enqueued(aros=table))
 
-    [envelope] = world.store.envelopes([new.first.key])
+    [envelope] = world.stores.backlog.envelopes([new.first.key])
     assert envelope == new.first
     assert envelope.ticket.aros == table
 
@@ -71,7 +71,7 @@ def test_what_follows_has_it(world, new, outcome):
 def test_what_was_lost_permanently_has_it(world, new):
     for worker in [f"w{number}" for number in range(2, MAX_LOST + 3)]:
         world.register_worker(worker)
-        world.store.claim(new.first.key, worker, max_lost=MAX_LOST + 1, room="alone")
+        world.stores.attempts.claim(new.first.key, worker, max_lost=MAX_LOST + 1, room="alone")
         world.pass_time(LEASE_S + 1)
 
     [(envelope, _)] = world.poisoned(10)
@@ -81,13 +81,13 @@ def test_what_was_lost_permanently_has_it(world, new):
 def test_branches_and_their_join_have_it(world, new):
     decision = fanning_out(new.first, 2, fence=world.claim(new))
     world.commit(decision)
-    arms = world.store.envelopes([f"{new.first.ticket.run}:f/b{place}:s:1" for place in range(2)])
+    arms = world.stores.backlog.envelopes([f"{new.first.ticket.run}:f/b{place}:s:1" for place in range(2)])
     assert [arm.ticket for arm in arms] == [new.first.ticket] * 2
 
     for arm in arms:
         world.commit(concluded(arm, moved(arm, status="succeeded"), fence=world.claim(arm)))
     assert signal_join(world, arms[0])
-    [join] = world.store.envelopes([join_of(arms[0])])
+    [join] = world.stores.backlog.envelopes([join_of(arms[0])])
     assert join.ticket == new.first.ticket
 
 
@@ -131,5 +131,5 @@ def test_a_second_enqueue_under_one_key_changes_nothing(world):
     world.record(first)
     world.record(second)
 
-    [envelope] = world.store.envelopes([first.first.key, second.first.key])
+    [envelope] = world.stores.backlog.envelopes([first.first.key, second.first.key])
     assert tables(envelope.ticket) == BOTH

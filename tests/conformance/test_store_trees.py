@@ -94,16 +94,16 @@ def test_a_scope_may_be_opened_and_closed_by_one_decision(world, new):
 
     row = world.scope(new.first.ticket.run, "p")
     assert (row.status, row.fault, row.context) == ("failed", FAULT, None)
-    assert world.store.is_last_of_lane(new.first.ticket.run, "p", new.first.key)
+    assert world.stores.scopes.is_last_of_lane(new.first.ticket.run, "p", new.first.key)
 
 
 def test_children_come_in_their_order_and_without_contexts(world):
     arms = fanned_out(world, 12)
 
-    rows = world.store.children(run_of(arms[0]), FAN)
+    rows = world.stores.scopes.children(run_of(arms[0]), FAN)
     assert [row.address for row in rows] == [f"{FAN}/b{place}" for place in range(12)]
     assert {row.context for row in rows} == {None}
-    assert world.store.children(run_of(arms[0]), "") == [world_row(world, arms[0], FAN)]
+    assert world.stores.scopes.children(run_of(arms[0]), "") == [world_row(world, arms[0], FAN)]
 
 
 def world_row(world, at, address):
@@ -111,16 +111,16 @@ def world_row(world, at, address):
 
 
 def test_an_unknown_scope_is_none_and_has_no_children(world, new):
-    assert world.store.scope(new.first.ticket.run, "nowhere") is None
-    assert world.store.children("run_none", "") == []
+    assert world.stores.scopes.scope(new.first.ticket.run, "nowhere") is None
+    assert world.stores.scopes.children("run_none", "") == []
 
 
 def test_envelopes_are_rebuilt_in_the_order_they_are_asked_for(world):
     arms = fanned_out(world, 4)
     keys = [arm.key for arm in reversed(arms)]
 
-    assert world.store.envelopes([*keys, "run_none::a:1"]) == arms[::-1]
-    assert world.store.envelopes([]) == []
+    assert world.stores.backlog.envelopes([*keys, "run_none::a:1"]) == arms[::-1]
+    assert world.stores.backlog.envelopes([]) == []
 
 
 def test_the_sweeper_rebuilds_lanes_and_kinds(world, new):
@@ -199,7 +199,7 @@ def test_if_one_scope_is_not_as_it_was_read_nothing_is_applied(world, inner, fir
     )
     assert world.commit(decision) == "stale"
     assert world.picture(run_of(inner)) == before
-    assert not world.store.aborted_among([(run_of(inner), LOOP)])
+    assert not world.stores.scopes.aborted_among([(run_of(inner), LOOP)])
     assert world.run(run_of(inner)).tokens == 15
 
 
@@ -256,7 +256,7 @@ def test_what_is_held_is_never_due(world):
 def test_a_branch_that_is_held_has_no_lane_yet(world):
     arms = fanned_out(world, 3, lanes=2)
 
-    assert [row.lanes for row in world.store.children(run_of(arms[0]), FAN)] == [{FAN: 0}, {FAN: 1}, {}]
+    assert [row.lanes for row in world.stores.scopes.children(run_of(arms[0]), FAN)] == [{FAN: 0}, {FAN: 1}, {}]
 
 
 def test_a_long_address_and_hostile_metadata_are_no_matter(world, new):

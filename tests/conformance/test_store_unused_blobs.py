@@ -29,7 +29,7 @@ def lasting_lease(request):
 def db(postgres):
     """An empty Postgres, and a store that remembers no values."""
     postgres.empty()
-    postgres.store._blobs._recent = Recent()
+    postgres.stores.blobs._recent = Recent()
     made = World(postgres)
     made.register_worker("w1", lease_s=1e9)
     return made
@@ -44,21 +44,21 @@ def swept(world, limit=100):
 
 
 def step(world, limit=100):
-    return world.store.sweep_blobs(limit, every_s=0.5, unused_s=DAY_S)
+    return world.stores.retention.sweep_blobs(limit, every_s=0.5, unused_s=DAY_S)
 
 
 def stored(world, text):
     """A large value that is stored and that nothing refers to."""
     value = packed(text)
-    world.store.store_blobs([value])
+    world.stores.blobs.store([value])
     return value
 
 
 def are_there(world, *values):
     """Which of these values can be read; by another process, which remembers none."""
-    if hasattr(world.store, "_blobs") and hasattr(world.store._blobs, "_recent"):
-        world.store._blobs._recent = Recent()
-    return [each.digest in world.store.fetch([each.digest]) for each in values]
+    if hasattr(world.stores.blobs, "_recent"):
+        world.stores.blobs._recent = Recent()
+    return [each.digest in world.stores.blobs.fetch([each.digest]) for each in values]
 
 
 def large_run(world, text=LARGE, **order):
@@ -92,7 +92,7 @@ def test_what_a_run_refers_to_stays_as_long_as_the_run(world, limit):
         swept(world, limit)
         assert are_there(world, *values) == [True] * 6
     assert are_there(world, unused) == [False]
-    assert world.store.prune_runs(RULES, 100) == [run_of(inputs[0])]
+    assert world.stores.retention.prune_runs(RULES, 100) == [run_of(inputs[0])]
     world.pass_time(2 * DAY_S)
     swept(world, limit)
     assert are_there(world, *values) == [False, True, True, True, False, False]
@@ -100,14 +100,14 @@ def test_what_a_run_refers_to_stays_as_long_as_the_run(world, limit):
 
 def test_what_two_runs_share_stays_until_both_are_gone(world):
     first, second = large_run(world), large_run(world)
-    world.store.stop(run_of(first), "failed", "enough")
+    world.stores.backlog.stop(run_of(first), "failed", "enough")
     world.pass_time(8 * DAY_S)
-    world.store.stop(run_of(second), "failed", "enough")
-    assert world.store.prune_runs(RULES, 100) == [run_of(first)]
+    world.stores.backlog.stop(run_of(second), "failed", "enough")
+    assert world.stores.retention.prune_runs(RULES, 100) == [run_of(first)]
     swept(world)
     assert are_there(world, first.blobs[0]) == [True]
     world.pass_time(8 * DAY_S)
-    assert world.store.prune_runs(RULES, 100) == [run_of(second)]
+    assert world.stores.retention.prune_runs(RULES, 100) == [run_of(second)]
     world.pass_time(2 * DAY_S)
     swept(world)
     assert are_there(world, first.blobs[0]) == [False]
@@ -116,7 +116,7 @@ def test_what_two_runs_share_stays_until_both_are_gone(world):
 def test_one_search_follows_another_after_its_time_alone(world):
     unused = stored(world, LARGE)
     world.pass_time(2 * DAY_S)
-    search = partial(world.store.sweep_blobs, 100, every_s=DAY_S, unused_s=DAY_S)
+    search = partial(world.stores.retention.sweep_blobs, 100, every_s=DAY_S, unused_s=DAY_S)
     while search():
         pass
     assert are_there(world, unused) == [False]
@@ -136,7 +136,7 @@ def in_parts(*texts):
 def test_the_parts_of_a_value_stay_with_it_and_go_with_it(db):
     common, own, other = ("".join(f"{name} {n:06} " for n in range(20_000)) for name in ("common", "own", "other"))
     used, unused = in_parts(common, own), in_parts(common, other)
-    db.store.store_blobs([used, unused])
+    db.stores.blobs.store([used, unused])
     new = db.record(enqueued(pipeline_of("a")))
     given = replace(succeeded(), output=used.reference())
     assert db.conclude(new, given, fence=db.claim(new)) == "merged"
@@ -153,7 +153,7 @@ def test_the_parts_of_a_value_stay_with_it_and_go_with_it(db):
 
 def old_and_unused(db, value):
     """A value that the search under way is about to delete."""
-    db.store.store_blobs([value])
+    db.stores.blobs.store([value])
     db.pass_time(3 * DAY_S)
     db.pass_time(1.0)
     assert step(db)
@@ -174,7 +174,7 @@ def test_a_value_that_a_worker_stores_at_that_moment_stays(db, race, no_deadlock
     for n in range(8):
         value = packed(f"{n} {LARGE}")
         old_and_unused(db, value)
-        race(partial(db.store.store_blobs, [value]), partial(step, db))
+        race(partial(db.stores.blobs.store, [value]), partial(step, db))
         assert are_there(db, value) == [True]
         finish(db)
 
@@ -185,7 +185,7 @@ def test_a_part_that_a_worker_shares_at_that_moment_stays(db, race, no_deadlock)
         common = "".join(f"{n} {each:06} " for each in range(30_000))
         first, second = in_parts(common, "first " * 2_000), in_parts(common, "second " * 2_000)
         old_and_unused(db, first)
-        race(partial(db.store.store_blobs, [second]), partial(step, db))
+        race(partial(db.stores.blobs.store, [second]), partial(step, db))
         assert are_there(db, second) == [True]
         finish(db)
 
@@ -202,7 +202,7 @@ def test_a_part_is_not_taken_for_present_while_it_is_being_deleted(db, held):
     first, second = in_parts(common, "first " * 2_000), in_parts(common, "second " * 2_000)
     old_and_unused(db, first)
     held.execute("DELETE FROM flujo_blobs")
-    storing = waits(held.info.dsn, partial(db.store.store_blobs, [second]))
+    storing = waits(held.info.dsn, partial(db.stores.blobs.store, [second]))
     held.commit()
     storing.result(timeout=10)
     assert are_there(db, second) == [True]
@@ -216,7 +216,7 @@ def test_what_a_fork_took_over_stays_when_its_first_run_goes_before_it_was_marke
     begin(db)
     new = db.forked(run_of(old), "a", run_id="run_0000000000000000000000000000")
     assert db.fork(new) == "run_0000000000000000000000000000"
-    assert db.store.prune_runs(RULES, 100) == [run_of(old)]
+    assert db.stores.retention.prune_runs(RULES, 100) == [run_of(old)]
     while step(db):
         pass
     assert are_there(db, old.blobs[0]) == [True]

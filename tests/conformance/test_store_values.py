@@ -11,9 +11,9 @@ from tests.support.builders import enqueued, packed, pipeline_of
 def test_blobs_come_back_byte_for_byte(world):
     small, large = packed("x"), packed({"text": "long " * 5000})
 
-    world.store.store_blobs([small, large])
+    world.stores.blobs.store([small, large])
 
-    found = world.store.fetch([small.digest, large.digest])
+    found = world.stores.blobs.fetch([small.digest, large.digest])
     assert {digest: bytes(blob) for digest, blob in found.items()} == {
         small.digest: bytes(small),
         large.digest: bytes(large),
@@ -22,23 +22,23 @@ def test_blobs_come_back_byte_for_byte(world):
 
 
 def test_a_missing_blob_is_left_out(world):
-    world.store.store_blobs([packed("x")])
+    world.stores.blobs.store([packed("x")])
 
-    assert set(world.store.fetch([packed("x").digest, packed("y").digest])) == {packed("x").digest}
-    assert world.store.fetch([]) == {}
+    assert set(world.stores.blobs.fetch([packed("x").digest, packed("y").digest])) == {packed("x").digest}
+    assert world.stores.blobs.fetch([]) == {}
 
 
 def test_a_blob_may_be_kept_twice(world):
-    world.store.store_blobs([packed("x")])
-    world.store.store_blobs([packed("x"), packed("x")])
+    world.stores.blobs.store([packed("x")])
+    world.stores.blobs.store([packed("x"), packed("x")])
 
-    assert world.store.fetch([packed("x").digest]) == {packed("x").digest: packed("x")}
+    assert world.stores.blobs.fetch([packed("x").digest]) == {packed("x").digest: packed("x")}
 
 
 def test_the_blobs_of_a_new_run_are_recorded_with_it(world):
     new = world.record(enqueued(value="x" * 500, context={"text": "y" * 500}, inline=100))
 
-    found = world.store.fetch([blob.digest for blob in new.blobs])
+    found = world.stores.blobs.fetch([blob.digest for blob in new.blobs])
     assert sorted(found) == sorted(blob.digest for blob in new.blobs)
     assert new.first.inline(found).references == ()
 
@@ -48,7 +48,7 @@ def test_a_plan_comes_back_equal(world):
     pipeline = pipeline_of("a", "b") >> Step("ü c", str.upper, config=config, queue="gpu", sink_to="x")
     new = world.record(enqueued(pipeline, context={}))
 
-    assert world.store.plan(new.plan.fingerprint) == new.plan
+    assert world.stores.code.plan(new.plan.fingerprint) == new.plan
 
 
 def test_a_blueprints_text_comes_back_as_it_was(world):
@@ -56,12 +56,12 @@ def test_a_blueprints_text_comes_back_as_it_was(world):
     text = 'steps:\n- {name: a, uses: "ü\\0\\x85 \u2028"}\n' + "# long\n" * 20_000
     new = world.record(enqueued(replace(pipeline_of(), blueprint=text)))
 
-    found = world.store.plan(new.plan.fingerprint)
+    found = world.stores.code.plan(new.plan.fingerprint)
     assert (found.blueprint, found.fingerprint) == (text, new.plan.fingerprint)
 
 
 def test_an_unknown_plan_is_none(world):
-    assert world.store.plan("0" * 64) is None
+    assert world.stores.code.plan("0" * 64) is None
 
 
 def test_input_and_context_come_back_as_they_were_recorded(world):

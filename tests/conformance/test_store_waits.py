@@ -19,7 +19,7 @@ def new(world):
 
 
 def put_off(world, new, fence, delay_s=20.0):
-    return world.store.defer(new.first.key, fence, delay_s, WAITING)
+    return world.stores.attempts.defer(new.first.key, fence, delay_s, WAITING)
 
 
 def waits(world):
@@ -53,7 +53,7 @@ def test_only_its_holder_may_put_it_off(world, new, fence):
 def test_it_may_be_put_off_in_silence(world, new):
     """No one waits: whoever gave it back claims it again at once."""
     before = len(world.events(RUN))
-    assert world.store.defer(new.first.key, world.claim(new), 0.0)
+    assert world.stores.attempts.defer(new.first.key, world.claim(new), 0.0)
     assert (world.status(new), len(world.events(RUN)), world.claim(new)) == ("ready", before, 2)
 
 
@@ -75,7 +75,7 @@ def test_the_wait_is_told_once_however_long_it_lasts(world, new):
 def test_a_mark_that_comes_late_does_not_take_it_for_published(world, new):
     """Marks are made in batches: this one is of the message that was claimed since, and there is no other yet."""
     put_off(world, new, world.claim(new), 2.0)
-    world.store.mark_sent({new.first.key: 0.1})
+    world.stores.backlog.mark_sent({new.first.key: 0.1})
 
     assert world.status(new) == "ready"
     world.pass_time(3)
@@ -91,8 +91,8 @@ def test_it_ends_with_its_run(world, how):
         world.request_cancel(RUN)
     else:
         world.pass_time(6)
-    assert world.store.runs_to_stop(10) == [(RUN, how)]
-    assert world.store.stop(RUN, how, how)
+    assert world.stores.backlog.runs_to_stop(10) == [(RUN, how)]
+    assert world.stores.backlog.stop(RUN, how, how)
 
     assert (world.status(new), world.run(RUN).status) == ("cancelled", how)
 
@@ -107,7 +107,7 @@ def limited(world):
 
 def claimed(world, new, worker="w1"):
     asked = Reservation(f"run:{RUN}", Amount(Decimal(0), 60), None, 100)
-    claim = world.store.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=[asked])
+    claim = world.stores.attempts.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=[asked])
     assert (claim.refusal, claim.over) == (None, None)
     return claim.fence
 
@@ -137,7 +137,7 @@ def test_what_a_lost_worker_may_have_spent_stays_reserved(world):
     put_off(world, new, claimed(world, new, "w2"))
 
     assert reserved(world) == 60
-    world.store.stop(RUN, "cancelled", "asked")
+    world.stores.backlog.stop(RUN, "cancelled", "asked")
     assert reserved(world) == 0
 
 
@@ -146,7 +146,7 @@ STARVED = Event("attempt.starved", {"step": "a", "late_s": 9.0}, "warning")
 
 def test_a_starved_attempt_waits_and_retains_its_number_but_not_for_ever(world, new):
     for times in (1, 2):
-        assert world.store.return_starved(new.first.key, world.claim(new), 2.0, STARVED, most=2)
+        assert world.stores.attempts.return_starved(new.first.key, world.claim(new), 2.0, STARVED, most=2)
         [row] = world.attempts(RUN)
         assert (row.status, row.worker, row.number, row.started_at) == ("ready", None, 1, None)
         assert world.due() == []
@@ -156,7 +156,7 @@ def test_a_starved_attempt_waits_and_retains_its_number_but_not_for_ever(world, 
 
     fence = world.claim(new)
     before = world.picture(RUN)
-    assert not world.store.return_starved(new.first.key, fence, 2.0, STARVED, most=2)
-    assert not world.store.return_starved(new.first.key, fence + 1, 2.0, STARVED, most=9)
+    assert not world.stores.attempts.return_starved(new.first.key, fence, 2.0, STARVED, most=2)
+    assert not world.stores.attempts.return_starved(new.first.key, fence + 1, 2.0, STARVED, most=9)
     assert world.picture(RUN) == before
     assert world.conclude(new, succeeded(), fence=fence) == "merged"

@@ -29,14 +29,14 @@ class Post:
 
 @pytest.fixture
 def sweeper(world):
-    catalog = CodeRegistry([], world.store.plan)
+    catalog = CodeRegistry([], world.stores.code.plan)
     coordinator = Coordinator(
-        world.store,
+        world.stores,
         lambda *_: None,
-        Evaluator(world.store, catalog, SimpleNamespace(template=TemplateSettings())),
+        Evaluator(world.stores, catalog, SimpleNamespace(template=TemplateSettings())),
         backoff=Backoff(),
     )
-    return sweeper_of(world.store, Post(), coordinator, catalog, lease=Standing("w1"))
+    return sweeper_of(world.stores, Post(), coordinator, catalog, lease=Standing("w1"))
 
 
 def rung_by(world, run):
@@ -50,7 +50,7 @@ def test_the_bell_of_an_aborted_fan_out_is_left_to_who_aborted_it(world, sweeper
     assert world.commit(closing(arms[0], fence=world.claim(arms[0]), status="failed", aborts=True)) == "merged"
 
     sweeper.sweep()
-    assert [row.status for row in world.store.children(run, FAN)] == ["failed", "cancelled"]
+    assert [row.status for row in world.stores.scopes.children(run, FAN)] == ["failed", "cancelled"]
     assert rung_by(world, run) == []
 
     world.pass_time(JOIN_OVERDUE_S + 1)

@@ -78,7 +78,7 @@ def test_one_row_that_cannot_be_read_keeps_no_other_from_being_published(engine)
     engine.rows.pass_time(100.0)
     damaged = []
 
-    due = engine.store.due(
+    due = engine.stores.backlog.due(
         BrokerSnapshot(0.0, {}), judge="w", max_lost=MAX_LOST, limit=9, damaged=lambda *row: damaged.append(row)
     )
 
@@ -95,7 +95,9 @@ def test_a_lost_row_that_cannot_be_read_is_told_of_with_its_fence(engine):
     )
     damaged = []
 
-    assert engine.store.poisoned(judge="w", max_lost=2, limit=9, damaged=lambda *row: damaged.append(row)) == []
+    assert (
+        engine.stores.backlog.poisoned(judge="w", max_lost=2, limit=9, damaged=lambda *row: damaged.append(row)) == []
+    )
     [(told, _, fence, error)] = damaged
     assert (told, fence, type(error)) == (run, 5, Unreadable)
 
@@ -109,8 +111,8 @@ def test_a_run_is_broken_off_whether_it_has_begun_or_not(world, claims):
     if claims:
         world.claim(new)
 
-    assert world.store.break_off(run_of(new), FAULT, TOLD, key=new.first.key)
-    assert world.store.stop(run_of(new), "failed", "no")
+    assert world.stores.attempts.break_off(run_of(new), FAULT, TOLD, key=new.first.key)
+    assert world.stores.backlog.stop(run_of(new), "failed", "no")
 
     run = world.run(run_of(new))
     assert (run.status, run.reason, run.error) == ("failed", "no", FAULT)
@@ -121,8 +123,8 @@ def test_with_a_fence_it_is_broken_off_only_by_who_holds_the_attempt(world):
     new = world.record(enqueued())
     fence = world.claim(new)
 
-    assert not world.store.break_off(run_of(new), FAULT, key=new.first.key, fence=fence + 1)
-    assert world.store.break_off(run_of(new), FAULT, key=new.first.key, fence=fence)
+    assert not world.stores.attempts.break_off(run_of(new), FAULT, key=new.first.key, fence=fence + 1)
+    assert world.stores.attempts.break_off(run_of(new), FAULT, key=new.first.key, fence=fence)
 
 
 def test_no_run_that_can_move_is_stranded(world):
@@ -132,4 +134,4 @@ def test_no_run_that_can_move_is_stranded(world):
     world.commit(decided(over, failed(retryable=False), fence=world.claim(over)))
 
     assert fanned
-    assert world.store.stranded(9) == []
+    assert world.stores.scopes.stranded(9) == []

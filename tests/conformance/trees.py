@@ -103,13 +103,13 @@ def join_of(arm: Envelope, fan_out: str = FAN) -> str:
 
 def signal_join(world: World, arm: Envelope, by: str = "worker", fan_out: str = FAN) -> bool:
     """Signal the join of a fan-out."""
-    return world.store.signal_join(arm.ticket.run, fan_out, "flujo.control", by)
+    return world.stores.scopes.signal_join(arm.ticket.run, fan_out, "flujo.control", by)
 
 
 def joined(world: World, arm: Envelope) -> Envelope:
     """Signal a join, and return its envelope."""
     assert signal_join(world, arm)
-    [envelope] = world.store.envelopes([join_of(arm)])
+    [envelope] = world.stores.backlog.envelopes([join_of(arm)])
     return envelope
 
 

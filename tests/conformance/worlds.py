@@ -38,11 +38,12 @@ from flujo_client.pipeline.submit import Order
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Budget
 from flujo_worker.domain.values import Decision, ScopeRow
-from flujo_worker.ports import BrokerSnapshot, Due, Room, Store, Verdict
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.ports import BrokerSnapshot, Due, Room, Stores, Verdict
+from flujo_worker.store.memory.stores import MemoryStores
+from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.postgres.budgets import budget_of
 from flujo_worker.store.postgres.statements import HOME, statement
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import decided, member
 
 ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
@@ -73,7 +74,7 @@ _AGES = {
 class Setting(Protocol):
     """What differs between the worlds."""
 
-    store: Store
+    stores: Stores
 
     def now(self) -> float: ...
     def record(self, new: NewRun) -> None: ...
@@ -103,20 +104,24 @@ class Memory:
 
     def __init__(self) -> None:
         self._now = 1_800_000_000.0
-        self.store = MemoryStore(self.now)
-        self.record = self.store.record
-        self.request_cancel = self.store.request_cancel
-        self.read_run = self.store.read_run
-        self.read_attempts = self.store.read_attempts
-        self.read_scopes = self.store.read_scopes
-        self.read_events = self.store.read_events
-        self.read_system_events = self.store.read_system_events
-        self.read_recording, self.read_notices = self.store.read_recording, self.store.read_notices
-        self.read_corrections = self.store.read_corrections
-        self.read_questions, self.answer = self.store.read_questions, self.store.answer
-        self.read_budgets, self.read_deleted_runs = self.store.read_budgets, self.store.read_deleted_runs
-        self.retryable_run, self.beginning, self.fork = self.store.retryable_run, self.store.beginning, self.store.fork
-        self.edit_guard = self.store.edit_guard
+        self.stores = MemoryStores(Tables(self.now))
+        self.record = self.stores.client.record
+        self.request_cancel = self.stores.client.request_cancel
+        self.read_run = self.stores.reads.read_run
+        self.read_attempts = self.stores.reads.read_attempts
+        self.read_scopes = self.stores.reads.read_scopes
+        self.read_events = self.stores.reads.read_events
+        self.read_system_events = self.stores.reads.read_system_events
+        self.read_recording, self.read_notices = self.stores.reads.read_recording, self.stores.reads.read_notices
+        self.read_corrections = self.stores.reads.read_corrections
+        self.read_questions, self.answer = self.stores.reads.read_questions, self.stores.client.answer
+        self.read_budgets, self.read_deleted_runs = self.stores.reads.read_budgets, self.stores.reads.read_deleted_runs
+        self.retryable_run, self.beginning, self.fork = (
+            self.stores.client.retryable_run,
+            self.stores.client.beginning,
+            self.stores.client.fork,
+        )
+        self.edit_guard = self.stores.client.edit_guard
 
     def now(self) -> float:
         return self._now
@@ -126,15 +131,15 @@ class Memory:
 
     def forget_claim(self, key: str) -> None:
         """Lose a claim as a crash does that comes before it is on disk. Memory has no such crash."""
-        row = self.store._attempts[key]
+        row = self.stores.tables.attempts[key]
         row.status, row.fence, row.worker, row.started_at = "queued", row.fence - 1, None, None
 
 
 class Postgres:
     """A real one. Its clock cannot be moved, so time passes by making everything older."""
 
-    def __init__(self, store: PostgresStore, url: str) -> None:
-        self.store, self.url = store, url
+    def __init__(self, stores: PostgresStores, url: str) -> None:
+        self.stores, self.url = stores, url
         self._connection = psycopg.connect(url, autocommit=True, row_factory=dict_row)
 
     def empty(self) -> None:
@@ -240,7 +245,7 @@ class World:
     """A store with what a test says of it. `w1` is alive unless the test ends it."""
 
     def __init__(self, setting: Setting) -> None:
-        self.setting, self.store = setting, setting.store
+        self.setting, self.stores = setting, setting.stores
         self.now, self.pass_time, self.request_cancel = setting.now, setting.pass_time, setting.request_cancel
         self.run, self.attempts, self.events = setting.read_run, setting.read_attempts, setting.read_events
         self.system_events = setting.read_system_events
@@ -256,7 +261,7 @@ class World:
     def register_worker(self, *names: str, lease_s: float = LEASE_S) -> None:
         """Begin these incarnations."""
         for name in names:
-            self.store.register_worker(member(name), lease_s)
+            self.stores.leases.register_worker(member(name), lease_s)
 
     def record(self, new: NewRun) -> NewRun:
         """Record a run."""
@@ -279,13 +284,13 @@ class World:
 
     def claim(self, at: NewRun | Envelope, worker: str = "w1", *, room: Room = "shared") -> int:
         """Claim an attempt; give the fence."""
-        claim = self.store.claim(key_of(at), worker, max_lost=MAX_LOST, room=room)
+        claim = self.stores.attempts.claim(key_of(at), worker, max_lost=MAX_LOST, room=room)
         assert claim.fence is not None, claim.refusal
         return claim.fence
 
     def refusal(self, at: NewRun | Envelope | str, worker: str = "w1") -> str | None:
         """Claim an attempt; give why not."""
-        return self.store.claim(at if isinstance(at, str) else key_of(at), worker, max_lost=MAX_LOST).refusal
+        return self.stores.attempts.claim(at if isinstance(at, str) else key_of(at), worker, max_lost=MAX_LOST).refusal
 
     def conclude(self, new: NewRun, outcome: Outcome, *, fence: int = 1, at: Envelope | None = None) -> Verdict:
         """Commit what follows from an outcome."""
@@ -293,16 +298,16 @@ class World:
 
     def commit(self, decision: Decision) -> Verdict:
         """Commit a decision; give the verdict alone."""
-        return self.store.commit(decision).verdict
+        return self.stores.attempts.commit(decision).verdict
 
     def due(self, *, epoch: float = 0.0, heads: Any = None, may_judge: bool = True, limit: int = 100) -> list[Due]:
         """Ask what is to be published again."""
         judge = self.judge() if may_judge else None
-        return self.store.due(BrokerSnapshot(epoch, heads or {}), judge=judge, max_lost=MAX_LOST, limit=limit)
+        return self.stores.backlog.due(BrokerSnapshot(epoch, heads or {}), judge=judge, max_lost=MAX_LOST, limit=limit)
 
     def poisoned(self, limit: int = 9) -> list[tuple[Envelope, int]]:
         """Take what was lost alone too often."""
-        return self.store.poisoned(judge=self.judge(), max_lost=MAX_LOST, limit=limit)
+        return self.stores.backlog.poisoned(judge=self.judge(), max_lost=MAX_LOST, limit=limit)
 
     def judge(self) -> str:
         """Give a worker that may call others dead."""
@@ -320,13 +325,13 @@ class World:
 
     def scope(self, run: str, address: str = "") -> ScopeRow:
         """A scope that is there."""
-        row = self.store.scope(run, address)
+        row = self.stores.scopes.scope(run, address)
         assert row is not None, address
         return row
 
     def tree(self, run: str, address: str = "") -> list[ScopeRow]:
         """A scope with all beneath it."""
-        below = [row for child in self.store.children(run, address) for row in self.tree(run, child.address)]
+        below = [row for child in self.stores.scopes.children(run, address) for row in self.tree(run, child.address)]
         return [self.scope(run, address), *below]
 
 

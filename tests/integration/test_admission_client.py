@@ -10,7 +10,7 @@ from flujo_client.api.hold import hold
 from flujo_client.errors import AdmissionRefused, ConfigurationError, IdempotencyConflict
 from flujo_client.gateway import operator_requests
 from flujo_client.gateway.operator_requests import GateRecord
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 
 # No workers: what is enqueued stays.
 pytestmark = [pytest.mark.services, pytest.mark.site(admission={"tenant": {"few": {"max_running": 2}}})]
@@ -24,10 +24,10 @@ fine = Pipeline([Step("ship", ship)])
 
 
 @pytest.fixture
-def store(site):
-    store = PostgresStore(site.settings.database()).open()
-    yield store
-    store.close()
+def stores(site):
+    stores = PostgresStores(site.settings.database()).open()
+    yield stores
+    stores.close()
 
 
 def queued(site):
@@ -99,16 +99,16 @@ def test_of_many_as_many_are_published_as_have_room(site):
         site.client.enqueue_many(fine, [RunRequest(2, debounce_s=1.0)])
 
 
-def test_in_a_callers_transaction_a_run_waits_for_the_next_admission(site, store):
+def test_in_a_callers_transaction_a_run_waits_for_the_next_admission(site, stores):
     """No gate is locked by it: another client's enqueue does not wait for the commit."""
     limit = RunLimit("mine", 2)
     with psycopg.connect(site.settings.database()) as connection:
         run = site.client.enqueue(fine, "x", run_limits=[limit], connection=connection)
         many = site.client.enqueue_many(fine, [1, 2], run_limits=[limit], connection=connection)
         other = site.client.enqueue(fine, "x", run_limits=[limit])
-        assert list(store.admit().keys) == []
+        assert list(stores.admission.admit().keys) == []
     assert [wait is None for wait in waits([other, run, *many])] == [True, False, False, False]
-    [key] = store.admit().keys
+    [key] = stores.admission.admit().keys
     assert key.startswith(run.id)
     run.publish()
     assert [wait is None for wait in waits([run, *many])] == [True, False, False]

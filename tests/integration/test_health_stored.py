@@ -23,7 +23,8 @@ from flujo_client.health.report import HealthReport
 from flujo_client.transport.dead_letters import Refused
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.recovery.health import HealthCheck, question_of
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.health import HealthInPostgres
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.health_traces import plant, plant_run, plant_worker, swept
 from tests.support.services import drop_database, migrated_database
 
@@ -68,10 +69,10 @@ def connection(database_url):
 
 
 @pytest.fixture
-def store(database_url):
-    store = PostgresStore(database_url).open()
-    yield store
-    store.close()
+def stores(database_url):
+    stores = PostgresStores(database_url).open()
+    yield stores
+    stores.close()
 
 
 @pytest.fixture
@@ -79,9 +80,9 @@ def settings(database_url, services):
     return Settings.model_validate({"database_url": database_url, "broker_url": services.broker_url, "health": SECTION})
 
 
-def check(store, settings, queues=None, **section):
+def check(stores, settings, queues=None, **section):
     changed = settings.model_copy(update={"health": settings.health.model_copy(update=section)})
-    return HealthCheck(store, queues or Queues(), changed).check()
+    return HealthCheck(HealthInPostgres(stores.pool), queues or Queues(), changed).check()
 
 
 def stored(connection):
@@ -95,88 +96,88 @@ def figures(report):
     return told, [part.model_dump(exclude={"start", "end"}) for part in parts]
 
 
-def test_the_scheduled_report_is_the_one_the_command_gives(store, settings, connection):
+def test_the_scheduled_report_is_the_one_the_command_gives(stores, settings, connection):
     """M-012: the same aggregator, the same options, the same figures; and it is read back in its order."""
     plant(connection)
     with FlujoClient(settings) as client:
         by_hand = client.perform(health(client.settings, question_of(settings.health)))
-        made = check(store, settings)
+        made = check(stores, settings)
         read = client.ask(requests.last_report())
     assert figures(made) == figures(by_hand) == figures(HealthReport.model_validate_json(GOLDEN.read_text()))
     assert read == made
     assert list(read.steps) == ["read", "=write()", "plan", "watch"]
 
 
-def test_one_report_is_stored_for_each_slot(store, settings, connection):
+def test_one_report_is_stored_for_each_slot(stores, settings, connection):
     """Two beats are harmless: who comes second finds the slot taken."""
     queues = Queues()
-    assert check(store, settings, queues) is not None
-    assert check(store, settings, queues) is None
+    assert check(stores, settings, queues) is not None
+    assert check(stores, settings, queues) is None
     assert (len(stored(connection)), queues.asked) == (1, 1)
 
 
-def test_a_report_that_another_has_kept_meanwhile_stands(store, settings, connection):
+def test_a_report_that_another_has_kept_meanwhile_stands(stores, settings, connection):
     """The advisory lock is a courtesy; the slot's key is the guard."""
     other = "INSERT INTO flujo_health_reports (slot, report) VALUES (to_timestamp(1e9), '{}')"
-    assert check(store, settings, Queues(meanwhile=lambda: connection.execute(other))) is None
+    assert check(stores, settings, Queues(meanwhile=lambda: connection.execute(other))) is None
     assert [row["report"] for row in stored(connection)] == [{}]
 
 
-def test_many_at_once_store_one(store, settings, connection):
+def test_many_at_once_store_one(stores, settings, connection):
     """Whoever comes while a report is being made leaves it to its maker."""
     together = threading.Barrier(6)
 
     def one(_):
         together.wait(10)
-        return check(store, settings)
+        return check(stores, settings)
 
     with ThreadPoolExecutor(6) as threads:
         made = [each for each in threads.map(one, range(6)) if each is not None]
     assert (len(made), len(stored(connection))) == (1, 1)
 
 
-def test_the_newest_reports_are_kept(store, settings, connection):
+def test_the_newest_reports_are_kept(stores, settings, connection):
     for _ in range(5):
-        check(store, settings, keep=3)
+        check(stores, settings, keep=3)
         connection.execute("UPDATE flujo_health_reports SET slot = to_timestamp(id) WHERE slot > to_timestamp(1000)")
     assert [row["slot"].timestamp() for row in stored(connection)] == [3, 4, 5]
 
 
-def test_a_machine_that_is_not_well_is_told_in_a_line_for_each_reason(store, settings, connection):
+def test_a_machine_that_is_not_well_is_told_in_a_line_for_each_reason(stores, settings, connection):
     """M-188: codes to alert on, and names to look at."""
     plant_worker(connection, "alive", lease_s=60)
     plant_worker(connection, "died", lease_s=-60)
     swept(connection, 0)
     plant_run(connection, "stuck", made=timedelta(hours=1))
     with capture_logs() as lines:
-        report = check(store, settings, Queues("the broker is away"))
+        report = check(stores, settings, Queues("the broker is away"))
     warned = {line["code"]: line for line in lines if line["event"] == "health.warn"}
     assert list(warned) == ["stuck_runs", "dead_workers", "broker_unreachable"]
     assert (warned["stuck_runs"]["named"], warned["stuck_runs"]["log_level"]) == (["stuck"], "warning")
     assert (lines[-1]["event"], lines[-1]["verdict"], report.verdict.status) == ("health.checked", "warn", "warn")
 
 
-def test_each_threshold_that_was_reached_is_told_in_a_line(store, settings, connection):
+def test_each_threshold_that_was_reached_is_told_in_a_line(stores, settings, connection):
     """M-180: what AROS did is advice; the verdict is the machine's."""
     plant(connection)
     with capture_logs() as lines:
-        report = check(store, settings)
+        report = check(stores, settings)
     told = [(line["code"], line["value"]) for line in lines if line["event"] == "health.threshold"]
     assert told == [(each.code, each.value) for each in report.recommendations]
     assert ("stage_tolerant", 6) in told
     assert report.verdict.status == "ok"
 
 
-def test_a_check_that_takes_too_long_is_given_up(store, settings, connection, monkeypatch):
+def test_a_check_that_takes_too_long_is_given_up(stores, settings, connection, monkeypatch):
     """M-188: bounded time; and no report of its slot is kept, so that the next one is made."""
     monkeypatch.setattr(facts, "LONGEST_S", 0.05)
     with psycopg.connect(settings.database()) as holder:
         holder.execute("LOCK TABLE flujo_runs IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(StoreError, match="longer than"):
-            check(store, settings)
+            check(stores, settings)
     assert stored(connection) == []
     monkeypatch.undo()
-    assert check(store, settings) is not None
+    assert check(stores, settings) is not None
 
 
 def bounded(milliseconds):
@@ -207,11 +208,11 @@ def test_an_awaited_command_that_takes_too_long_is_given_up(settings):
         asyncio.run(given_up(settings))
 
 
-def test_it_waits_for_no_one_who_writes_and_no_one_waits_for_it(store, settings, connection):
+def test_it_waits_for_no_one_who_writes_and_no_one_waits_for_it(stores, settings, connection):
     """M-188: it reads a snapshot. A run that is being written, and not committed, is neither counted nor waited for."""
     plant(connection)
     with psycopg.connect(settings.database()) as writer:
         writer.execute("UPDATE flujo_runs SET status = 'failed'")
         writer.execute("DELETE FROM flujo_attempts")
-        assert check(store, settings).totals.coercions == 13
+        assert check(stores, settings).totals.coercions == 13
         writer.rollback()

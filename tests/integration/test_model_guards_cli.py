@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
 from flujo_client.config.model_guards import first_rows
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.fleet import Site
 
 pytestmark = pytest.mark.services
@@ -23,9 +23,9 @@ FILE = {
 def site(services, tmp_path_factory):
     """A database to which a worker with this file has written."""
     with Site(services, tmp_path_factory.mktemp("site"), **FILE) as site:
-        store = PostgresStore(site.settings.database()).open()
-        store.write_file_settings(first_rows(site.settings))
-        store.close()
+        stores = PostgresStores(site.settings.database()).open()
+        stores.limits.write_file_settings(first_rows(site.settings))
+        stores.close()
         yield site
 
 

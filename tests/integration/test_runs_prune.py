@@ -10,7 +10,7 @@ from flujo_client.cli.main import cli
 from flujo_client.contract.outcome import Usage
 from flujo_client.gateway import requests
 from flujo_worker.domain.retention import DAY_S, RetentionRule
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import decided, enqueued, following, member, packed, pipeline_of, succeeded
 from tests.support.ended_runs import multiply
 from tests.support.services import drop_database, migrated_database
@@ -27,8 +27,8 @@ def url(services):
 
 
 @pytest.fixture
-def store(url):
-    with_one = PostgresStore(url, pool_max=1).open()
+def stores(url):
+    with_one = PostgresStores(url, pool_max=1).open()
     with_one.register_worker(member("w1"), 3_600.0)
     yield with_one
     with_one.close()
@@ -48,14 +48,14 @@ def flujo(url, monkeypatch):
     return run
 
 
-def ended(url, store, *, days, value="in", name="p"):
+def ended(url, stores, *, days, value="in", name="p"):
     """A run that ended so many days ago; its id."""
     new = enqueued(pipeline_of("a"), value, inline=1_000)
     with psycopg.connect(url, autocommit=True, row_factory=psycopg.rows.dict_row) as connection:
         request = requests.record(new)
         connection.execute(requests.statement(request.name), request.parameters)
-        claim = store.claim(new.first.key, "w1", max_lost=1)
-        assert store.commit(decided(new, succeeded("done"), fence=claim.fence)).verdict == "merged"
+        claim = stores.attempts.claim(new.first.key, "w1", max_lost=1)
+        assert stores.attempts.commit(decided(new, succeeded("done"), fence=claim.fence)).verdict == "merged"
         run = new.first.ticket.run
         older = "UPDATE flujo_runs SET ended_at = now() - make_interval(days => %s), name = %s WHERE id = %s"
         connection.execute(older, [days, name, run])
@@ -68,8 +68,8 @@ def left(url):
         return {run for (run,) in connection.execute("SELECT id FROM flujo_runs")}
 
 
-def test_prune_deletes_what_is_older(url, store, flujo):
-    old, young = ended(url, store, days=40), ended(url, store, days=20)
+def test_prune_deletes_what_is_older(url, stores, flujo):
+    old, young = ended(url, stores, days=40), ended(url, stores, days=20)
     found = [{"pipeline": "p", "status": "succeeded", "runs": 1}]
     dry = flujo("runs", "prune", "--older-than", "30d", "--dry-run", "--json")
     assert json.loads(dry.stdout) == {"found": found, "deleted": 0}
@@ -84,15 +84,15 @@ def test_prune_deletes_what_is_older(url, store, flujo):
     assert left(url) == set()
 
 
-def test_summaries_of_deleted_runs_are_listed(url, store, flujo, monkeypatch):
-    ended(url, store, days=40)
+def test_summaries_of_deleted_runs_are_listed(url, stores, flujo, monkeypatch):
+    ended(url, stores, days=40)
     assert "no summaries" in flujo("lens", "list", "--deleted").stderr
     flujo("runs", "prune", "--older-than", "30d")
     assert json.loads(flujo("lens", "list", "--deleted", "--json").stdout) == []
     monkeypatch.setenv("FLUJO_RETENTION_KEEP_SUMMARIES", "true")
-    old = ended(url, store, days=50, name="audit")
+    old = ended(url, stores, days=50, name="audit")
     flujo("runs", "prune", "--older-than", "30d")
-    other = ended(url, store, days=40, name="brief")
+    other = ended(url, stores, days=40, name="brief")
     flujo("runs", "prune", "--older-than", "30d")
     listed = json.loads(flujo("lens", "list", "--deleted", "--json").stdout)
     assert [(each["id"], each["name"], each["status"]) for each in listed] == [
@@ -115,9 +115,9 @@ def test_an_age_that_is_none_is_refused(flujo, age):
     assert "12h, 30d or 8w" in flujo("runs", "prune", f"--older-than={age}", code=2).stderr
 
 
-def test_an_export_has_all_that_is_recorded(url, store, flujo):
+def test_an_export_has_all_that_is_recorded(url, stores, flujo):
     """A line for each row, and large values too."""
-    run = ended(url, store, days=1, value=LARGE)
+    run = ended(url, stores, days=1, value=LARGE)
     lines = [json.loads(line) for line in flujo("runs", "export", run).stdout.splitlines()]
     assert [line["record"] for line in lines[:3]] == ["run", "attempt", "scope"]
     assert lines[0]["id"] == run
@@ -138,9 +138,9 @@ EMPTIED = "TRUNCATE flujo_runs, flujo_scopes, flujo_attempts, flujo_contexts, fl
 
 
 @pytest.mark.large
-def test_the_size_stays_as_it_is_under_retention(url, store):
+def test_the_size_stays_as_it_is_under_retention(url, stores):
     """Some thousand ended runs come and go, again and again."""
-    first = ended(url, store, days=1)
+    first = ended(url, stores, days=1)
     rules, sizes = [RetentionRule("succeeded", 7 * DAY_S)], []
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(ROUNDS):
@@ -148,7 +148,7 @@ def test_the_size_stays_as_it_is_under_retention(url, store):
             connection.execute("UPDATE flujo_runs SET ended_at = now() - interval '8 days' WHERE id <> %s", [first])
             sizes.append(connection.execute(SIZES).fetchone()[0])
             gone = 0
-            while pruned := store.prune_runs(rules, 200):
+            while pruned := stores.retention.prune_runs(rules, 200):
                 gone += len(pruned)
             assert gone == MADE
             connection.execute("VACUUM (ANALYZE)")
@@ -156,7 +156,7 @@ def test_the_size_stays_as_it_is_under_retention(url, store):
     assert max(sizes[1:]) < 1.05 * min(sizes[1:])
 
 
-def run_of_steps(url, store, steps):
+def run_of_steps(url, stores, steps):
     """A run of so many steps, with a context of a few numbers; its id."""
     new = enqueued(pipeline_of(*(f"step{n}" for n in range(steps))), "in", context={"n": 0, "seen": [1, 2, 3]})
     with psycopg.connect(url, autocommit=True, row_factory=psycopg.rows.dict_row) as connection:
@@ -164,22 +164,22 @@ def run_of_steps(url, store, steps):
         connection.execute(requests.statement(request.name), request.parameters)
     at = new.first
     for n in range(steps):
-        claim = store.claim(at.key, "w1", max_lost=1)
+        claim = stores.attempts.claim(at.key, "w1", max_lost=1)
         spent = Usage(input_tokens=900, output_tokens=100, requests=1, cost_usd=0.01)
         outcome = succeeded("an answer of some words", {"n": n, "seen": [1, 2, 3]}, usage=spent)
         decision = decided(new, outcome, fence=claim.fence, at=at)
-        assert store.commit(decision).verdict == "merged"
+        assert stores.attempts.commit(decision).verdict == "merged"
         at = following(decision) if decision.next else at
     return at.ticket.run
 
 
 @pytest.mark.large
-def test_a_step_takes_about_a_kilobyte(url, store, capsys):
+def test_a_step_takes_about_a_kilobyte(url, stores, capsys):
     """Rows and indexes of a step with a small context that spends; more would be noticed after a year."""
     taken = {}
     with psycopg.connect(url, autocommit=True) as connection:
         for steps in (1, 11):
-            run = run_of_steps(url, store, steps)
+            run = run_of_steps(url, stores, steps)
             before = connection.execute(SIZES).fetchone()[0]
             multiply(connection, run, MADE)
             taken[steps] = (connection.execute(SIZES).fetchone()[0] - before) / MADE

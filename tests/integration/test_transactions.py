@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from flujo_client import AsyncFlujoClient, Pipeline, Step, Throttle
 from flujo_client.errors import ClientError, RunNotFound, SchemaVersionError
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 
 pytestmark = pytest.mark.services
 
@@ -168,8 +168,8 @@ def test_a_key_counts_from_the_commit_on(django_site, engine, opened):
     assert one.is_new
     assert enqueue(singleton_key="one").id == one.id
     assert earlier.record().reason == f"replaced by run {later.id} (debounce '' of pipeline fine of tenant '{name}')"
-    with closing(PostgresStore(site.settings.database()).open()) as store:
-        store.admit()
+    with closing(PostgresStores(site.settings.database()).open()) as stores:
+        stores.admission.admit()
     assert "debounce" in later.record().waits_for
     assert [run.record().waits_for is None for run in (first, second)] == [True, False]
 

@@ -68,11 +68,12 @@ class Rough(LocalEngine):
 
     def recorded(self, run: str) -> Recorded:
         """What replays a run, as it comes back from Postgres."""
-        store = self.store
+        stores = self.stores
         notices = [
-            replace(each, answers=tuple(json.loads(json.dumps(each.answers)))) for each in store.read_notices(run)
+            replace(each, answers=tuple(json.loads(json.dumps(each.answers))))
+            for each in stores.reads.read_notices(run)
         ]
-        return store.read_recording(run), notices, store.read_scopes(run), store.read_children(run)
+        return stores.reads.read_recording(run), notices, stores.reads.read_scopes(run), stores.reads.read_children(run)
 
     def finish(self) -> PipelineResult:
         """Deliver until the run has ended; an engine that lost track of it is stuck here."""
@@ -81,7 +82,7 @@ class Rough(LocalEngine):
                 self._deliver_one()
                 if self._luck is not None and self._luck.random() < ANSWERED:
                     self._answer()
-            if not self.store.read_run(self.run_id).is_live:
+            if not self.stores.reads.read_run(self.run_id).is_live:
                 return self.result(self.run_id)
             self.now += 100.0
             self._answer()
@@ -105,10 +106,10 @@ class Rough(LocalEngine):
 
     def _answer(self) -> None:
         """A person answers the first open question; someone else, who was slower, is not heard."""
-        asked = next((each for each in self.store.read_questions(self.run_id) if each.state == OPEN), None)
+        asked = next((each for each in self.stores.reads.read_questions(self.run_id) if each.state == OPEN), None)
         if asked is not None:
             said = [packed(answer_to(asked.message)), packed("too late")]
-            assert [self.store.answer(asked.key, each) for each in said] == [True, False]
+            assert [self.stores.client.answer(asked.key, each) for each in said] == [True, False]
             self.sweep()
 
     def _die_with(self, message: bytes) -> None:
@@ -117,12 +118,12 @@ class Rough(LocalEngine):
         if wire["task"] != TASK_JOIN:
             self._ghosts += 1
             ghost = member(f"ghost-{self._ghosts}")
-            self.store.register_worker(ghost, 5.0)
-            self.store.claim(Envelope.from_wire(wire).key, ghost.id, max_lost=1000)
+            self.stores.leases.register_worker(ghost, 5.0)
+            self.stores.attempts.claim(Envelope.from_wire(wire).key, ghost.id, max_lost=1000)
 
     def cut(self) -> set[str]:
         """The places that were stopped."""
-        return {each.address for each in self.store.read_scopes(self.run_id) if each.status == "cancelled"}
+        return {each.address for each in self.stores.reads.read_scopes(self.run_id) if each.status == "cancelled"}
 
 
 @contextmanager
@@ -182,9 +183,11 @@ def same_node(result: StepResult, told: Told, place: str) -> None:
 
 def nothing_is_left(engine: Rough) -> None:
     """After its end a run has no open scope, no live attempt, and no context but the root's and those that results tell."""
-    assert [each.address for each in engine.store.read_scopes(engine.run_id) if each.status == "open"] == []
+    assert [each.address for each in engine.stores.reads.read_scopes(engine.run_id) if each.status == "open"] == []
     assert [each.key for each in engine.history(engine.run_id) if each.status in LIVE] == []
-    below = {place: scope for (_, place), scope in engine.store._scopes.items() if place and scope.context is not None}
+    below = {
+        place: scope for (_, place), scope in engine.stores.tables.scopes.items() if place and scope.context is not None
+    }
     assert [place for place, scope in below.items() if scope.status != "succeeded" or is_repeated(place)] == []
 
 

@@ -263,7 +263,7 @@ class Rough(LocalEngine):
         self.notices: list[AttemptReport] = []
         self.decisions: list[Decision] = []
         self._shape, self._ghosts = shape, 0
-        merge, self.conclude, commit = self.coordinator.merge, self.coordinator.conclude, self.store.commit
+        merge, self.conclude, commit = self.coordinator.merge, self.coordinator.conclude, self.stores.attempts.commit
 
         async def remember(notice: AttemptReport) -> Any:
             if notice.envelope.ticket.run == self.run_id:  # what it launches is looked at elsewhere
@@ -276,13 +276,13 @@ class Rough(LocalEngine):
             return commit(decision)
 
         self.coordinator.merge = remember  # type: ignore[method-assign]
-        self.store.commit = record  # type: ignore[method-assign]
+        self.stores.attempts.commit = record  # type: ignore[method-assign]
         self.commit = commit
         self.run_id = self.enqueue(SHAPES[shape], "bees")
 
     @property
     def is_live(self) -> bool:
-        return self.store.read_run(self.run_id).is_live
+        return self.stores.reads.read_run(self.run_id).is_live
 
     @property
     def live(self) -> list[Any]:
@@ -294,7 +294,7 @@ class Rough(LocalEngine):
         owners = [each.address for each in self.live]
         if len(owners) != len(set(owners)):
             return False
-        waiting = [each for each in self.store.read_scopes(self.run_id) if each.status == "open"]
+        waiting = [each for each in self.stores.reads.read_scopes(self.run_id) if each.status == "open"]
         return bool(owners or waiting) if self.is_live else not owners
 
     def deliver_at(self, place: int) -> None:
@@ -314,10 +314,10 @@ class Rough(LocalEngine):
     def wait(self, seconds: float) -> None:
         """Let time pass, and people answer, then sweep."""
         self.now += seconds
-        for asked in self.store.read_questions(self.run_id):
+        for asked in self.stores.reads.read_questions(self.run_id):
             if asked.state == "open":
-                self.store.answer(asked.key, packed(f"said to {asked.message}"))
-                assert not self.store.answer(asked.key, packed("said too late"))
+                self.stores.client.answer(asked.key, packed(f"said to {asked.message}"))
+                assert not self.stores.client.answer(asked.key, packed("said too late"))
         self.recover()
         self.sweep(may_judge=True)
 
@@ -325,12 +325,12 @@ class Rough(LocalEngine):
         """Another worker claims what is live, and dies: its outcome comes late, under an old fence."""
         self._ghosts += 1
         name = f"ghost-{self._ghosts}"
-        self.store.register_worker(member(name), 5.0)
+        self.stores.leases.register_worker(member(name), 5.0)
         sent = [
-            each for each in self.live if isfinite(self.store._attempts[each.key].available_at)
+            each for each in self.live if isfinite(self.stores.tables.attempts[each.key].available_at)
         ]  # held rows have no message
         for each in sent:
-            claim = self.store.claim(each.key, name, max_lost=1000)
+            claim = self.stores.attempts.claim(each.key, name, max_lost=1000)
             if claim.fence is not None:
                 self.notices.append(self._zombie(each.key, claim.fence))
         self.now += 6.0
@@ -349,16 +349,16 @@ class Rough(LocalEngine):
         return AttemptReport(self.envelope_of(key), fence, Outcome("success", packed("late"), packed({"late": True})))
 
     def envelope_of(self, key: str) -> Envelope:
-        return self.store._envelope(self.store._attempts[key])
+        return self.stores.tables.envelope(self.stores.tables.attempts[key])
 
     def kept(self, address: str) -> tuple[int, bytes | None, bytes]:
         """A scope's version, context and output; a closed one keeps no context, but for the root's."""
-        scope = self.store._scopes[self.run_id, address]
+        scope = self.stores.tables.scopes[self.run_id, address]
         return scope.version, scope.context and bytes(scope.context), bytes(scope.output)
 
     def picture(self) -> Any:
         """All that may not change; what was spent and told may."""
-        return replace(self.store.read_run(self.run_id), tokens=0, cost_usd=0.0), [
+        return replace(self.stores.reads.read_run(self.run_id), tokens=0, cost_usd=0.0), [
             replace(each, tokens=0, cost_usd=0.0) for each in self.history(self.run_id)
         ]
 

@@ -18,7 +18,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.store.memory.rows import StoredRun
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import packed
 
@@ -103,9 +103,9 @@ class Case:
     def run(self) -> str:
         return self.new.first.ticket.run
 
-    def difference(self, store: MemoryStore) -> list[str]:
+    def difference(self, stores: MemoryStores) -> list[str]:
         """Say in what the run has ended otherwise than where nothing goes wrong."""
-        ending = ending_of(store, self.run)
+        ending = ending_of(stores, self.run)
         found = _difference(self.ending.runs, ending.runs)
         return found if self.name in CUT else found + _difference(self.ending.steps, ending.steps)
 
@@ -115,42 +115,42 @@ def prepared() -> tuple[CodeRegistry, Mapping[str, Case]]:
     """Run every case once where nothing goes wrong; return their code, and the cases."""
     news: list[NewRun] = []
     with LocalEngine(SETTINGS) as engine:
-        record = engine.store.record
-        engine.store.record = lambda new: news.append(new) or record(new)  # type: ignore[method-assign,func-returns-value]
+        record = engine.stores.client.record
+        engine.stores.client.record = lambda new: news.append(new) or record(new)  # type: ignore[method-assign,func-returns-value]
         for number, (shape, options) in enumerate(CASES.values()):
             engine.enqueue(shape, "bees", run_id=f"run_{number:028x}", **options)
             engine.drain()
-            while any(answer_all(engine.store, news[-1].first.ticket.run)):
+            while any(answer_all(engine.stores, news[-1].first.ticket.run)):
                 engine.drain()
         cases = [
-            Case(name, new, ending_of(engine.store, new.first.ticket.run))
+            Case(name, new, ending_of(engine.stores, new.first.ticket.run))
             for name, new in zip(CASES, news, strict=True)
         ]
         return engine._local, {each.name: each for each in cases}
 
 
-def answer_all(store: MemoryStore, run: str) -> Iterator[bool]:
+def answer_all(stores: MemoryStores, run: str) -> Iterator[bool]:
     """Answer the open questions of a run and its child runs; yield whether each answer was taken."""
-    for asked in store.read_questions(run):
+    for asked in stores.reads.read_questions(run):
         if asked.state == "open":
-            yield store.answer(asked.key, packed(f"said to {asked.message}"))
+            yield stores.client.answer(asked.key, packed(f"said to {asked.message}"))
 
 
-def family(store: MemoryStore, run: str) -> list[StoredRun]:
+def family(stores: MemoryStores, run: str) -> list[StoredRun]:
     """Return a run and all its child runs."""
-    found = [store._runs[run]]
+    found = [stores.tables.runs[run]]
     for each in found:
-        found += store._child_runs_of(each.ticket.run)
+        found += stores.tables.child_runs_of(each.ticket.run)
     return found
 
 
-def ending_of(store: MemoryStore, run: str) -> Ending:
+def ending_of(stores: MemoryStores, run: str) -> Ending:
     """Read how a run and its child runs have ended."""
     runs, steps = {}, {}
-    for each in family(store, run):
-        name, context = each.ticket.run, store._scopes[each.ticket.run, each.ticket.root].context
+    for each in family(stores, run):
+        name, context = each.ticket.run, stores.tables.scopes[each.ticket.run, each.ticket.root].context
         runs[name] = (each.status, each.output, context, each.fault and (each.fault.type_name, each.fault.message))
-        for row in store._attempts_of(name):
+        for row in stores.tables.attempts_of(name):
             steps[str(row.key)] = (row.status, row.reason, row.output)
     return Ending(runs, steps)
 

@@ -19,7 +19,7 @@ from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.engine.dispatch import Sender
 from flujo_worker.runtime.question import UserCodeRuntime
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.user_code.evaluator import Evaluator
 from flujo_worker.user_code.hooks import HookCaller
 from tests.support.builders import member
@@ -56,7 +56,7 @@ class SimulatedWorker:
     def __init__(
         self,
         name: str,
-        store: MemoryStore,
+        stores: MemoryStores,
         broker: Broker,
         bench: UserCodeRuntime,
         catalog: CodeRegistry,
@@ -66,7 +66,7 @@ class SimulatedWorker:
         self.tasks: list[Task] = []
         self.ended: list[str] = []
         self.broker = BrokerConnection(broker, self.fuse)
-        rows: Any = Statements(store, self.fuse, watch)
+        rows: Any = Statements(stores, self.fuse, watch)
         self.sender = Sender(self.broker, rows)  # type: ignore[arg-type]
         self.effects = SteppedEffects(rows, self.sender.send, self.fuse)
         self.coordinator = Coordinator(
@@ -79,7 +79,7 @@ class SimulatedWorker:
             effects=self.effects,
         )
         self.lease = SteppedLease(rows, member(name), lease_s=LEASE_S, renew_s=RENEW_S)
-        store.register_worker(member(name), LEASE_S)
+        stores.leases.register_worker(member(name), LEASE_S)
         hooks = HookCaller(catalog, bench, strict=False)
         loop, threads = bench.loop, bench.threads
         self.attempts = Attempts(rows, self.coordinator, self.lease, loop, threads, hooks, SETTINGS, models=None)

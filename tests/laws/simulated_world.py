@@ -23,7 +23,7 @@ from flujo_worker.concurrency.event_loop import CallFuture
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.runtime.effects import BlockingEffects
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.testing.local_engine import _Chords
 
 TIMED = ("attempts.lease", "attempts.claim", "engine.dispatch", "recovery.sweeper")
@@ -137,11 +137,11 @@ class Statements:
         watch: called around each statement with its name, itself and its arguments.
     """
 
-    def __init__(self, store: MemoryStore, fuse: Fuse, watch: Callable[..., Any]) -> None:
-        self._store, self._fuse, self._watch = store, fuse, watch
+    def __init__(self, stores: MemoryStores, fuse: Fuse, watch: Callable[..., Any]) -> None:
+        self._stores, self._fuse, self._watch = stores, fuse, watch
 
     def __getattr__(self, name: str) -> Any:
-        act = getattr(self._store, name)
+        act = getattr(self._stores, name)
 
         def statement(*args: Any, **kwargs: Any) -> Any:
             return self._fuse.passing(name, partial(self._watch, name, act, *args, **kwargs), StoreError)
@@ -222,8 +222,8 @@ def _turn(name: str) -> Iterator[str]:
 class SteppedEffects(BlockingEffects):
     """Stops before everything that an attempt asks of the world, so that others can act in between."""
 
-    def __init__(self, store: Any, send: Any, fuse: Fuse) -> None:
-        super().__init__(store, send)
+    def __init__(self, stores: Any, send: Any, fuse: Fuse) -> None:
+        super().__init__(stores, send)
         self._fuse = fuse
 
     async def claim(self, *args: Any, **terms: Any) -> Any:

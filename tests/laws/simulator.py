@@ -18,7 +18,8 @@ from simulation_laws import LawBroken, Watch, laws_at_the_end
 
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_worker.errors import DispatchError, StoreError
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.stores import MemoryStores
+from flujo_worker.store.memory.tables import Tables
 from flujo_worker.user_code.evaluator import user_code_runtime
 
 LOOP, THREADS = OneLoop(), OneThread()
@@ -68,8 +69,8 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.luck, self.trace = seed, Random(seed), list[str]()
-        self.store, self.broker = MemoryStore(CLOCK), Broker()
-        self.watch = Watch(self.store)
+        self.stores, self.broker = MemoryStores(Tables(CLOCK)), Broker()
+        self.watch = Watch(self.stores)
         self._catalog, cases = prepared()
         self._bench = user_code_runtime(SETTINGS, LOOP, THREADS, InMemoryCache(clock=CLOCK))  # type: ignore[arg-type]
         theme = self.luck.choice(THEMES)
@@ -84,7 +85,7 @@ class Simulation:
         try:
             self._disturb()
             self._recover()
-            laws_at_the_end(self.store, self.broker, self.watch, self.cases)
+            laws_at_the_end(self.stores, self.broker, self.watch, self.cases)
         except LawBroken as broken:
             way = (
                 f"FLUJO_SEED={self.seed} .venv/bin/python -m pytest -s tests/laws/test_laws_simulation.py -k laws_hold"
@@ -112,9 +113,9 @@ class Simulation:
             return
         case = self.to_come.pop()
         self._record(f"enqueue {case.name} as {case.run}")
-        self.store.record(case.new)
+        self.stores.client.record(case.new)
         self.cases.append(case)
-        if self.luck.random() < 0.9 and not self.store.is_waiting(case.run):
+        if self.luck.random() < 0.9 and not self.stores.reads.is_waiting(case.run):
             self.broker.put([case.new.first])
 
     def _receive(self) -> None:
@@ -160,7 +161,7 @@ class Simulation:
 
     def _answer(self) -> None:
         if self.cases:
-            next(answer_all(self.store, self.luck.choice(self.cases).run), None)
+            next(answer_all(self.stores, self.luck.choice(self.cases).run), None)
 
     def _lose(self) -> None:
         if messages := self.broker.messages:
@@ -189,7 +190,7 @@ class Simulation:
     def _cancel(self) -> None:
         if self.cases:
             case = self.luck.choice(self.cases)
-            self._record(f"cancel {case.run}: {self.store.request_cancel(case.run)}")
+            self._record(f"cancel {case.run}: {self.stores.client.request_cancel(case.run)}")
 
     # peace
 
@@ -203,8 +204,8 @@ class Simulation:
         for number in range(ROUNDS):
             self._deliver_all()
             for case in self.cases:
-                list(answer_all(self.store, case.run))
-            quiet = 0 if any(each.is_live for each in self.store._runs.values()) else quiet + 1
+                list(answer_all(self.stores, case.run))
+            quiet = 0 if any(each.is_live for each in self.stores.tables.runs.values()) else quiet + 1
             if quiet == 3 and not self.broker.messages:
                 return
             self._pass_time(min(200.0, 2.0 * 1.4**number))
@@ -223,7 +224,7 @@ class Simulation:
                 self._advance(self.luck.choice(tasks))
 
     def _left(self) -> str:
-        rows = [*self.store._runs.items(), *self.store._attempts.items()]
+        rows = [*self.stores.tables.runs.items(), *self.stores.tables.attempts.items()]
         live = [f"{name} {row.status}" for name, row in rows if row.is_live]
         return f"{live}, {len(self.broker.messages)} messages"
 
@@ -274,7 +275,7 @@ class Simulation:
     def _worker(self) -> SimulatedWorker:
         self._made += 1
         return SimulatedWorker(
-            f"w{self._made}", self.store, self.broker, self._bench, self._catalog, self.watch.statement
+            f"w{self._made}", self.stores, self.broker, self._bench, self._catalog, self.watch.statement
         )
 
     def _pass_time(self, seconds: float) -> None:

@@ -48,10 +48,10 @@ class Family(Rough):
         return results
 
     def cut_in(self, run):
-        return {scope.address for scope in self.store.read_scopes(run) if scope.status == "cancelled"}
+        return {scope.address for scope in self.stores.reads.read_scopes(run) if scope.status == "cancelled"}
 
     def left(self, runs):
-        scopes = [each.address for run in runs for each in self.store.read_scopes(run) if each.status == "open"]
+        scopes = [each.address for run in runs for each in self.stores.reads.read_scopes(run) if each.status == "open"]
         return scopes + [row.key for run in runs for row in self.history(run) if row.status in LIVE]
 
     def launched(self, run):
@@ -59,7 +59,7 @@ class Family(Rough):
 
     def alone(self, run):
         """What the reference says of a run in the background, given what that was launched with."""
-        row = self.store._runs[run]
+        row = self.stores.tables.runs[run]
         root, cut = row.ticket.root, self.cut_in(run)
         node = row.plan.locate(root.removesuffix("/body")).container
         step = self._local._entries[row.ticket.reference].steps[node.path]
@@ -68,7 +68,7 @@ class Family(Rough):
 
     def _value(self, packed):
         if packed.is_reference:
-            packed = self.store.fetch([packed.digest])[packed.digest]
+            packed = self.stores.blobs.fetch([packed.digest])[packed.digest]
         return decode(packed.tree(), resolve=Resolver(("*",)))
 
 

@@ -33,12 +33,15 @@ class Family(Rough):
 
     def cut(self):
         """Addresses are the plan's, so a child run's are no other's."""
-        scopes = [scope for run in self.runs() for scope in self.store.read_scopes(run)]
+        scopes = [scope for run in self.runs() for scope in self.stores.reads.read_scopes(run)]
         return {scope.address for scope in scopes if scope.status == "cancelled"}
 
     def left(self):
         scopes = [
-            scope.address for run in self.runs() for scope in self.store.read_scopes(run) if scope.status == "open"
+            scope.address
+            for run in self.runs()
+            for scope in self.stores.reads.read_scopes(run)
+            if scope.status == "open"
         ]
         return scopes + [row.key for run in self.runs() for row in self.history(run) if row.status in LIVE]
 

@@ -12,9 +12,10 @@ from uuid import UUID
 
 import pytest
 
-from flujo_worker.store.memory import ledger
+from flujo_worker.store.memory import attempts
 from flujo_worker.store.memory.rows import StoredAttempt
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.stores import MemoryStores
+from flujo_worker.store.memory.tables import Tables
 from tests.support.breadth import examples
 from tests.support.builders import decided, enqueued, member, succeeded
 
@@ -38,11 +39,11 @@ class World:
     """One attempt in a store that may crash, and all that was ever begun with it."""
 
     def __init__(self):
-        self.store = MemoryStore(lambda: 1_800_000_000.0)
+        self.stores = MemoryStores(Tables(lambda: 1_800_000_000.0))
         for name in WORKERS:
-            self.store.register_worker(member(name), 1e9)
-        self.store.record(NEW)
-        self.row = self.store._attempts[KEY]
+            self.stores.leases.register_worker(member(name), 1e9)
+        self.stores.client.record(NEW)
+        self.row = self.stores.tables.attempts[KEY]
         self.executions: list[Execution] = []
         self.merged: list[Execution] = []
         self.flush()
@@ -52,7 +53,7 @@ class World:
         self.disk = copy.copy(self.row)
 
     def claim(self, worker):
-        claim = self.store.claim(KEY, worker, max_lost=9)
+        claim = self.stores.attempts.claim(KEY, worker, max_lost=9)
         if claim.refusal is None:
             self.executions.append(Execution(worker, claim.fence, claim.claim_id))
 
@@ -62,22 +63,22 @@ class World:
 
     def give_up(self, worker):
         """The worker is frozen: another judges that its lease is over. Then it wakes as a new incarnation, under its name here."""
-        self.store.deregister_worker(worker)
-        self.store.register_worker(member(worker), 1e9)
+        self.stores.leases.deregister_worker(worker)
+        self.stores.leases.register_worker(member(worker), 1e9)
         if self.row.status == "running" and self.row.worker == worker:
             self.row.worker = None
         self.flush()
 
     def give_back(self, execution):
         held = (self.row.status, self.row.claim_id)
-        done = self.store.defer(KEY, execution.fence, 0.0, claim_id=execution.claim_id)
+        done = self.stores.attempts.defer(KEY, execution.fence, 0.0, claim_id=execution.claim_id)
         assert done == (held == ("running", execution.claim_id)), "a claim was given back that another has"
         self.flush()
 
     def merge(self, execution):
         decision = decided(NEW, succeeded(execution.claim_id))
         notice = replace(decision.notice, fence=execution.fence, claim_id=execution.claim_id)
-        if self.store.commit(replace(decision, notice=notice)).verdict == "merged":
+        if self.stores.attempts.commit(replace(decision, notice=notice)).verdict == "merged":
             self.merged.append(execution)
             assert self.row.claim_id == execution.claim_id, "the record names another execution"
         self.flush()
@@ -147,6 +148,6 @@ def test_mutant_claims_known_by_their_fence_alone(monkeypatch):
 
 
 def test_mutant_ids_that_are_not_drawn(monkeypatch):
-    monkeypatch.setattr(ledger, "uuid4", lambda: UUID(int=0))
+    monkeypatch.setattr(attempts, "uuid4", lambda: UUID(int=0))
     with pytest.raises(AssertionError, match="two executions are one"):
         explore(4)

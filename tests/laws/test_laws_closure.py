@@ -31,7 +31,9 @@ from flujo_worker.domain.decide import KINDS
 from flujo_worker.domain.draft import MAX_HOPS, ScopeState
 from flujo_worker.errors import IllegalTransition
 from flujo_worker.ports import HumanAnswer
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.client import ClientInMemory
+from flujo_worker.store.memory.records import RecordsInMemory
+from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.user_code import contexts, functions
 from flujo_worker.user_code.evaluator import ROLES
 from tests.support.breadth import examples
@@ -135,7 +137,7 @@ def test_the_corpus_holds_everything():
             return
         with Rough(pipeline_of(seed), f"input {seed % 5}", seed) as engine:
             seen.add(engine.finish().run_status)
-            for scope in engine.store.read_scopes(engine.run_id):
+            for scope in engine.stores.reads.read_scopes(engine.run_id):
                 seen |= {(scope.kind, scope.status), scope.metadata.get("exit_reason")}
                 seen.add((scope.metadata.get("fallback_triggered"), scope.status))
     assert wanted - seen == set()
@@ -230,8 +232,8 @@ def ask_mapper(times: int) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def join_backwards(patch: pytest.MonkeyPatch) -> None:
-    children = MemoryStore.children
-    patch.setattr(MemoryStore, "children", lambda store, run, address: children(store, run, address)[::-1])
+    children = ScopesInMemory.children
+    patch.setattr(ScopesInMemory, "children", lambda store, run, address: children(store, run, address)[::-1])
 
 
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -254,19 +256,19 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "leaves versions at zero": lambda patch: patch.setattr(
         ScopeState, "next_version", property(lambda scope: scope.version)
     ),
-    "never rings": lambda patch: patch.setattr(MemoryStore, "signal_join", lambda *_: False),
+    "never rings": lambda patch: patch.setattr(ScopesInMemory, "signal_join", lambda *_: False),
 }
 
 
 def hears_the_last(patch: pytest.MonkeyPatch) -> None:
-    answer = MemoryStore.answer
+    answer = ClientInMemory.answer
 
     def heard(store, key, value, **rest):
         is_first = answer(store, key, value, **rest)
-        store._attempts[key].answer = HumanAnswer(value, None, None, 0.0)
+        store._t.attempts[key].answer = HumanAnswer(value, None, None, 0.0)
         return is_first
 
-    patch.setattr(MemoryStore, "answer", heard)
+    patch.setattr(ClientInMemory, "answer", heard)
 
 
 def asks_again(patch: pytest.MonkeyPatch) -> None:
@@ -282,9 +284,9 @@ def asks_again(patch: pytest.MonkeyPatch) -> None:
 PEOPLES_MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "hears the last of two": hears_the_last,
     "asks again": asks_again,
-    "loses the answer": lambda patch: patch.setattr(MemoryStore, "reply", lambda *_: None),
+    "loses the answer": lambda patch: patch.setattr(RecordsInMemory, "reply", lambda *_: None),
     "asks nothing": lambda patch: patch.setitem(ROLES, "question", lambda _: ("", None, None)),
-    "never closes what was aborted": lambda patch: patch.setattr(MemoryStore, "wind_down_branches", lambda *_: None),
+    "never closes what was aborted": lambda patch: patch.setattr(ScopesInMemory, "wind_down_branches", lambda *_: None),
 }
 
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from shapes import SHAPES, Rough
 
 from flujo_worker.errors import IllegalTransition
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.attempts import AttemptsInMemory
+from flujo_worker.store.memory.backlog import BacklogInMemory
+from flujo_worker.store.memory.client import ClientInMemory
 from tests.support.breadth import examples
 from tests.support.builders import packed
 
@@ -114,13 +116,13 @@ def nothing_follows_a_cancel(shape, before, after):
     with Rough(shape) as engine:
         for mishap, place in before:
             meet(engine, mishap, place)
-        asked = engine.store.request_cancel(engine.run_id)
+        asked = engine.stores.client.request_cancel(engine.run_id)
         flagged = engine.picture()
         for mishap, place in after:
             meet(engine, mishap, place)
         assert engine.picture() == flagged
-        for run, status in engine.store.runs_to_stop(10):
-            engine.store.stop(run, status, "asked")
+        for run, status in engine.stores.backlog.runs_to_stop(10):
+            engine.stores.backlog.stop(run, status, "asked")
         acknowledged = engine.picture()
         assert engine.live == []
         for mishap, place in (*after, *before):
@@ -171,19 +173,19 @@ def test_the_corpus_ends_in_every_way():
 
 
 def test_mutant_who_merges_without_looking(monkeypatch):
-    monkeypatch.setattr(MemoryStore, "_judge", lambda *_: "merged")
+    monkeypatch.setattr(AttemptsInMemory, "_judge", lambda *_: "merged")
     with noticed:
         the_same_notice_twice_changes_nothing("adding")
 
 
 def test_mutant_who_does_not_look_at_the_fence(monkeypatch):
-    judge = MemoryStore._judge
+    judge = AttemptsInMemory._judge
 
     def blind(store, decision):
-        row = store._attempts[decision.notice.envelope.key]
+        row = store._t.attempts[decision.notice.envelope.key]
         return judge(store, replace(decision, notice=replace(decision.notice, fence=row.fence)))
 
-    monkeypatch.setattr(MemoryStore, "_judge", blind)
+    monkeypatch.setattr(AttemptsInMemory, "_judge", blind)
     with noticed:
         a_late_outcome_changes_nothing("adding")
     with noticed:
@@ -192,54 +194,54 @@ def test_mutant_who_does_not_look_at_the_fence(monkeypatch):
 
 @pytest.mark.parametrize("broken", ["version", "context"])
 def test_mutant_whose_failures_leave_a_trace(monkeypatch, broken):
-    apply = MemoryStore._apply
+    apply = AttemptsInMemory._apply
 
     def careless(store, decision):
         apply(store, decision)
-        scope = store._scopes[decision.notice.envelope.ticket.run, ""]
+        scope = store._t.scopes[decision.notice.envelope.ticket.run, ""]
         if decision.close.status == "failed":
             setattr(scope, broken, scope.version + 1 if broken == "version" else packed({"total": -1}))
 
-    monkeypatch.setattr(MemoryStore, "_apply", careless)
+    monkeypatch.setattr(AttemptsInMemory, "_apply", careless)
     with noticed:
         a_failed_attempt_leaves_the_context_byte_identical("stumbling")
 
 
 def test_mutant_who_claims_and_merges_after_a_cancel(monkeypatch):
-    monkeypatch.setattr(MemoryStore, "request_cancel", lambda *_: True)
+    monkeypatch.setattr(ClientInMemory, "request_cancel", lambda *_: True)
     with noticed:
         nothing_follows_a_cancel("adding", [("deliver", 0)], [("deliver", 0)])
 
 
 def test_mutant_who_leaves_an_attempt_alive_at_a_cancel(monkeypatch):
-    stop = MemoryStore.stop
+    stop = BacklogInMemory.stop
 
     def forgetful(store, run, status, reason):
-        live = [row for row in store._attempts.values() if row.status in ("ready", "queued")]
+        live = [row for row in store._t.attempts.values() if row.status in ("ready", "queued")]
         answer = stop(store, run, status, reason)
         for row in live:
             row.status = "ready"
         return answer
 
-    monkeypatch.setattr(MemoryStore, "stop", forgetful)
+    monkeypatch.setattr(BacklogInMemory, "stop", forgetful)
     with noticed:
         nothing_follows_a_cancel("adding", [("deliver", 0)], [])
 
 
 def test_mutant_who_forgets_what_comes_next(monkeypatch):
-    apply = MemoryStore._apply
-    monkeypatch.setattr(MemoryStore, "_apply", lambda store, decision: apply(store, replace(decision, next=())))
+    apply = AttemptsInMemory._apply
+    monkeypatch.setattr(AttemptsInMemory, "_apply", lambda store, decision: apply(store, replace(decision, next=())))
     with noticed:
         whatever_happens_the_end_is_the_same("adding", [("deliver", 0)])
 
 
 def test_mutant_whose_sweeper_is_blind(monkeypatch):
-    monkeypatch.setattr(MemoryStore, "due", lambda *_, **__: [])
+    monkeypatch.setattr(BacklogInMemory, "due", lambda *_, **__: [])
     with noticed:
         whatever_happens_the_end_is_the_same("adding", [("deliver", 0), ("drop", 0)])
 
 
 def test_mutant_who_claims_what_has_ended(monkeypatch):
-    monkeypatch.setattr(MemoryStore, "_refusal", lambda *_, **__: None)
+    monkeypatch.setattr(AttemptsInMemory, "_refusal", lambda *_, **__: None)
     with noticed:
         whatever_happens_the_end_is_the_same("stumbling", [("double", 0), ("deliver", 0), ("deliver", 0)])

@@ -47,17 +47,17 @@ class Limited(Rough):
     def __init__(self, agent, tokens):
         self._agent, self._tokens = agent, tokens
         super().__init__(min(SHAPES))
-        claim = self.store.claim
+        claim = self.stores.attempts.claim
 
         def watched(*args, **rest):
             answer = claim(*args, **rest)
             self.look()
             return answer
 
-        self.store.claim = watched
+        self.stores.attempts.claim = watched
 
     def look(self):
-        for budget in self.store.read_budgets().values():
+        for budget in self.stores.reads.read_budgets().values():
             held_to_its_limit(budget)
 
     def enqueue(self, *_, **__):
@@ -70,8 +70,8 @@ def a_run_is_held_to_its_limit(agent, tokens, happened):
             meet(engine, mishap, place)
             engine.look()
         engine.settle()
-        run = engine.store.read_run(engine.run_id)
-        budget = engine.store.read_budgets()[f"run:{engine.run_id}"]
+        run = engine.stores.reads.read_run(engine.run_id)
+        budget = engine.stores.reads.read_budgets()[f"run:{engine.run_id}"]
         assert (budget.spent.tokens, budget.reserved.tokens) == (run.tokens, 0)
         assert run.status == "failed" if budget.overrun.tokens else run.status in ("succeeded", "failed")
 

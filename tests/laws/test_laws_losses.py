@@ -18,7 +18,8 @@ from flujo_worker.attempts import isolation
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.recovery.quarantine import PLACES
 from flujo_worker.store.memory.rows import StoredAttempt
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.stores import MemoryStores
+from flujo_worker.store.memory.tables import Tables
 from tests.support.breadth import examples
 from tests.support.builders import decided, enqueued, failed, member, succeeded
 
@@ -46,11 +47,11 @@ class Fleet:
     def __init__(self, seed, *, innocents, killers, workers, containers):
         self.draw, self.now = random.Random(seed), 1_800_000_000.0
         self.names = itertools.count()
-        self.store, self.containers = MemoryStore(lambda: self.now), containers
-        self.store.register_worker(member(JUDGE), LEASE_S)
+        self.stores, self.containers = MemoryStores(Tables(lambda: self.now)), containers
+        self.stores.leases.register_worker(member(JUDGE), LEASE_S)
         self.orders = {each.first.key: each for each in (enqueued() for _ in range(innocents + killers))}
         for each in self.orders.values():
-            self.store.record(each)
+            self.stores.client.record(each)
         self.killers = set(self.draw.sample(sorted(self.orders), killers))
         self.queue, self.processes, self.ended, self.begun = [], [], {}, dict.fromkeys(self.orders, 0)
         self.workers = [self.process() for _ in range(workers)]
@@ -58,15 +59,15 @@ class Fleet:
     def process(self, parent=None):
         made = Process(f"p{next(self.names)}", parent=parent)
         self.processes.append(made)
-        self.store.register_worker(member(made.name), LEASE_S)
+        self.stores.leases.register_worker(member(made.name), LEASE_S)
         return made
 
     def tick(self):
         self.now += 10.0
-        for envelope, fence in self.store.poisoned(judge=JUDGE, max_lost=MAX_LOST, limit=100):
-            self.store.commit(decided(self.orders[envelope.key], failed("system"), fence=fence))
+        for envelope, fence in self.stores.backlog.poisoned(judge=JUDGE, max_lost=MAX_LOST, limit=100):
+            self.stores.attempts.commit(decided(self.orders[envelope.key], failed("system"), fence=fence))
             self.ended[envelope.key] = "lost"
-        due = self.store.due(BrokerSnapshot(0.0, {}), judge=JUDGE, max_lost=MAX_LOST, limit=100)
+        due = self.stores.backlog.due(BrokerSnapshot(0.0, {}), judge=JUDGE, max_lost=MAX_LOST, limit=100)
         self.queue += [each.envelope.key for each in due]
         self.draw.shuffle(self.queue)
         for key in [self.queue.pop() for _ in range(self.draw.randint(0, len(self.queue)))]:
@@ -90,7 +91,7 @@ class Fleet:
             self.queue.append(key)
 
     def begin(self, key, process, room):
-        claim = self.store.claim(key, process.name, max_lost=MAX_LOST, room=room)
+        claim = self.stores.attempts.claim(key, process.name, max_lost=MAX_LOST, room=room)
         if claim.fence is None:
             return claim
         process.running[key] = 0
@@ -114,8 +115,8 @@ class Fleet:
 
     def conclude(self, key, process):
         del process.running[key]
-        row = self.store._attempts[key]
-        assert self.store.commit(decided(self.orders[key], succeeded(), fence=row.fence)).verdict == "merged"
+        row = self.stores.tables.attempts[key]
+        assert self.stores.attempts.commit(decided(self.orders[key], succeeded(), fence=row.fence)).verdict == "merged"
         self.ended[key] = "succeeded"
         process.waiting = None if process.waiting == key else process.waiting
         if process not in self.workers:
@@ -133,9 +134,9 @@ class Fleet:
             ]
         elif parent is not None:
             self.now += 0.1
-            self.store.release_unowned(process.name, (), 0.0)
+            self.stores.leases.release_unowned(process.name, (), 0.0)
         for each in family:
-            self.store.deregister_worker(each.name)
+            self.stores.leases.deregister_worker(each.name)
             self.processes.remove(each)
             if each.waiting not in (None, *each.running):  # its message is gone: a sweep would send it again
                 self.queue.append(each.waiting)

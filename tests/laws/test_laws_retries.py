@@ -13,7 +13,7 @@ from test_laws_closure import LARGEST
 
 from flujo_worker.domain.draft import DecisionBuilder
 from flujo_worker.domain.values import StepCheckpoint
-from flujo_worker.store.memory.forks import ForksInMemory
+from flujo_worker.store.memory.client import ClientInMemory
 from tests.support.breadth import examples
 
 TELLING = (3, 85)
@@ -40,7 +40,7 @@ def retried_it_ends_the_same(pipeline, value="input"):
 
 
 def started_steps(engine, run):
-    retryable_run = engine.store.retryable_run(run)
+    retryable_run = engine.stores.client.retryable_run(run)
     return retryable_run.names[: retryable_run.cursor + 1]
 
 
@@ -75,7 +75,7 @@ def only_where_work_is_made(monkeypatch):
 
 
 def the_runs_own_input(monkeypatch):
-    monkeypatch.setattr(ForksInMemory, "_given", lambda self, run, before: self._run(run).input)
+    monkeypatch.setattr(ClientInMemory, "_given", lambda self, run, before: self._t.run(run).input)
 
 
 def first_told(seeds):

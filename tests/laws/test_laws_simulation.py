@@ -21,7 +21,12 @@ from simulator import Simulation
 
 from flujo_worker.domain.budget import Budget
 from flujo_worker.recovery.lost_work import LostWork
-from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.admission import AdmissionInMemory
+from flujo_worker.store.memory.attempts import AttemptsInMemory
+from flujo_worker.store.memory.backlog import BacklogInMemory
+from flujo_worker.store.memory.budgets import BudgetsInMemory
+from flujo_worker.store.memory.limits import LimitsInMemory
+from flujo_worker.store.memory.scopes import ScopesInMemory
 from tests.support.breadth import examples
 
 SEEDS_PER_MUTANT = 150
@@ -84,19 +89,19 @@ def test_mutant_who_merges_what_another_worker_is_to_do_again(monkeypatch):
     """It looks neither at the fence nor at whose the attempt is: a stopped process that continues merges too."""
 
     def blind(judge):
-        def judged(store, decision):
-            row = store._attempts[decision.notice.envelope.key]
-            return "merged" if row.status in ("queued", "running") else judge(store, decision)
+        def judged(stores, decision):
+            row = stores._t.attempts[decision.notice.envelope.key]
+            return "merged" if row.status in ("queued", "running") else judge(stores, decision)
 
         return judged
 
-    mutant(monkeypatch, MemoryStore, "_judge", blind)
+    mutant(monkeypatch, AttemptsInMemory, "_judge", blind)
     is_found()
 
 
 @pytest.mark.large
 def test_mutant_who_merges_what_is_merged(monkeypatch):
-    mutant(monkeypatch, MemoryStore, "_judge", lambda _: lambda *_: "merged")
+    mutant(monkeypatch, AttemptsInMemory, "_judge", lambda _: lambda *_: "merged")
     is_found()
 
 
@@ -116,7 +121,7 @@ def test_mutant_who_does_not_send_again(monkeypatch, why):
 
         return overlooking
 
-    mutant(monkeypatch, MemoryStore, "_why_due", forgetful)
+    mutant(monkeypatch, BacklogInMemory, "_why_due", forgetful)
     is_found()
 
 
@@ -129,38 +134,40 @@ def test_mutant_who_claims_what_another_worker_has(monkeypatch):
 
         return refused
 
-    mutant(monkeypatch, MemoryStore, "_refusal", generous)
+    mutant(monkeypatch, AttemptsInMemory, "_refusal", generous)
     is_found()
 
 
 @pytest.mark.large
 def test_mutant_who_never_releases_a_permit(monkeypatch):
-    mutant(monkeypatch, MemoryStore, "_uses_permit", lambda _: lambda _, key, permit: permit.fence is not None)
-    mutant(monkeypatch, MemoryStore, "release_permit", lambda _: lambda store, key, fence, name: store._offer(name))
+    mutant(monkeypatch, LimitsInMemory, "_uses_permit", lambda _: lambda _, key, permit: permit.fence is not None)
+    mutant(
+        monkeypatch, LimitsInMemory, "release_permit", lambda _: lambda stores, key, fence, name: stores._offer(name)
+    )
     is_found()
 
 
 @pytest.mark.large
 def test_mutant_who_lets_too_many_attempts_run(monkeypatch):
-    mutant(monkeypatch, MemoryStore, "_in_use", lambda _: lambda *_: 0)
+    mutant(monkeypatch, LimitsInMemory, "_in_use", lambda _: lambda *_: 0)
     is_found()
 
 
 @pytest.mark.large
 def test_mutant_who_admits_too_many_runs(monkeypatch):
-    mutant(monkeypatch, MemoryStore, "_state", lambda state: lambda *args: replace(state(*args), taken=0))
+    mutant(monkeypatch, AdmissionInMemory, "_state", lambda state: lambda *args: replace(state(*args), taken=0))
     is_found()
 
 
 @pytest.mark.large
 def test_mutant_who_never_releases_a_place(monkeypatch):
-    mutant(monkeypatch, MemoryStore, "_release_places", lambda _: lambda *_: None)
+    mutant(monkeypatch, AdmissionInMemory, "_release_places", lambda _: lambda *_: None)
     is_found()
 
 
 @pytest.mark.large
 def test_mutant_who_signals_no_lost_join(monkeypatch):
-    mutant(monkeypatch, MemoryStore, "missed_joins", lambda _: lambda *_: [])
+    mutant(monkeypatch, ScopesInMemory, "missed_joins", lambda _: lambda *_: [])
     is_found()
 
 
@@ -174,17 +181,17 @@ def test_mutant_who_does_not_book(monkeypatch, method):
 @pytest.mark.large
 def test_mutant_who_books_every_claim_again(monkeypatch):
     def twice(settle):
-        def settled(store, run, claim, usage, **rest):
-            store._spends.pop(claim, None)
-            return settle(store, run, claim, usage, **rest)
+        def settled(stores, run, claim, usage, **rest):
+            stores._t.spends.pop(claim, None)
+            return settle(stores, run, claim, usage, **rest)
 
         return settled
 
-    mutant(monkeypatch, MemoryStore, "_settle", twice)
+    mutant(monkeypatch, BudgetsInMemory, "settle", twice)
     is_found()
 
 
 @pytest.mark.large
 def test_mutant_who_does_not_hear_a_cancel(monkeypatch):
-    mutant(monkeypatch, MemoryStore, "runs_to_stop", lambda _: lambda *_: [])
+    mutant(monkeypatch, BacklogInMemory, "runs_to_stop", lambda _: lambda *_: [])
     is_found()

@@ -70,13 +70,13 @@ class RemoteControl:
             key = AttemptKey.parse(task_id)
         except ValueError:
             return None
+        from flujo_worker.store.postgres.pool import RetryingPool
         from flujo_worker.store.postgres.stop_requests import StopRequests
 
         at_once = threading.Event()
         at_once.set()
-        with closing(StopRequests(self._settings.database(), pool_max=1, stopping=at_once)) as requests:
-            requests.open()
-            is_cancelled = requests.cancel_run_of(key)
+        with closing(RetryingPool(self._settings.database(), pool_max=1, stopping=at_once)) as pool:
+            is_cancelled = StopRequests(pool.open()).cancel_run_of(key)
         if is_cancelled:
             with suppress(RedisError):  # a worker sweeps in any case, a little later
                 Broker(self._settings).request_sweep(self._settings.worker.control_queue)

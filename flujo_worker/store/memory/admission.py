@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 
@@ -13,68 +11,44 @@ from flujo_client.contract.admission import WAITING_S, Gate, waits_for
 from flujo_client.errors import AdmissionRefused
 from flujo_worker.domain.admission import GateState, WaitingRun, admit
 from flujo_worker.ports import Admitted
-from flujo_worker.store.memory.rows import StoredAttempt, StoredRun
-from flujo_worker.store.memory.tables import Tables
+from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredWait
+from flujo_worker.store.memory.tables import InMemory
 from flujo_worker.store.shared_rules import ADMITTED_AT_ONCE, grace_s
 
 NOT_BEGUN: Final = sys.float_info.max
-"""Until when a place is held whose period begins with its run."""
 
 
-@dataclass
-class StoredWait:
-    """One row of the runs that wait, at one of their gates."""
-
-    gate: Gate
-    arrived: int
-    not_before: float
-
-
-class AdmissionInMemory(Tables):
-    """The port `RunAdmissions`, and what recording a run with gates asks. Called under the lock, but for the port's acts."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock)
-        self._places: dict[str, dict[str, float]] = {}
-        self._waiting_runs: dict[str, StoredWait] = {}
-        self._turns: dict[str, GateState] = {}
-        self._arrivals = count()
+class AdmissionInMemory(InMemory):
+    """The port `AdmissionStore`, and what recording a run with gates asks."""
 
     def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:  # noqa: ARG002 - it looks at all
-        with self._lock:
-            self._release_places(ended)
-            now = self._clock()
-            for run in [
-                run for run in self._waiting_runs if not (self._is_live_run(run) and self._may_run(self._runs[run]))
-            ]:
-                del self._waiting_runs[run]
-            first = [self._waiting_run(run, row) for run, row in self._waiting_runs.items() if row.not_before <= now]
-            names = {gate.name for run in first for gate in run.gates}
-            states = {name: self._state(name) for name in names}
-            decision = admit(first, states)
-            for run, gate in decision.moved:
-                self._waiting_runs[run].gate = gate
-            for run, gate in decision.kept:
-                self._take_place(run, gate)
-            self._turns.update(decision.states)
-            grace = grace_s(min(len(decision.admitted), ADMITTED_AT_ONCE))
-            keys = [self._pass(run, now + grace) for run in decision.admitted]
-            return Admitted(keys, {gate.name for _, gate in decision.moved})
+        self._release_places(ended)
+        now = self._t.clock()
+        for run in [
+            run for run in self._t.waiting_runs if not (self._is_live_run(run) and self._t.may_run(self._t.runs[run]))
+        ]:
+            del self._t.waiting_runs[run]
+        first = [self._waiting_run(run, row) for run, row in self._t.waiting_runs.items() if row.not_before <= now]
+        names = {gate.name for run in first for gate in run.gates}
+        states = {name: self._state(name) for name in names}
+        decision = admit(first, states)
+        for run, gate in decision.moved:
+            self._t.waiting_runs[run].gate = gate
+        for run, gate in decision.kept:
+            self._take_place(run, gate)
+        self._t.turns.update(decision.states)
+        grace = grace_s(min(len(decision.admitted), ADMITTED_AT_ONCE))
+        keys = [self._pass(run, now + grace) for run in decision.admitted]
+        return Admitted(keys, {gate.name for _, gate in decision.moved})
 
     def prune_gates(self) -> None:
-        with self._lock:
-            used = {row.gate.name for row in self._waiting_runs.values()} | {
-                gate for gate in self._places if self._places[gate]
-            }
-            for name in [name for name in self._turns if name not in used]:
-                del self._turns[name]
+        used = {row.gate.name for row in self._t.waiting_runs.values()} | {
+            gate for gate in self._t.places if self._t.places[gate]
+        }
+        for name in [name for name in self._t.turns if name not in used]:
+            del self._t.turns[name]
 
-    def is_waiting(self, run_id: str) -> bool:
-        """Return whether a run was recorded and not admitted yet."""
-        with self._lock:
-            return run_id in self._waiting_runs
-
-    def _live_holder(self, gates: Sequence[Gate]) -> str | None:
+    def live_holder(self, gates: Sequence[Gate]) -> str | None:
         """Return the run of a singleton that is under way; raises AdmissionRefused where a gate without room refuses."""
         for gate in gates:
             live = self._live_at(gate)
@@ -84,7 +58,7 @@ class AdmissionInMemory(Tables):
                 return live[0]
         return None
 
-    def _enter(self, run: StoredRun, first: StoredAttempt) -> None:
+    def enter(self, run: StoredRun, first: StoredAttempt) -> None:
         """Let a new run come to its gates: its first attempt is due if it is admitted."""
         full = next((gate for gate in run.gates if gate.wait_s or not self._has_room(gate)), None)
         if full is None:
@@ -94,23 +68,23 @@ class AdmissionInMemory(Tables):
             live = self._live_at(gate)
             if gate.policy == "cancel_oldest" and (gate.most is None or not self._has_room(gate)):
                 for each in live[: len(live) - (gate.most or 1) + 1]:
-                    self._replace(each, f"replaced by run {run.ticket.run} ({gate.name})")
-        now = self._clock()
+                    self._t.replace(each, f"replaced by run {run.ticket.run} ({gate.name})")
+        now = self._t.clock()
         not_before = now + full.wait_s if full.wait_s else -inf
         for gate in run.gates:
             if gate.decides_at_once and self._has_room(gate):
                 self._take_place(run.ticket.run, gate)
-        self._waiting_runs[run.ticket.run] = StoredWait(full, next(self._arrivals), not_before)
+        self._t.waiting_runs[run.ticket.run] = StoredWait(full, next(self._t.arrivals), not_before)
         first.available_at = now + WAITING_S
-        self._add_event(run.ticket.run, None, "run.waiting", "info", {"gate": full.name})
+        self._t.add_event(run.ticket.run, None, "run.waiting", "info", {"gate": full.name})
 
     def _pass(self, run: str, available_at: float) -> str:
-        del self._waiting_runs[run]
-        row = self._runs[run]
+        del self._t.waiting_runs[run]
+        row = self._t.runs[run]
         self._take_places(row)
-        waited = round(self._clock() - row.created_at, 3)
-        self._add_event(run, None, "run.admitted", "info", {"waited_s": waited})
-        [first] = [each for each in self._attempts_of(run) if each.is_live]
+        waited = round(self._t.clock() - row.created_at, 3)
+        self._t.add_event(run, None, "run.admitted", "info", {"waited_s": waited})
+        [first] = [each for each in self._t.attempts_of(run) if each.is_live]
         first.available_at = available_at
         return str(first.key)
 
@@ -121,12 +95,12 @@ class AdmissionInMemory(Tables):
     def _take_place(self, run: str, gate: Gate) -> None:
         if gate.most is not None:
             until = inf if gate.period_s is None else NOT_BEGUN
-            self._places.setdefault(gate.name, {}).setdefault(run, until)
+            self._t.places.setdefault(gate.name, {}).setdefault(run, until)
 
     def _release_places(self, ended: Collection[str] | None) -> None:
-        now = self._clock()
-        windows = {row.gate.name for row in self._waiting_runs.values() if row.gate.is_window}
-        for name, places in self._places.items():
+        now = self._t.clock()
+        windows = {row.gate.name for row in self._t.waiting_runs.values() if row.gate.is_window}
+        for name, places in self._t.places.items():
             for run in [*places]:
                 if ended is not None and run not in ended:
                     continue
@@ -139,50 +113,50 @@ class AdmissionInMemory(Tables):
 
     def _period_of(self, run: str, gate: str) -> float:
         """Return until when a run holds a place that is held for a period from its beginning."""
-        row = self._runs.get(run)
+        row = self._t.runs.get(run)
         if row is None or row.started_at is None:
             return NOT_BEGUN
         return next(row.started_at + each.period_s for each in row.gates if each.name == gate and each.period_s)
 
     def _has_room(self, gate: Gate) -> bool:
-        waits = any(row.gate.name == gate.name for row in self._waiting_runs.values())
+        waits = any(row.gate.name == gate.name for row in self._t.waiting_runs.values())
         return gate.most is None or (not waits and self._state(gate.name).taken < gate.most)
 
     def _live_at(self, gate: Gate) -> list[str]:
         """Return the live runs that are at a gate, the oldest first; one that is being cancelled does not count."""
-        waiting = [run for run, row in self._waiting_runs.items() if row.gate.name == gate.name]
-        placed = [run for run, until in self._places.get(gate.name, {}).items() if until == inf]
+        waiting = [run for run, row in self._t.waiting_runs.items() if row.gate.name == gate.name]
+        placed = [run for run, until in self._t.places.get(gate.name, {}).items() if until == inf]
         live = [
             run
             for run in dict.fromkeys([*placed, *waiting])
-            if self._is_live_run(run) and self._runs[run].stopped_at is None
+            if self._is_live_run(run) and self._t.runs[run].stopped_at is None
         ]
-        return sorted(live, key=lambda run: (self._runs[run].created_at, run))
+        return sorted(live, key=lambda run: (self._t.runs[run].created_at, run))
 
     def _state(self, name: str) -> GateState:
-        now, known = self._clock(), self._turns.get(name, GateState(0))
-        taken = sum(until > now for until in self._places.get(name, {}).values())
+        now, known = self._t.clock(), self._t.turns.get(name, GateState(0))
+        taken = sum(until > now for until in self._t.places.get(name, {}).values())
         return GateState(taken, known.turn, known.turns)
 
-    def _waits_for(self, row: StoredWait) -> str:
+    def waits_for(self, row: StoredWait) -> str:
         return waits_for(row.gate.name, row.gate.most, self._state(row.gate.name).taken)
 
-    def _admissible_at(self) -> list[float]:
+    def admissible_at(self) -> list[float]:
         """Return when time alone may admit a waiting run: a debounce is over, or a throttle's place is free."""
-        gates = {gate.name for run in self._waiting_runs for gate in self._runs[run].gates}
-        places = [until for name in gates for until in self._places.get(name, {}).values() if until < inf]
-        return places + [row.not_before for row in self._waiting_runs.values() if row.not_before > -inf]
+        gates = {gate.name for run in self._t.waiting_runs for gate in self._t.runs[run].gates}
+        places = [until for name in gates for until in self._t.places.get(name, {}).values() if until < inf]
+        return places + [row.not_before for row in self._t.waiting_runs.values() if row.not_before > -inf]
 
     def _is_live_run(self, run: str) -> bool:
-        return run in self._runs and self._runs[run].is_live
+        return run in self._t.runs and self._t.runs[run].is_live
 
     def _is_paused_run(self, run: str) -> bool:
-        rows = {row.status for row in self._family_of(run) if row.is_live and not row.is_held}
+        rows = {row.status for row in self._t.family_of(run) if row.is_live and not row.is_held}
         return rows == {"paused"}
 
     def _waiting_run(self, run: str, row: StoredWait) -> WaitingRun:
-        stored = self._runs[run]
-        held = frozenset(name for name, places in self._places.items() if run in places)
+        stored = self._t.runs[run]
+        held = frozenset(name for name, places in self._t.places.items() if run in places)
         return WaitingRun(
             run, row.gate.name, row.gate.flow, stored.ticket.priority or 0, row.arrived, stored.gates, held
         )

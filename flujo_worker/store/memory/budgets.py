@@ -7,50 +7,45 @@ from collections.abc import Sequence
 from flujo_client.contract.outcome import Fault, Usage
 from flujo_worker.domain.budget import Amount, Budget, Reservation, breach, refusal
 from flujo_worker.store.memory.rows import ClaimId, StoredReservation
-from flujo_worker.store.memory.tree import TreeInMemory
+from flujo_worker.store.memory.tables import InMemory
 
 
-class BudgetsInMemory(TreeInMemory):
-    """The ledger's operations on budgets. Called under its lock."""
+class BudgetsInMemory(InMemory):
+    """The operations of attempts on budgets. Called under the lock."""
 
-    def read_budgets(self) -> dict[str, Budget]:
-        """Read all budgets, by scope."""
-        with self._lock:
-            return dict(self._budgets)
-
-    def _reserve(self, key: str, to_reserve: Sequence[Reservation]) -> Fault | None:
+    def reserve(self, key: str, to_reserve: Sequence[Reservation]) -> Fault | None:
         """Reserve everything or nothing; return why not. An existing reservation of the attempt stays."""
-        rows = self._reservations.setdefault(key, {})
+        rows = self._t.reservations.setdefault(key, {})
         if not to_reserve or any(row.is_held for row in rows.values()):
             return None
         for each in to_reserve:
             opened = Budget(each.scope, each.limit_usd, each.limit_tokens)
-            budget = self._budgets.setdefault(each.scope, opened)
+            budget = self._t.budgets.setdefault(each.scope, opened)
             rows[each.scope] = StoredReservation(each.requested, *budget.left, is_held=False)
         for each in sorted(to_reserve, key=lambda one: one.scope):
-            budget = self._budgets[each.scope]
+            budget = self._t.budgets[each.scope]
             if not budget.fits(each.requested):
                 return refusal(budget, each.requested)
         for each in to_reserve:
-            self._budgets[each.scope] = self._budgets[each.scope].reserve(each.requested)
+            self._t.budgets[each.scope] = self._t.budgets[each.scope].reserve(each.requested)
             rows[each.scope].is_held = True
         return None
 
-    def _settle(self, run: str, claim: ClaimId, usage: Usage, *, frees: bool) -> Fault | None:
+    def settle(self, run: str, claim: ClaimId, usage: Usage, *, frees: bool) -> Fault | None:
         """Record what was spent, once for each claim, and book it; why the run's tree fails, if it passes a limit."""
         key = claim.key
-        is_first = not usage.is_nothing and claim not in self._spends
+        is_first = not usage.is_nothing and claim not in self._t.spends
         if is_first:
-            self._spends[claim] = usage
+            self._t.spends[claim] = usage
         spent = Amount.of(usage) if is_first else Amount()
         passed = []
-        for scope, row in self._reservations.get(key, {}).items():
+        for scope, row in self._t.reservations.get(key, {}).items():
             back = row.amount if frees and row.is_held else Amount()
             row.is_held = row.is_held and not frees
-            before = self._budgets[scope]
-            self._budgets[scope] = before.settle(spent, back)
-            if self._budgets[scope].overrun != before.overrun:
-                passed.append(self._budgets[scope])
+            before = self._t.budgets[scope]
+            self._t.budgets[scope] = before.settle(spent, back)
+            if self._t.budgets[scope].overrun != before.overrun:
+                passed.append(self._t.budgets[scope])
         found = breach(passed)
         if found is not None:
             self._break(run, key, *found)
@@ -58,27 +53,27 @@ class BudgetsInMemory(TreeInMemory):
 
     def _break(self, run: str, key: str, fault: Fault, violation: dict[str, object]) -> None:
         """Mark the first run of the tree to fail; if this very merge has ended it, fail it now."""
-        row = self._runs[str((self._runs[run].ticket.limits or {})["run"])]
+        row = self._t.runs[str((self._t.runs[run].ticket.limits or {})["run"])]
         if row.ended_at is None and row.is_live and row.fault is None:
-            row.stopped_at = row.stopped_at or self._clock()
+            row.stopped_at = row.stopped_at or self._t.clock()
         elif row.ticket.run != run or row.ended_by != key:
             return
         else:
             row.status, row.output = "failed", None
             ended = ("run.succeeded", "run.failed")
-            self._events[:] = [each for each in self._events if (each.attempt, each.name in ended) != (key, True)]
-            self._add_event(row.ticket.run, key, "run.failed", "error", {"reason": fault.message})
+            self._t.events[:] = [each for each in self._t.events if (each.attempt, each.name in ended) != (key, True)]
+            self._t.add_event(row.ticket.run, key, "run.failed", "error", {"reason": fault.message})
         row.fault, row.reason = fault, fault.message
-        self._add_event(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))
+        self._t.add_event(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))
 
-    def _release(self, run: str) -> None:
+    def release(self, run: str) -> None:
         """Release what a run that has ended still holds."""
-        for row in self._attempts_of(run):
-            self._unreserve(str(row.key))
+        for row in self._t.attempts_of(run):
+            self.unreserve(str(row.key))
 
-    def _unreserve(self, key: str) -> None:
+    def unreserve(self, key: str) -> None:
         """Release what an attempt still holds."""
-        for scope, held in self._reservations.get(key, {}).items():
+        for scope, held in self._t.reservations.get(key, {}).items():
             if held.is_held:
                 held.is_held = False
-                self._budgets[scope] = self._budgets[scope].settle(Amount(), held.amount)
+                self._t.budgets[scope] = self._t.budgets[scope].settle(Amount(), held.amount)

@@ -1,10 +1,10 @@
-"""Retention in memory: the same families, rules and ages as in Postgres."""
+"""Delete in memory what has outlived its retention."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from flujo_client.address import AttemptKey
@@ -12,78 +12,74 @@ from flujo_client.contract.records import RunSummary
 from flujo_client.serial import Packed
 from flujo_worker.domain.retention import RetentionRule, older_s
 from flujo_worker.store.memory.rows import StoredRun, when, when_or_none
-from flujo_worker.store.memory.tables import Tables
+from flujo_worker.store.memory.tables import InMemory
 
 _TENANT_DAY: Final = re.compile(r"tenant:.*:\d{4}-\d\d-\d\d")
 
 
-class RetentionInMemory(Tables):
-    """The port `Retention`."""
+class RetentionInMemory(InMemory):
+    """The port `RetentionStore`."""
 
     def begin_pruning(self, every_s: float) -> bool:
-        with self._lock:
-            is_due = self._pruned_at <= self._clock() - every_s
-            if is_due:
-                self._pruned_at = self._clock()
-            return is_due
+        is_due = self._t.pruned_at <= self._t.clock() - every_s
+        if is_due:
+            self._t.pruned_at = self._t.clock()
+        return is_due
 
     def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
-        with self._lock:
-            gone: list[str] = []
-            roots = [run for run in self._runs.values() if run.parent is None]
-            for root in sorted(roots, key=lambda run: run.ended_at or 0.0):
-                family = self._family_from(root)
-                if len(gone) < limit and self._is_aged(root, family, rules):
-                    gone += [run.ticket.run for run in family]
-            if is_summarized:
-                self._summaries |= {run: self._summary(self._runs[run]) for run in gone}
-            self._forget(set(gone))
-            return gone
+        gone: list[str] = []
+        roots = [run for run in self._t.runs.values() if run.parent is None]
+        for root in sorted(roots, key=lambda run: run.ended_at or 0.0):
+            family = self._family_from(root)
+            if len(gone) < limit and self._is_aged(root, family, rules):
+                gone += [run.ticket.run for run in family]
+        if is_summarized:
+            self._t.summaries |= {run: self._summary(self._t.runs[run]) for run in gone}
+        self._forget(set(gone))
+        return gone
 
     def prune_summaries(self, older_s: float, limit: int) -> None:
-        with self._lock:
-            since = when(self._clock() - older_s)
-            aged = sorted(
-                (each for each in self._summaries.values() if each.ended_at < since), key=lambda each: each.ended_at
-            )
-            for summary in aged[:limit]:
-                del self._summaries[summary.id]
-
-    def read_deleted_runs(self) -> list[RunSummary]:
-        """Return the summaries of deleted runs, the last to end first."""
-        with self._lock:
-            return sorted(self._summaries.values(), key=lambda each: (each.ended_at, each.id), reverse=True)
+        since = when(self._t.clock() - older_s)
+        aged = sorted(
+            (each for each in self._t.summaries.values() if each.ended_at < since), key=lambda each: each.ended_at
+        )
+        for summary in aged[:limit]:
+            del self._t.summaries[summary.id]
 
     def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:  # noqa: ARG002 - one step does it all
-        with self._lock:
-            now = self._clock()
-            if self._marked_at < now - every_s:
-                self._marked_at = now
-                used = {value.digest for value in self._values() if value is not None and value.is_reference}
-                for digest in [each for each in self._blobs if each not in used]:
-                    if self._touched[digest] < now - unused_s:
-                        del self._blobs[digest], self._touched[digest]
-            return False
+        now = self._t.clock()
+        if self._t.marked_at < now - every_s:
+            self._t.marked_at = now
+            used = {value.digest for value in self._values() if value is not None and value.is_reference}
+            for digest in [each for each in self._t.blobs if each not in used]:
+                if self._t.touched[digest] < now - unused_s:
+                    del self._t.blobs[digest], self._t.touched[digest]
+        return False
 
     def prune_bookkeeping(self, older_s: float) -> int:
-        with self._lock:
-            since = self._clock() - older_s
-            workers = [worker for worker, until in self._leases.items() if until < since]
-            newest = max(self._epochs.values(), default=0.0)
-            epochs = [epoch for epoch, start in self._epochs.items() if start < min(since, newest)]
-            day = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d}"
-            budgets = [scope for scope in self._budgets if _TENANT_DAY.fullmatch(scope) and scope[-10:] < day]
-            for worker in workers:
-                del self._leases[worker]
-                self._members.pop(worker, None)
-            for epoch in epochs:
-                del self._epochs[epoch]
-            for scope in budgets:
-                del self._budgets[scope]
-            return len(workers) + len(epochs) + len(budgets)
+        since = self._t.clock() - older_s
+        workers = [worker for worker, until in self._t.leases.items() if until < since]
+        newest = max(self._t.epochs.values(), default=0.0)
+        epochs = [epoch for epoch, start in self._t.epochs.items() if start < min(since, newest)]
+        day = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d}"
+        budgets = [scope for scope in self._t.budgets if _TENANT_DAY.fullmatch(scope) and scope[-10:] < day]
+        for worker in workers:
+            del self._t.leases[worker]
+            self._t.members.pop(worker, None)
+        for epoch in epochs:
+            del self._t.epochs[epoch]
+        for scope in budgets:
+            del self._t.budgets[scope]
+        return len(workers) + len(epochs) + len(budgets)
+
+    def rotate_event_partitions(self, keep_days: int | None) -> None:
+        if keep_days is None:
+            return
+        first = datetime.fromtimestamp(self._t.clock(), UTC).date() - timedelta(days=keep_days)
+        self._t.events[:] = [event for event in self._t.events if event.at.date() >= first]
 
     def _summary(self, run: StoredRun) -> RunSummary:
-        spent = self._spent_by(run.ticket.run)
+        spent = self._t.spent_by(run.ticket.run)
         return RunSummary(
             id=run.ticket.run,
             name=run.name,
@@ -98,42 +94,42 @@ class RetentionInMemory(Tables):
         )
 
     def _values(self) -> Iterator[Packed | None]:
-        for run in self._runs.values():
+        for run in self._t.runs.values():
             yield from (run.input, run.output, run.launched_with)
-        for scope in self._scopes.values():
+        for scope in self._t.scopes.values():
             yield from (scope.output, scope.context, scope.patch)
-        for row in self._attempts.values():
+        for row in self._t.attempts.values():
             yield from (row.output, None if row.answer is None else row.answer.value)
-        yield from self._contexts.values()
+        yield from self._t.contexts.values()
 
     def _family_from(self, run: StoredRun) -> list[StoredRun]:
-        children = self._child_runs_of(run.ticket.run)
+        children = self._t.child_runs_of(run.ticket.run)
         return [run, *(each for child in children for each in self._family_from(child))]
 
     def _is_aged(self, root: StoredRun, family: Sequence[StoredRun], rules: Sequence[RetentionRule]) -> bool:
         age = older_s(rules, root.status, root.name)
         if age is None:
             return False
-        since = self._clock() - age
+        since = self._t.clock() - age
         return all(run.ended_at is not None and run.ended_at < since for run in family)
 
     def _forget(self, runs: set[str]) -> None:
-        for attempt in [key for key, row in self._attempts.items() if row.key.run in runs]:
-            del self._attempts[attempt]
-            self._reservations.pop(attempt, None)
-            self._permits.pop(attempt, None)
-        for place in [place for place in self._scopes if place[0] in runs]:
-            del self._scopes[place]
-            self._rows_at.pop(place, None)
-            self._children.pop(place, None)
-        for claim in [claim for claim in self._spends if AttemptKey.parse(claim[0]).run in runs]:
-            del self._spends[claim]
-        for context in [context for context in self._contexts if context[0] in runs]:
-            del self._contexts[context]
-        for call in [call for call in self._owed if call[0] in runs]:
-            del self._owed[call]
-        self._events = [event for event in self._events if event.run_id not in runs]
-        self._corrections = [each for each in self._corrections if each.run_id not in runs]
+        for attempt in [key for key, row in self._t.attempts.items() if row.key.run in runs]:
+            del self._t.attempts[attempt]
+            self._t.reservations.pop(attempt, None)
+            self._t.permits.pop(attempt, None)
+        for place in [place for place in self._t.scopes if place[0] in runs]:
+            del self._t.scopes[place]
+            self._t.rows_at.pop(place, None)
+            self._t.children.pop(place, None)
+        for claim in [claim for claim in self._t.spends if AttemptKey.parse(claim[0]).run in runs]:
+            del self._t.spends[claim]
+        for context in [context for context in self._t.contexts if context[0] in runs]:
+            del self._t.contexts[context]
+        for call in [call for call in self._t.owed if call[0] in runs]:
+            del self._t.owed[call]
+        self._t.events = [event for event in self._t.events if event.run_id not in runs]
+        self._t.corrections = [each for each in self._t.corrections if each.run_id not in runs]
         for run in runs:
-            del self._runs[run]
-            self._budgets.pop(f"run:{run}", None)
+            del self._t.runs[run]
+            self._t.budgets.pop(f"run:{run}", None)

@@ -421,6 +421,15 @@ class StoredPermit:
 
 
 @dataclass
+class StoredWait:
+    """One row of the runs that wait, at one of their gates."""
+
+    gate: Gate
+    arrived: int
+    not_before: float
+
+
+@dataclass
 class TakenCall:
     """One row of the pending hook calls: who has taken it, whether it runs alone, and how often it was lost."""
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import wraps
+from itertools import count
+from types import FunctionType
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.approval import Approval
@@ -18,7 +21,9 @@ from flujo_client.errors import IdempotencyConflict, RunNotFound
 from flujo_client.pipeline.context_info import Fields
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
+from flujo_worker.domain.admission import GateState
 from flujo_worker.domain.budget import Budget
+from flujo_worker.domain.values import ChildRun
 from flujo_worker.ports import Member
 from flujo_worker.store.memory.rows import (
     ClaimId,
@@ -27,9 +32,14 @@ from flujo_worker.store.memory.rows import (
     StoredReservation,
     StoredRun,
     StoredScope,
+    StoredWait,
     TakenCall,
     when,
 )
+from flujo_worker.store.shared_rules import grace_s
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Tables:
@@ -40,151 +50,155 @@ class Tables:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._lock = threading.RLock()
-        self._runs: dict[str, StoredRun] = {}
-        self._scopes: dict[tuple[str, str], StoredScope] = {}
-        self._children: defaultdict[tuple[str, str], list[StoredScope]] = defaultdict(list)
-        self._attempts: dict[str, StoredAttempt] = {}
-        self._rows_at: defaultdict[tuple[str, str], list[StoredAttempt]] = defaultdict(list)
-        self._contexts: dict[tuple[str, int], Packed | None] = {}
-        self._leases: dict[str, float] = {}
-        self._members: dict[str, Member] = {}
-        self._blobs: dict[str, Packed] = {}
-        self._touched: dict[str, float] = {}
-        self._plans: dict[str, Plan] = {}
-        self._references: dict[str, str] = {}
-        self._loaded: dict[str, set[str]] = {}
-        self._since: dict[str, float] = {}
-        self._started: dict[str, float] = {}
-        self._code: dict[str, CodeVersion] = {}
-        self._step_code: dict[str, dict[str, str]] = {}
-        self._context_fields: dict[str, dict[str, Fields]] = {}
-        self._epochs: dict[str, float] = {}
-        self._summaries: dict[str, RunSummary] = {}
-        self._spends: dict[ClaimId, Usage] = {}
-        self._budgets: dict[str, Budget] = {}
-        self._reservations: dict[str, dict[str, StoredReservation]] = {}
-        self._events: list[EventRecord] = []
-        self._last_event = 0
-        self._guards: dict[tuple[Guard, str], GuardRow] = {}
-        self._limits: dict[str, int] = {}
-        self._permits: dict[str, StoredPermit] = {}
-        self._last_turn = 0
-        self._corrections: list[CorrectionRecord] = []
-        self._owed: dict[tuple[str, str, str], TakenCall] = {}
-        self._swept_at = self._pruned_at = self._marked_at = float("-inf")
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.runs: dict[str, StoredRun] = {}
+        self.scopes: dict[tuple[str, str], StoredScope] = {}
+        self.children: defaultdict[tuple[str, str], list[StoredScope]] = defaultdict(list)
+        self.attempts: dict[str, StoredAttempt] = {}
+        self.rows_at: defaultdict[tuple[str, str], list[StoredAttempt]] = defaultdict(list)
+        self.contexts: dict[tuple[str, int], Packed | None] = {}
+        self.leases: dict[str, float] = {}
+        self.members: dict[str, Member] = {}
+        self.blobs: dict[str, Packed] = {}
+        self.touched: dict[str, float] = {}
+        self.plans: dict[str, Plan] = {}
+        self.references: dict[str, str] = {}
+        self.loaded: dict[str, set[str]] = {}
+        self.since: dict[str, float] = {}
+        self.started: dict[str, float] = {}
+        self.code: dict[str, CodeVersion] = {}
+        self.step_code: dict[str, dict[str, str]] = {}
+        self.context_fields: dict[str, dict[str, Fields]] = {}
+        self.epochs: dict[str, float] = {}
+        self.summaries: dict[str, RunSummary] = {}
+        self.spends: dict[ClaimId, Usage] = {}
+        self.budgets: dict[str, Budget] = {}
+        self.reservations: dict[str, dict[str, StoredReservation]] = {}
+        self.events: list[EventRecord] = []
+        self.last_event = 0
+        self.guards: dict[tuple[Guard, str], GuardRow] = {}
+        self.limits: dict[str, int] = {}
+        self.permits: dict[str, StoredPermit] = {}
+        self.last_turn = 0
+        self.corrections: list[CorrectionRecord] = []
+        self.owed: dict[tuple[str, str, str], TakenCall] = {}
+        self.swept_at = self.pruned_at = self.marked_at = float("-inf")
+        self.places: dict[str, dict[str, float]] = {}
+        self.waiting_runs: dict[str, StoredWait] = {}
+        self.turns: dict[str, GateState] = {}
+        self.arrivals = count()
 
-    def _run(self, run_id: str) -> StoredRun:
-        if run_id not in self._runs:
+    def run(self, run_id: str) -> StoredRun:
+        if run_id not in self.runs:
             raise RunNotFound(f"no run '{run_id}'")
-        return self._runs[run_id]
+        return self.runs[run_id]
 
-    def _record_plan(self, reference: str, plan: Plan) -> None:
-        self._plans[plan.fingerprint] = plan
-        self._references.setdefault(plan.fingerprint, reference)
+    def record_plan(self, reference: str, plan: Plan) -> None:
+        self.plans[plan.fingerprint] = plan
+        self.references.setdefault(plan.fingerprint, reference)
 
-    def _add_scope(self, run: str, scope: StoredScope) -> None:
-        self._scopes[run, scope.address] = scope
+    def add_scope(self, run: str, scope: StoredScope) -> None:
+        self.scopes[run, scope.address] = scope
         if scope.parent is not None:
-            self._children[run, scope.parent].append(scope)
+            self.children[run, scope.parent].append(scope)
 
-    def _add_attempt(self, row: StoredAttempt) -> None:
-        self._attempts[str(row.key)] = row
-        self._rows_at[row.key.run, row.key.address].append(row)
+    def add_attempt(self, row: StoredAttempt) -> None:
+        self.attempts[str(row.key)] = row
+        self.rows_at[row.key.run, row.key.address].append(row)
         if row.status == "paused":
-            self._owe(row.key.run, "on_pause_requested", str(row.key))
+            self.owe(row.key.run, "on_pause_requested", str(row.key))
 
-    def _owe(self, run: str, payload: str, attempt: str = "") -> None:
+    def owe(self, run: str, payload: str, attempt: str = "") -> None:
         """Record a hook call to be made, in a pipeline that has any hooks."""
-        if self._runs[run].plan.hooks:
-            self._owed.setdefault((run, payload, attempt), TakenCall())
+        if self.runs[run].plan.hooks:
+            self.owed.setdefault((run, payload, attempt), TakenCall())
 
-    def _keep(self, blobs: Iterable[Packed]) -> None:
+    def keep(self, blobs: Iterable[Packed]) -> None:
         """Store large values; those that are there are touched."""
         for blob in blobs:
-            self._blobs[blob.digest], self._touched[blob.digest] = blob, self._clock()
+            self.blobs[blob.digest], self.touched[blob.digest] = blob, self.clock()
 
-    def _attempts_of(self, run: str) -> Iterator[StoredAttempt]:
-        return (row for row in self._attempts.values() if row.key.run == run)
+    def attempts_of(self, run: str) -> Iterator[StoredAttempt]:
+        return (row for row in self.attempts.values() if row.key.run == run)
 
-    def _family_of(self, run: str) -> Iterator[StoredAttempt]:
+    def family_of(self, run: str) -> Iterator[StoredAttempt]:
         """Yield the attempts of a run and its child runs."""
-        yield from self._attempts_of(run)
-        for child in self._child_runs_of(run):
-            yield from self._family_of(child.ticket.run)
+        yield from self.attempts_of(run)
+        for child in self.child_runs_of(run):
+            yield from self.family_of(child.ticket.run)
 
-    def _approval(self, row: StoredAttempt) -> Approval:
+    def approval(self, row: StoredAttempt) -> Approval:
         """Return a question as clients read it."""
-        run = self._runs[row.key.run]
+        run = self.runs[row.key.run]
         status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
-        status = "expired" if run.is_live and self._is_over(run) else status
-        return row.approval(run.name, status, self._clock())
+        status = "expired" if run.is_live and self.is_over(run) else status
+        return row.approval(run.name, status, self.clock())
 
-    def _scopes_of(self, run: str) -> Iterator[StoredScope]:
-        return (scope for (owner, _), scope in self._scopes.items() if owner == run)
+    def scopes_of(self, run: str) -> Iterator[StoredScope]:
+        return (scope for (owner, _), scope in self.scopes.items() if owner == run)
 
-    def _children_of(self, run: str, address: str) -> list[StoredScope]:
-        return sorted(self._children.get((run, address), ()), key=lambda scope: scope.place)
+    def children_of(self, run: str, address: str) -> list[StoredScope]:
+        return sorted(self.children.get((run, address), ()), key=lambda scope: scope.place)
 
-    def _child_runs_of(self, run: str, address: str | None = None) -> list[StoredRun]:
+    def child_runs_of(self, run: str, address: str | None = None) -> list[StoredRun]:
         """Return the child runs of a run, or those that were begun at one place in it."""
-        children = [each for each in self._runs.values() if each.parent is not None and each.parent[0] == run]
+        children = [each for each in self.runs.values() if each.parent is not None and each.parent[0] == run]
         return [each for each in children if address is None or each.parent == (run, address)]
 
-    def _spent_by(self, run: str) -> list[Usage]:
+    def spent_by(self, run: str) -> list[Usage]:
         """Return what a run has spent, with its child runs except those in the background."""
-        own = [usage for (key, _, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
-        waited_for = [child for child in self._child_runs_of(run) if not child.is_background]
-        return own + [usage for child in waited_for for usage in self._spent_by(child.ticket.run)]
+        own = [usage for (key, _, _), usage in self.spends.items() if AttemptKey.parse(key).run == run]
+        waited_for = [child for child in self.child_runs_of(run) if not child.is_background]
+        return own + [usage for child in waited_for for usage in self.spent_by(child.ticket.run)]
 
-    def _named(self, ticket: RunHeader, digest: str) -> str | None:
+    def named(self, ticket: RunHeader, digest: str) -> str | None:
         """Return the run that was recorded under an id; raise IdempotencyConflict if it is other work."""
-        run = self._runs.get(ticket.run)
+        run = self.runs.get(ticket.run)
         if run is None:
             return None
         if (run.ticket.tenant, run.digest) != (ticket.tenant, digest):
             raise IdempotencyConflict(f"run {ticket.run} exists, and is other work")
         return ticket.run
 
-    def _under(self, tenant: str, key: str | None, digest: str) -> str | None:
+    def under(self, tenant: str, key: str | None, digest: str) -> str | None:
         """Return the run that was recorded under an idempotency key; raise IdempotencyConflict if it is other work."""
-        for run in self._runs.values() if key is not None else ():
+        for run in self.runs.values() if key is not None else ():
             if (run.ticket.tenant, run.idempotency_key) == (tenant, key):
                 if run.digest != digest:
                     raise IdempotencyConflict(f"idempotency key '{key}' is already used for other work")
                 return run.ticket.run
         return None
 
-    def _is_leased(self, worker: str | None) -> bool:
-        return worker is not None and self._leases.get(worker, 0.0) > self._clock()
+    def is_leased(self, worker: str | None) -> bool:
+        return worker is not None and self.leases.get(worker, 0.0) > self.clock()
 
-    def _is_over(self, run: StoredRun) -> bool:
-        return run.ticket.deadline is not None and run.ticket.deadline <= self._clock()
+    def is_over(self, run: StoredRun) -> bool:
+        return run.ticket.deadline is not None and run.ticket.deadline <= self.clock()
 
-    def _may_run(self, run: StoredRun) -> bool:
-        return run.status in ("queued", "running") and run.stopped_at is None and not self._is_over(run)
+    def may_run(self, run: StoredRun) -> bool:
+        return run.status in ("queued", "running") and run.stopped_at is None and not self.is_over(run)
 
-    def _replace(self, run: str, reason: str) -> None:
+    def replace(self, run: str, reason: str) -> None:
         """Cancel a run to make room for another one."""
-        row = self._runs[run]
-        row.asked, row.note, row.stopped_at = True, row.note or reason, row.stopped_at or self._clock()
-        self._add_event(run, None, "run.cancel_requested", "warning", {"reason": row.note})
+        row = self.runs[run]
+        row.asked, row.note, row.stopped_at = True, row.note or reason, row.stopped_at or self.clock()
+        self.add_event(run, None, "run.cancel_requested", "warning", {"reason": row.note})
 
-    def _may_merge(self, run: StoredRun) -> bool:
+    def may_merge(self, run: StoredRun) -> bool:
         return run.is_live and run.stopped_at is None
 
-    def _is_lost(self, row: StoredAttempt) -> bool:
-        return row.status == "running" and not self._is_leased(row.worker) and self._may_merge(self._runs[row.key.run])
+    def is_lost(self, row: StoredAttempt) -> bool:
+        return row.status == "running" and not self.is_leased(row.worker) and self.may_merge(self.runs[row.key.run])
 
-    def _mark(self, row: StoredAttempt, sent_at: float) -> None:
+    def mark(self, row: StoredAttempt, sent_at: float) -> None:
         row.move("queued")
         row.sent_at, row.sends = sent_at, row.sends + 1
 
-    def _envelope(self, row: StoredAttempt) -> Envelope:
-        scope = self._scopes[row.key.run, row.key.address]
+    def envelope(self, row: StoredAttempt) -> Envelope:
+        scope = self.scopes[row.key.run, row.key.address]
         return Envelope(
-            ticket=self._runs[row.key.run].ticket,
+            ticket=self.runs[row.key.run].ticket,
             address=row.key.address,
             step=row.key.step,
             number=row.key.number,
@@ -198,9 +212,53 @@ class Tables:
             code=tuple(scope.metadata.get(CODE, ())),
         )
 
-    def _add_event(
+    def add_event(
         self, run: str | None, key: str | None, name: str, level: str, data: dict[str, Any], at: float | None = None
     ) -> None:
-        number = self._last_event = self._last_event + 1
-        event_at = when(self._clock() if at is None else at)
-        self._events.append(EventRecord(number, event_at, run, name, level, key, data, f"0-{number}"))
+        number = self.last_event = self.last_event + 1
+        event_at = when(self.clock() if at is None else at)
+        self.events.append(EventRecord(number, event_at, run, name, level, key, data, f"0-{number}"))
+
+    def add_republish_event(self, row: StoredAttempt, why: str) -> None:
+        run, key = row.key.run, str(row.key)
+        if why == "lost":
+            losses = {"losses": row.losses, "losses_alone": row.losses_alone}
+            self.add_event(run, key, "attempt.lost", "warning", {"worker": row.worker, **losses})
+        elif why != "ready":
+            self.add_event(run, key, "attempt.sent_again", "info", {"why": why, "sends": row.sends})
+
+    def given_back(self, key: str, fence: int, claim_id: str | None, delay_s: float) -> StoredAttempt | None:
+        row = self.attempts.get(key)
+        if row is None or row.status != "running" or not row.is_under(fence, claim_id):
+            return None
+        row.move("ready")
+        row.worker, row.started_at, row.available_at = None, None, self.clock() + delay_s
+        return row
+
+    def begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
+        first = begun.first
+        self.runs[begun.run] = self.runs[parent].child(begun, now)
+        self.add_scope(begun.run, StoredScope(first.address, first.input, first.context, now))
+        key = AttemptKey(begun.run, first.address, first.step, first.number, first.kind)
+        self.add_attempt(StoredAttempt(key, first.kind, first.queue, now + grace_s(1), now))
+
+
+class InMemory:
+    """A small store over the tables. Each of its public methods is one commit."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._t = tables
+
+    def __init_subclass__(cls) -> None:
+        for name, act in list(vars(cls).items()):
+            if isinstance(act, FunctionType) and not name.startswith("_"):
+                setattr(cls, name, _locked(act))
+
+
+def _locked(act: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    @wraps(act)
+    def locked(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._t.lock:
+            return act(self, *args, **kwargs)
+
+    return locked

@@ -1,43 +1,38 @@
-"""Admission's part of the store on Postgres: locks gates, reads who waits, writes what was decided."""
+"""Admission on Postgres: locks gates, reads who waits, writes what was decided."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import orjson
+import psycopg
 
 from flujo_client.contract.admission import Gate
 from flujo_worker.domain.admission import GateState, WaitingRun, admit
 from flujo_worker.ports import Admitted
-from flujo_worker.store.postgres.pool import RetryingPool
+from flujo_worker.store.postgres.pool import InPostgres
 from flujo_worker.store.postgres.statements import execute
 from flujo_worker.store.shared_rules import ADMITTED_AT_ONCE, grace_s
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    import psycopg
-
-    Row = Mapping[str, Any]
 
 EACH: Final = 50
 """The number of runs of one queue that are read together."""
 
 
-class AdmissionInPostgres(RetryingPool):
-    """The port `RunAdmissions`."""
+class AdmissionInPostgres(InPostgres):
+    """The port `AdmissionStore`."""
 
     def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:
         gates: set[str] | None = None
         if ended is not None:
-            released = self._rows("release_places", {"runs": sorted(ended)}) if ended else []
+            released = self._pool.rows("release_places", {"runs": sorted(ended)}) if ended else []
             gates = {row["gate"] for row in released if row["is_waited_at"]}.union(again)
             if not gates:
                 return Admitted()
-        return self._with_retry(lambda connection: _admit(connection, gates))
+        return self._pool.with_retry(lambda connection: _admit(connection, gates))
 
     def prune_gates(self) -> None:
-        self._do("prune_gates", {})
+        self._pool.do("prune_gates", {})
 
 
 def _admit(connection: psycopg.Connection[dict[str, Any]], gates: Collection[str] | None) -> Admitted:
@@ -83,11 +78,11 @@ def _admit(connection: psycopg.Connection[dict[str, Any]], gates: Collection[str
         return Admitted(keys, {row["gate"] for row in first} if is_behind else ())
 
 
-def _waiting_run(row: Row) -> WaitingRun:
+def _waiting_run(row: Mapping[str, Any]) -> WaitingRun:
     return WaitingRun(
         row["run_id"], row["gate"], row["flow"], row["priority"], row["arrived"], _gates(row), frozenset(row["held"])
     )
 
 
-def _gates(row: Row) -> tuple[Gate, ...]:
+def _gates(row: Mapping[str, Any]) -> tuple[Gate, ...]:
     return tuple(Gate(**gate) for gate in orjson.loads(row["gates"] or "[]"))

@@ -1,48 +1,35 @@
 """Bind statements: decisions, events and spends as parameters. Pure.
 
-Each entity has a class of `entities.py`, and its parameters are named after the fields.
+The parameters of each row are named after the columns in `entities.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from functools import cache
-from operator import attrgetter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import stored_safely
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.budget import Amount
 from flujo_worker.store.postgres.entities import (
-    EndedAttempt,
-    EndedRun,
-    NewAttempt,
-    NewCheckpoint,
-    NewChildRun,
-    NewCorrection,
-    NewEvent,
-    NewScope,
-    ScopeUpdate,
-)
-from flujo_worker.store.postgres.make_entities import (
+    ENDED_ATTEMPT,
+    ENDED_RUN,
+    NEW_ATTEMPT,
+    NEW_CHECKPOINT,
+    NEW_CHILD_RUN,
+    NEW_CORRECTION,
+    NEW_EVENT,
+    NEW_SCOPE,
+    NEW_SPEND,
+    SCOPE_UPDATE,
+    Columns,
     as_text,
-    checkpoint,
-    correction,
-    ended_attempt,
-    ended_run,
-    event,
-    new_attempt,
-    new_child_run,
-    new_scope,
-    scope_update,
     shown,
 )
-from flujo_worker.store.shared_rules import grace_s, held_branches, published
+from flujo_worker.store.shared_rules import given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from _typeshed import DataclassInstance
+    from collections.abc import Sequence
 
     from flujo_client.contract.outcome import Event, Usage
     from flujo_worker.domain.values import AttemptReport, BranchClosed, Decision, SlotReleased
@@ -67,20 +54,33 @@ def bind_deferral(
 def bind_decision(decision: Decision) -> dict[str, Any]:
     """Return the parameters of `conclude.sql`. What follows is not claimed if it has to reserve: that takes a group."""
     following = [replace(each, claimed_by=None) if each.to_reserve else each for each in decision.next]
-    run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
     held = held_branches(decision)
     return {
-        **_fields(EndedAttempt, ended_attempt(decision)),
-        **_named("run", EndedRun, None if decision.end is None else ended_run(decision.end)),
-        **placed("event", NewEvent, [[event(each) for each in events_of(decision)]]),
+        **{name: read(decision) for name, read in ENDED_ATTEMPT.items()},
+        **_named("run", ENDED_RUN, decision.end),
+        **placed("event", NEW_EVENT, [events_of(decision)]),
         **bind_usage(decision.notice.outcome.usage),
         "answers": stored_safely(decision.answers) if decision.answers else None,
-        **columns("move", ScopeUpdate, [scope_update(each) for each in decision.moves]),
-        **columns("open", NewScope, [new_scope(each, held) for each in decision.opens]),
-        **placed("next", NewAttempt, [[new_attempt(run, each, grace) for each in following]]),
-        **placed("begun", NewCheckpoint, [[checkpoint(each) for each in decision.begun]]),
+        **columns("move", SCOPE_UPDATE, decision.moves),
+        **columns("open", NEW_SCOPE, decision.opens),
+        "open_lanes": [stored_safely(given_lanes(each, held)) for each in decision.opens],
+        "open_held": [each.address in held for each in decision.opens],
+        **bind_next([replace(decision, next=tuple(following))]),
+        **placed("begun", NEW_CHECKPOINT, [decision.begun]),
         **_bind_branch_end(decision.branch_end),
-        **_named("child", NewChildRun, None if decision.child_run is None else new_child_run(decision.child_run)),
+        **_named("child", NEW_CHILD_RUN, decision.child_run),
+        "child_after_s": grace_s(1),
+    }
+
+
+def bind_next(decisions: Sequence[Decision]) -> dict[str, Any]:
+    """Return the parameters of the attempts that follow. When one is due is not known if it is held, or a question that does not expire."""
+    rows = [(decision, each, grace_s(published(decision))) for decision in decisions for each in decision.next]
+    waits = [each.held or (each.question is not None and not each.delay_s) for _, each, _ in rows]
+    return {
+        **placed("next", NEW_ATTEMPT, [each.next for each in decisions]),
+        "next_key": [each.key_in(decision.notice.envelope.ticket.run) for decision, each, _ in rows],
+        "next_after_s": [None if w else each.delay_s or grace for w, (_, each, grace) in zip(waits, rows, strict=True)],
     }
 
 
@@ -98,24 +98,15 @@ def bind_lane_left(decision: Decision, left: SlotReleased) -> dict[str, Any]:
 
 def bind_corrections(notices: Sequence[AttemptReport]) -> dict[str, Any]:
     """Return the parameters of `record_corrections.sql`."""
-    rows = [[correction(each) for each in notice.outcome.corrections] for notice in notices]
-    return {"key": [each.envelope.key for each in notices], **placed("correction", NewCorrection, rows)}
+    rows = [each.outcome.corrections for each in notices]
+    return {"key": [each.envelope.key for each in notices], **placed("correction", NEW_CORRECTION, rows)}
 
 
-def bind_settlement(notice: AttemptReport) -> dict[str, Any]:
-    """Return the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and retains its reservation."""
-    envelope, outcome = notice.envelope, notice.outcome
-    return {
-        **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, notice.claim_id),
-        "releases": outcome.kind != "lost",
-    }
-
-
-def bind_spend(run: str, key: str, fence: int, usage: Usage, claim_id: str | None) -> dict[str, Any]:
-    """Return the parameters of `settle.sql` for an outcome that is not merged."""
-    spent_usd = Amount.of(usage).usd
-    claim = {"run": run, "key": key, "fence": fence, "claim_id": claim_id}
-    return {**claim, "releases": True, "spent_usd": spent_usd, **bind_usage(usage)}
+def bind_spends(usages: Sequence[Usage]) -> dict[str, Any]:
+    """Return the parameters that record what attempts have spent, and what is booked of it."""
+    rows = [[] if usage.is_nothing else [usage] for usage in usages]
+    booked = [str(Amount.of(usage).usd) for usage in usages if not usage.is_nothing]
+    return placed("spend", NEW_SPEND, rows) | {"spent_usd": booked}
 
 
 def bind_usage(usage: Usage) -> dict[str, Any]:
@@ -141,30 +132,17 @@ def _bind_branch_end(end: BranchClosed | None) -> dict[str, Any]:
     return {"fan_out": end.fan_out, "lane": end.lane, "aborts": end.aborts, "takes": takes, "grace_s": grace_s(1)}
 
 
-def columns(prefix: str, kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> dict[str, list[Any]]:
-    """Return one array for each field of the rows' class, all empty when there is no row."""
-    return {name: [value(row) for row in rows] for name, value in _parameters(prefix, kind)}
+def columns(prefix: str, kind: Columns, rows: Sequence[object]) -> dict[str, list[Any]]:
+    """Return one array for each column, all empty when there is no row."""
+    return {f"{prefix}_{name}": [read(row) for row in rows] for name, read in kind.items()}
 
 
-@cache
-def _parameters(prefix: str, kind: type[DataclassInstance]) -> list[tuple[str, Callable[[DataclassInstance], Any]]]:
-    """Pair each field's parameter with what reads it: each merge reads all fields of all classes."""
-    return [(f"{prefix}_{each.name}", attrgetter(each.name)) for each in fields(kind)]
-
-
-def placed(
-    prefix: str, kind: type[DataclassInstance], decisions: Sequence[Sequence[DataclassInstance]]
-) -> dict[str, list[Any]]:
+def placed(prefix: str, kind: Columns, decisions: Sequence[Sequence[object]]) -> dict[str, list[Any]]:
     """Return such arrays of the rows of several decisions; `<prefix>_of` has the number of each row's decision, from 1."""
     of = [number for number, rows in enumerate(decisions, 1) for _ in rows]
     return {f"{prefix}_of": of, **columns(prefix, kind, [row for rows in decisions for row in rows])}
 
 
-def _named(prefix: str, kind: type[DataclassInstance], row: DataclassInstance | None) -> dict[str, Any]:
-    """Return one parameter for each field of a row's class, all None when there is no row."""
-    return {f"{prefix}_{each.name}": None if row is None else getattr(row, each.name) for each in fields(kind)}
-
-
-def _fields(kind: type[DataclassInstance], row: DataclassInstance) -> dict[str, Any]:
-    """Return the fields of a row under their own names."""
-    return {each.name: getattr(row, each.name) for each in fields(kind)}
+def _named(prefix: str, kind: Columns, row: object) -> dict[str, Any]:
+    """Return one parameter for each column, all None when there is no row."""
+    return {f"{prefix}_{name}": None if row is None else read(row) for name, read in kind.items()}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from flujo_client.errors import KeyMissing, SerializationError
 from flujo_client.serial import Manifest, Packed, digest_of, part_key, stored_apart
+from flujo_worker.store.postgres.pool import InPostgres, RetryingPool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -85,20 +86,12 @@ def _weight(blob: Packed) -> int:
     return max(blob.size, blob.length) + min(blob.size, blob.length) * (blob.size < blob.length)
 
 
-class _Rows(Protocol):
-    def __call__(self, name: str, parameters: dict[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
-        """Return the rows of a statement."""
+class BlobsInPostgres(InPostgres):
+    """The port `BlobStore`."""
 
-
-class Blobs:
-    """The blobs that this process stores and reads by digest.
-
-    Args:
-        rows: queries Postgres.
-    """
-
-    def __init__(self, rows: _Rows) -> None:
-        self._rows, self._recent = rows, Recent()
+    def __init__(self, pool: RetryingPool) -> None:
+        super().__init__(pool)
+        self._recent = Recent()
 
     def store(self, blobs: Sequence[Packed]) -> None:
         """Store values; of those in parts only what is new here, unless Postgres has it no longer."""
@@ -114,7 +107,7 @@ class Blobs:
     def _missing(self, bodies: dict[str, bytes], shared: set[str]) -> set[str]:
         """Store bodies, or return which shared ones are missing."""
         parameters = {"digests": list(bodies), "bodies": list(bodies.values()), "shared": list(shared)}
-        return {row["digest"] for row in self._rows("store_blobs", parameters)}
+        return {row["digest"] for row in self._pool.rows("store_blobs", parameters)}
 
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
         """Return the values that are there and fit their digests."""
@@ -134,7 +127,7 @@ class Blobs:
     def _bodies(self, keys: set[str]) -> dict[str, bytes]:
         if not keys:
             return {}
-        return {row["digest"]: row["body"] for row in self._rows("blobs", {"digests": list(keys)}, binary=True)}
+        return {row["digest"]: row["body"] for row in self._pool.rows("blobs", {"digests": list(keys)}, binary=True)}
 
 
 def _proven(bodies: dict[str, bytes]) -> dict[str, Packed]:

@@ -1,26 +1,19 @@
-"""Budgets on Postgres: the parameters of a claim, the answers of a settlement, and the settlement in the transactions of `postgres.py`."""
+"""Budgets on Postgres: reservations with claims, settlements with merges, for one attempt or a group of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import psycopg
+
+from flujo_client.contract.outcome import Fault, Usage
 from flujo_client.serial import stored_safely
-from flujo_worker.domain.budget import Amount, Budget, breach, refusal
-from flujo_worker.store.postgres.make_entities import as_text, shown
+from flujo_worker.domain.budget import Amount, Budget, Reservation, breach, refusal
+from flujo_worker.store.postgres.bind import bind_spends
+from flujo_worker.store.postgres.entities import as_text, shown
 from flujo_worker.store.postgres.statements import execute
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import psycopg
-
-    from flujo_client.contract.outcome import Fault
-    from flujo_worker.domain.budget import Reservation
-
-
-class BudgetNotOpened(Exception):
-    """A requested budget has no row yet."""
 
 
 def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
@@ -32,75 +25,97 @@ def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
     }
 
 
-def bind_reservations(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
-    """Return the parameters by which `claim_limited.sql` reserves."""
+def bind_holding(
+    holders: Sequence[str | None], scopes: Iterable[str] = (), ended: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the parameters of `hold_budgets.sql`: attempts with reservations, budgets to reserve from, and runs that end."""
+    return {"holders": list(holders), "scopes": sorted(scopes), "ended": list(ended)}
+
+
+def bind_reservations(
+    keys: Sequence[str | None], to_reserve: Sequence[Sequence[Reservation]], *, is_alone: bool = False
+) -> dict[str, Any]:
+    """Return the parameters of `reserve.sql`: what each attempt reserves."""
+    asked = [(number, each) for number, some in enumerate(to_reserve, 1) for each in some]
     return {
-        "scopes": [each.scope for each in to_reserve],
-        "usd": [each.requested.usd for each in to_reserve],
-        "tokens": [each.requested.tokens for each in to_reserve],
+        "key": keys,
+        "ask_of": [number for number, _ in asked],
+        "ask_scope": [each.scope for _, each in asked],
+        "ask_usd": [str(each.requested.usd) for _, each in asked],
+        "ask_tokens": [each.requested.tokens for _, each in asked],
+        "is_alone": is_alone,
     }
 
 
-def claim_limited(
-    connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """Claim and reserve, in a separate transaction: first all locks, then the decision under them.
-
-    Raises:
-        BudgetNotOpened: a budget has no row that could be locked.
-    """
-    with connection.transaction():
-        if execute(connection, "hold_claim", parameters).rowcount < len(parameters["scopes"]):
-            raise BudgetNotOpened
-        return execute(connection, "claim_limited", parameters).fetchone()
+def reserve(
+    connection: psycopg.Connection[dict[str, Any]], key: str, to_reserve: Sequence[Reservation]
+) -> Fault | None:
+    """Reserve for a claim in this transaction, or return why it is not granted; the budgets are open."""
+    execute(connection, "hold_budgets", bind_holding([key], [each.scope for each in to_reserve]))
+    refused = execute(connection, "reserve", bind_reservations([key], [to_reserve], is_alone=True))
+    return read_refusals(refused, [to_reserve]).get(1)
 
 
-def over(row: Mapping[str, Any], to_reserve: Sequence[Reservation]) -> Fault | None:
-    """Return why a claim was not granted what it asked for, from a row of `claim_limited.sql`."""
-    if row["is_granted"]:
-        return None
-    requested = {each.scope: each.requested for each in to_reserve}
-    for refused in row["refused"] or ():
-        return refusal(budget_of(refused), requested[refused["scope"]])
-    first = to_reserve[0]  # the answer that named the budget was lost
-    return refusal(Budget(first.scope, first.limit_usd, first.limit_tokens), first.requested)
+def read_refusals(
+    refused: Iterable[Mapping[str, Any]], to_reserve: Sequence[Sequence[Reservation]]
+) -> dict[int, Fault]:
+    """Return why there is no reservation, by the number of the claim."""
+    faults: dict[int, Fault] = {}
+    for row in refused:
+        number, budget = int(row["of"]), budget_of(row)
+        requested = {each.scope: each.requested for each in to_reserve[number - 1]}
+        faults.setdefault(number, refusal(budget, requested[budget.scope]))
+    return faults
 
 
 def budget_of(row: Mapping[str, Any]) -> Budget:
-    """Read a row of `flujo_budgets`; dollars may come as text."""
+    """Read a row of `flujo_budgets`; numbers may come as text."""
     settled, reserved, overrun = (
-        Amount(Decimal(row[f"{what}_usd"]), row[f"{what}_tokens"]) for what in ("settled", "reserved", "overrun")
+        Amount(Decimal(row[f"{what}_usd"]), int(row[f"{what}_tokens"])) for what in ("settled", "reserved", "overrun")
     )
-    limit = None if row["limit_usd"] is None else Decimal(row["limit_usd"])
-    return Budget(row["scope"], limit, row["limit_tokens"], settled, reserved, overrun)
+    limit_usd = None if row["limit_usd"] is None else Decimal(row["limit_usd"])
+    limit_tokens = None if row["limit_tokens"] is None else int(row["limit_tokens"])
+    return Budget(row["scope"], limit_usd, limit_tokens, settled, reserved, overrun)
 
 
-def settle(
-    connection: psycopg.Connection[dict[str, Any]], settlement: Mapping[str, Any], *, ends: bool = False
-) -> Fault | None:
-    """Book the spend of an attempt, and fail the root run of its tree if that passes a limit.
+def bind_settlement(
+    key: str, fence: int, claim_id: str | None, usage: Usage, *, releases: bool = True, ends: bool = False
+) -> dict[str, Any]:
+    """Return the parameters of `settle.sql` for one outcome. A lost attempt may have spent, and retains its reservation: it releases none."""
+    return {
+        "place": [1],
+        "close_key": [key],
+        "close_fence": [fence],
+        "close_claim_id": [claim_id],
+        "releases": [releases],
+        "run_of": [1] if ends else [],
+        "is_alone": True,
+        **bind_spends([usage]),
+    }
+
+
+def settle(connection: psycopg.Connection[dict[str, Any]], run: str, settlement: Mapping[str, Any]) -> Fault | None:
+    """Book the spend of one attempt, and fail the root run of its tree if that passes a limit.
 
     Args:
         connection: in a transaction.
+        run: the attempt's.
         settlement: the parameters of `settle.sql`.
-        ends: whether the merge has ended the attempt's run.
     """
-    run = settlement["run"]
+    [key], [fence] = settlement["close_key"], settlement["close_fence"]
+    ended = [run] if settlement["run_of"] else []
     first = execute(connection, "hold_first_run", {"run": run}).fetchone()  # none without limits
-    held = {"holders": [settlement["key"]], "ended": [run] if ends else [], "scopes": []}
-    execute(connection, "hold_budgets", held)
+    execute(connection, "hold_budgets", bind_holding([key], ended=ended))
     rows = execute(connection, "settle", settlement).fetchall()
-    if ends:
-        execute(connection, "release", {"run": run})
     passed = breach(budget_of(row) for row in rows if row["is_breach"])
     if passed is None or first is None:
         return None
     fault, violation = passed
     parameters = {
         "root": first["id"],
-        "ended": run if ends else None,
-        "key": settlement["key"],
-        "fence": settlement["fence"],
+        "ended": run if ended else None,
+        "key": key,
+        "fence": fence,
         "error": stored_safely(fault.to_tree()),
         "reason": as_text(fault.message),
         "violation": shown(violation),

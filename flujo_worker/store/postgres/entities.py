@@ -1,154 +1,103 @@
-"""The rows that a merge writes, as statements are bound with them: a parameter or an array for each field, named after it.
+"""The rows that a merge writes: each column with what reads it. Statements have an array for each, named after it. Pure.
 
-JSON goes as text. A test compares the fields with the parameters of the statements and with the columns of the tables.
+JSON goes as text. A test compares the columns with the parameters of the statements and with the columns of the tables.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from flujo_client.address import AttemptKey
+from flujo_client.contract.outcome import Fault
+from flujo_client.serial import safe_serialize, storable_text, stored_safely
+
+Columns: TypeAlias = dict[str, Callable[[Any], Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class EndedAttempt:
-    """The end of a run's attempt, under a fence."""
-
-    key: str
-    run: str
-    fence: int
-    claim_id: str | None
-    status: str
-    reason: str | None
-    result: bytes | None
-    error: str | None
-    metadata: str | None
-    latency_s: float
-    code: str | None
+def shown(tree: Any) -> str:
+    """Write any value as JSON within bounds, to show it to people; no code reads it back."""
+    return orjson.dumps(safe_serialize(tree)).decode()
 
 
-@dataclass(frozen=True, slots=True)
-class EndedRun:
-    """The end of a run."""
-
-    status: str
-    reason: str | None
-    error: str | None
-    output: bytes | None
+def as_text(text: str) -> str:
+    """Return text that a text column accepts, for any text."""
+    return storable_text(text)
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeUpdate:
-    """A change of a scope; `seen` is the version that the decision was made with."""
-
-    address: str
-    seen: int
-    cursor: int
-    status: str
-    merges: int
-    output: bytes | None
-    context: bytes | None
-    drops: bool
-    patch: bytes | None
-    error: str | None
-    metadata: str
+def _written(name: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what reads an attribute, and writes it if it is not None."""
+    read = attrgetter(name)
+    return lambda row: None if (value := read(row)) is None else write(value)
 
 
-@dataclass(frozen=True, slots=True)
-class NewScope:
-    """A row of `flujo_scopes`."""
-
-    address: str
-    parent: str | None
-    kind: str
-    step: str | None
-    name: str | None
-    place: int | None
-    output: bytes | None
-    context: bytes | None
-    lanes: str
-    cursor: int
-    status: str
-    waiting: bool
-    held: bool
-    error: str | None
-    metadata: str
+def _alike(names: str, write: Callable[[Any], Any] | None = None) -> Columns:
+    """Return columns that are named after the attributes that they hold."""
+    return {
+        name.rpartition(".")[2]: attrgetter(name) if write is None else _written(name, write) for name in names.split()
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class NewAttempt:
-    """A row of `flujo_attempts`; it is due after so many seconds, or None: when that is not known. `claimed_by`: the worker that has it."""
-
-    key: str
-    address: str
-    step: str
-    number: int
-    kind: str
-    queue: str
-    after_s: float | None
-    guidance: str | None
-    question: str | None
-    status: str
-    error: str | None
-    claimed_by: str | None
+def _fault(fault: Fault) -> str:
+    return stored_safely(fault.to_tree())
 
 
-@dataclass(frozen=True, slots=True)
-class NewCheckpoint:
-    """A row of `flujo_contexts`: the place of a top-level step, and the context it begins with if that is another one."""
+_ERROR: Final[Columns] = {"error": _written("fault", _fault)}
 
-    at: int
-    context: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class NewEvent:
-    """A row of `flujo_events`, at a time in unix seconds, or now."""
-
-    name: str
-    level: str
-    data: str
-    at: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class NewSpend:
-    """A row of `flujo_spends`."""
-
-    input_tokens: int
-    output_tokens: int
-    requests: int
-    cost_usd: float
-
-
-@dataclass(frozen=True, slots=True)
-class NewChildRun:
-    """A row of `flujo_runs` with its root scope and its first work row. `at`: where its parent waits for it."""
-
-    run: str
-    at: str | None
-    name: str
-    input: bytes
-    digest: str
-    deadline: float | None
-    limits: str | None
-    root: str
-    context: bytes | None
-    key: str
-    step: str
-    kind: str
-    queue: str
-    after_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class NewCorrection:
-    """A row of `flujo_correction_ledger`."""
-
-    step_name: str
-    agent_id: str | None
-    provider_model: str | None
-    schema_hash: str | None
-    policy_version: str
-    stage: str
-    repair_depth: int
-    transforms: str
-    latency_ms_saved: float
+ENDED_ATTEMPT: Final[Columns] = {
+    **_alike("notice.envelope.key notice.envelope.ticket.run notice.fence notice.claim_id notice.outcome.latency_s"),
+    **_alike("close.status close.reason"),
+    "result": _written("notice.outcome.output", bytes),
+    "error": _written("notice.outcome.fault", _fault),
+    "metadata": _written("notice.outcome.metadata", lambda metadata: stored_safely(metadata) if metadata else None),
+    "code": _written("notice.outcome.code", attrgetter("version")),
+}
+"""Of a decision."""
+ENDED_RUN: Final = _alike("status reason") | _alike("output", bytes) | _ERROR
+SCOPE_UPDATE: Final[Columns] = {
+    **_alike("address cursor status"),
+    **_alike("output context patch", bytes),
+    **_alike("metadata", stored_safely),
+    **_ERROR,
+    "seen": attrgetter("version"),
+    "merges": lambda move: int(move.merges),
+    "drops": attrgetter("drops_context"),
+}
+"""`seen` is the version that the decision was made with."""
+NEW_SCOPE: Final[Columns] = {
+    **_alike("address parent kind step name place cursor status waiting"),
+    **_alike("output context", bytes),
+    **_alike("metadata", stored_safely),
+    **_ERROR,
+}
+NEW_ATTEMPT: Final[Columns] = {
+    **_alike("address step number kind queue status claimed_by"),
+    **_alike("guidance", as_text),
+    **_alike("question", stored_safely),
+    **_ERROR,
+}
+"""`claimed_by`: the worker that has it."""
+NEW_CHECKPOINT: Final[Columns] = {"at": attrgetter("place"), **_alike("context", bytes)}
+"""The place of a top-level step, and the context it begins with if that is another one."""
+NEW_EVENT: Final[Columns] = _alike("level at") | _alike("name", as_text) | _alike("data", shown)
+NEW_SPEND: Final = _alike("input_tokens output_tokens requests cost_usd")
+NEW_CHILD_RUN: Final[Columns] = {
+    **_alike("run ticket.deadline first.step first.kind first.queue first.input.digest"),
+    **_alike("name", as_text),
+    **_alike("first.input first.context", bytes),
+    **_alike("ticket.limits", stored_safely),
+    "at": attrgetter("parent_address"),
+    "root": attrgetter("first.address"),
+    "key": lambda child: str(
+        AttemptKey(child.run, child.first.address, child.first.step, child.first.number, child.first.kind)
+    ),
+}
+"""The row of a run, with its root scope and its first work row. `at`: where its parent waits for it."""
+NEW_CORRECTION: Final[Columns] = {
+    **_alike("repair_depth latency_ms_saved"),
+    **_alike("step_name agent_id provider_model schema_hash policy_version stage", as_text),
+    "transforms": lambda made: stored_safely(list(made.transforms)),
+}

@@ -5,33 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_worker.ports import Claim, Committed
-from flujo_worker.store.postgres.bind import bind_corrections, bind_decision, columns, events_of, placed
-from flujo_worker.store.postgres.entities import (
-    EndedAttempt,
-    EndedRun,
-    NewAttempt,
-    NewCheckpoint,
-    NewEvent,
-    NewSpend,
-    ScopeUpdate,
+from flujo_worker.store.postgres.bind import (
+    bind_corrections,
+    bind_decision,
+    bind_next,
+    bind_spends,
+    columns,
+    events_of,
+    placed,
 )
-from flujo_worker.store.postgres.make_entities import (
-    checkpoint,
-    ended_attempt,
-    ended_run,
-    event,
-    new_attempt,
-    scope_update,
-    spend,
-)
-from flujo_worker.store.shared_rules import SUSPECT_AFTER, grace_s, published
+from flujo_worker.store.postgres.entities import ENDED_ATTEMPT, ENDED_RUN, NEW_CHECKPOINT, NEW_EVENT, SCOPE_UPDATE
+from flujo_worker.store.shared_rules import SUSPECT_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
-    from flujo_worker.ports import PlanName
+    from flujo_worker.ports import PlanName, Room
     from flujo_worker.store.postgres.loop_connection import Call, Row
 
 
@@ -46,18 +37,20 @@ class ClaimRequest(NamedTuple):
 
 
 CLAIM_SETTINGS: Final = "claim_settings"
-CLAIMS: Final = ("claim_many",)
+CLAIMS: Final = ("claim",)
 MERGES: Final = ("conclude_many", "conclude", "record_corrections")
 """The statements of each kind of group."""
 
 
 def call_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
     """Return what claims a group."""
-    return [("claim_many", bind_claims(requests))]
+    return [("claim", bind_claims(requests))]
 
 
-def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
-    """Return the parameters of `claim_many.sql`."""
+def bind_claims(
+    requests: Sequence[ClaimRequest], *, max_lost: int = 0, may_judge: bool = False, room: Room = "shared"
+) -> dict[str, Any]:
+    """Return the parameters of `claim.sql`: a group takes only what no one has."""
     return {
         "key": [each.key for each in requests],
         "worker": [each.worker for each in requests],
@@ -66,6 +59,9 @@ def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
         "fan_out_of": [each.key for each in requests for _ in each.fan_outs],
         "fan_out_address": [fan_out for each in requests for fan_out in each.fan_outs],
         "suspect_after": SUSPECT_AFTER,
+        "max_lost": max_lost,
+        "may_judge": may_judge,
+        "room": room,
     }
 
 
@@ -100,7 +96,10 @@ def call_merges(decisions: Sequence[Decision]) -> list[Call]:
     """Return what merges a group, or one decision that goes in none."""
     first = decisions[0]
     if is_groupable(first):
-        call: Call = ("conclude_many", bind_merges(decisions) | bind_spends(decisions))
+        call: Call = (
+            "conclude_many",
+            bind_merges(decisions) | bind_spends([each.notice.outcome.usage for each in decisions]),
+        )
     else:
         call = ("conclude", bind_decision(first))
     return [call, *call_corrections(decisions)]
@@ -113,12 +112,6 @@ def call_corrections(decisions: Sequence[Decision]) -> list[Call]:
     return [("record_corrections", bind_corrections(notices))] if repairs else []
 
 
-def bind_spends(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Return the parameters that record what was spent."""
-    usages = [each.notice.outcome.usage for each in decisions]
-    return placed("spend", NewSpend, [[] if usage.is_nothing else [spend(usage)] for usage in usages])
-
-
 def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
     """Return the parameters of `conclude_many.sql`, but for what was spent."""
     lanes = [
@@ -128,12 +121,12 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
     ]
     return {
         "place": list(range(1, len(decisions) + 1)),
-        **columns("close", EndedAttempt, [ended_attempt(each) for each in decisions]),
-        **columns("move", ScopeUpdate, [scope_update(each.move) for each in decisions]),
-        **placed("next", NewAttempt, [_following(each) for each in decisions]),
-        **placed("begun", NewCheckpoint, [[checkpoint(begun) for begun in each.begun] for each in decisions]),
-        **placed("event", NewEvent, [[event(line) for line in events_of(each)] for each in decisions]),
-        **placed("run", EndedRun, [[] if each.end is None else [ended_run(each.end)] for each in decisions]),
+        **columns("close", ENDED_ATTEMPT, decisions),
+        **columns("move", SCOPE_UPDATE, [each.move for each in decisions]),
+        **bind_next(decisions),
+        **placed("begun", NEW_CHECKPOINT, [each.begun for each in decisions]),
+        **placed("event", NEW_EVENT, [events_of(each) for each in decisions]),
+        **placed("run", ENDED_RUN, [[] if each.end is None else [each.end] for each in decisions]),
         "ahead": [_claimed_ahead(each) for each in decisions],
         "lane_of": [number for number, _, _ in lanes],
         "lane_run": [run for _, run, _ in lanes],
@@ -148,11 +141,6 @@ def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]])
         return [_committed(claim_id, taken) if is_merged == b"t" else None]
     merged = {int(place or 0): _committed(claim_id) for place, claim_id in answers[0]}
     return [merged.get(number) for number in range(1, len(decisions) + 1)]
-
-
-def _following(decision: Decision) -> list[NewAttempt]:
-    run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
-    return [new_attempt(run, each, grace) for each in decision.next]
 
 
 def _committed(claim_id: bytes | None, taken: bytes | None = None) -> Committed:

@@ -11,7 +11,7 @@ import psycopg
 
 from flujo_client.health.facts import LONGEST_S, HealthQuery, read_aros, read_machine
 from flujo_worker.errors import StoreError
-from flujo_worker.store.postgres.pool import RetryingPool
+from flujo_worker.store.postgres.pool import InPostgres
 from flujo_worker.store.postgres.statements import execute
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOME: Final = "flujo_client.health"
 
 
-class HealthInPostgres(RetryingPool):
+class HealthInPostgres(InPostgres):
     """The queries of the scheduled health check."""
 
     def report_once(
@@ -64,7 +64,7 @@ class HealthInPostgres(RetryingPool):
                 execute(connection, "store_report", row)
                 return report
 
-        return self._with_retry(lambda connection: _bounded(once, connection))
+        return self._pool.with_retry(lambda connection: _bounded(once, connection))
 
 
 def _bounded(

@@ -1,54 +1,66 @@
-"""Runs that continue under changed code: the port `PlanMoves` on Postgres. It decides nothing."""
+"""Runs that continue under changed code, on Postgres. It decides nothing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
+
+import orjson
+import psycopg
 
 from flujo_client.contract.carry_on import RunState
-from flujo_client.contract.code import CodeOnRecord
-from flujo_client.serial import stored
-from flujo_worker.store.postgres.make_entities import shown
-from flujo_worker.store.postgres.pool import RetryingPool
+from flujo_client.contract.code import AwaitedCode
+from flujo_client.serial import stored_safely
+from flujo_worker.domain.carry_on import PlanMove
+from flujo_worker.ports import MoveVerdict
+from flujo_worker.store.postgres.code import bind_plan
+from flujo_worker.store.postgres.entities import as_text, shown
+from flujo_worker.store.postgres.pool import InPostgres
 from flujo_worker.store.postgres.statements import CLIENT, execute
 from flujo_worker.store.shared_rules import story_of
 
-if TYPE_CHECKING:
-    import psycopg
 
-    from flujo_client.plan.plan import Plan
-    from flujo_worker.domain.carry_on import PlanMove
-    from flujo_worker.ports import MoveVerdict
-
-
-class PlanMovesInPostgres(RetryingPool):
-    """The port `PlanMoves`."""
+class PlanMovesInPostgres(InPostgres):
+    """The port `PlanMoveStore`."""
 
     def run_state(self, run: str) -> RunState | None:
-        return self._with_retry(lambda connection: _read(connection, run))
+        return self._pool.with_retry(lambda connection: _read(connection, run))
 
     def carry_on(self, reference: str, move: PlanMove) -> MoveVerdict:
-        return self._with_retry(lambda connection: _carry_on(connection, reference, move))
-
-    def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
-        self._do("adopt_plan", _bind_plan(reference, plan, worker))
-
-    def note_plan(self, worker: str, fingerprint: str, build: str | None) -> None:
-        self._do("note_plan", {"worker": worker, "fingerprint": fingerprint, "build": build})
+        return self._pool.with_retry(lambda connection: _carry_on(connection, reference, move))
 
     def has_able_worker(self, run: str, fingerprint: str | None, queue: str, *, but: str) -> bool:
         parameters = {"run": run, "fingerprint": fingerprint, "queue": queue, "but": but}
-        return bool(self._rows("able_worker", parameters))
+        return bool(self._pool.rows("able_worker", parameters))
 
     def has_other_build(self, run: str, key: str, queue: str, *, worker: str) -> bool:
-        return bool(self._rows("other_build", {"run": run, "key": key, "queue": queue, "worker": worker}))
+        return bool(self._pool.rows("other_build", {"run": run, "key": key, "queue": queue, "worker": worker}))
 
-    def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
-        parameters = {"run": run, "fingerprint": fingerprint}
+    def park(
+        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
+    ) -> bool:
+        awaited = None if code is None else stored_safely(code.to_tree())
+        parameters = {
+            "key": key,
+            "fence": fence,
+            "claim_id": claim_id,
+            "reason": as_text(reason),
+            "parked_for": awaited,
+        }
+        return bool(self._pool.do("park", parameters))
 
-        def read(connection: psycopg.Connection[dict[str, Any]]) -> CodeOnRecord:
-            return CodeOnRecord.of_rows(execute(connection, "code_on_record", parameters, home=CLIENT).fetchall())
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
+        rows = self._pool.rows("parked", {"limit": limit, "but": list(but)})
+        return [(row["id"], row["reference"], row["fingerprint"]) for row in rows]
 
-        return self._with_retry(read)
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        return [
+            (row["id"], row["reference"], row["fingerprint"], AwaitedCode.from_tree(orjson.loads(row["parked_for"])))
+            for row in self._pool.rows("parked_for_code", {"limit": limit})
+        ]
+
+    def unpark(self, run: str, worker: str) -> bool:
+        return bool(self._pool.do("unpark", {"run": run, "worker": worker}))
 
 
 def _read(connection: psycopg.Connection[dict[str, Any]], run: str) -> RunState | None:
@@ -66,21 +78,9 @@ def _carry_on(connection: psycopg.Connection[dict[str, Any]], reference: str, mo
             row = execute(connection, "is_older_code", {"run": run, "worker": move.worker}).fetchone()
             if row is None or row["is_older"]:
                 return "older"
-        execute(connection, "adopt_plan", _bind_plan(reference, move.plan, move.worker))
+        execute(connection, "adopt_plan", bind_plan(reference, move.plan, move.worker))
         execute(connection, "carry_on", _bind(move))
     return "moved"
-
-
-def _bind_plan(reference: str, plan: Plan, worker: str | None) -> dict[str, Any]:
-    return {
-        "fingerprint": plan.fingerprint,
-        "reference": reference,
-        "name": plan.name,
-        "version": plan.version,
-        "plan": stored(plan.to_tree(), path="plan"),
-        "hooked": bool(plan.hooks),
-        "worker": worker,
-    }
 
 
 def _bind(move: PlanMove) -> dict[str, Any]:

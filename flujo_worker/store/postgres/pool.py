@@ -98,7 +98,7 @@ class RetryingPool:
         """Close every connection."""
         self._pool.close(timeout=2)
 
-    def _with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T], *, waits: bool = True) -> T:
+    def with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T], *, waits: bool = True) -> T:
         """Do one operation on a connection, retrying while Postgres is away; and, if the caller `waits` for locks, while a row is locked.
 
         Raises:
@@ -163,11 +163,24 @@ class RetryingPool:
         finally:
             self._pool.putconn(connection)
 
-    def _rows(self, name: str, parameters: Mapping[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
-        return self._with_retry(lambda connection: execute(connection, name, parameters, binary=binary).fetchall())
+    def rows(
+        self, name: str, parameters: Mapping[str, Any], *, binary: bool = False, home: str = HOME
+    ) -> list[dict[str, Any]]:
+        """Execute a statement; return its rows."""
+        return self.with_retry(
+            lambda connection: execute(connection, name, parameters, binary=binary, home=home).fetchall()
+        )
 
-    def _do(self, name: str, parameters: Mapping[str, Any], *, home: str = HOME) -> int:
-        return self._with_retry(lambda connection: execute(connection, name, parameters, home=home).rowcount)
+    def do(self, name: str, parameters: Mapping[str, Any], *, home: str = HOME) -> int:
+        """Execute a statement; return how many rows it wrote."""
+        return self.with_retry(lambda connection: execute(connection, name, parameters, home=home).rowcount)
+
+
+class InPostgres:
+    """A small store on the connections of a pool."""
+
+    def __init__(self, pool: RetryingPool) -> None:
+        self._pool = pool
 
 
 def _find_holders(connection: psycopg.Connection[dict[str, Any]]) -> list[LockHolder]:

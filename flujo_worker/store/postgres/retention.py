@@ -1,27 +1,26 @@
-"""Retention's part of the store on Postgres."""
+"""Delete from Postgres what has outlived its retention."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from flujo_worker.store.postgres.pool import RetryingPool
+import psycopg
+
+from flujo_worker.domain.retention import RetentionRule
+from flujo_worker.store.postgres.pool import InPostgres
 from flujo_worker.store.postgres.statements import execute
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import psycopg
-
-    from flujo_worker.domain.retention import RetentionRule
-
+DAYS_AHEAD = 2, 7
+"""The days from today on for which partitions of events are made, before they come; what falls through is in the default one."""
 MOST: Final = 2**31 - 1
 
 
-class RetentionInPostgres(RetryingPool):
-    """The port `Retention`."""
+class RetentionInPostgres(InPostgres):
+    """The port `RetentionStore`."""
 
     def begin_pruning(self, every_s: float) -> bool:
-        return bool(self._rows("begin_pruning", {"every_s": every_s}))
+        return bool(self._pool.rows("begin_pruning", {"every_s": every_s}))
 
     def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
         parameters = _bind(rules) | {"limit": limit}
@@ -35,33 +34,36 @@ class RetentionInPostgres(RetryingPool):
                 execute(connection, "prune_budgets", {"runs": gone})
                 return gone
 
-        return self._with_retry(prune)
-
-    def count_aged_runs(self, rules: Sequence[RetentionRule]) -> dict[tuple[str, str], int]:
-        """Count the runs that `prune_runs` would delete, without their child runs: by pipeline and how they ended."""
-        rows = self._rows("count_aged_runs", _bind(rules) | {"limit": MOST})
-        return {(row["pipeline"], row["status"]): row["runs"] for row in rows}
+        return self._pool.with_retry(prune)
 
     def prune_summaries(self, older_s: float, limit: int) -> None:
-        self._do("prune_summaries", {"older_s": older_s, "limit": limit})
+        self._pool.do("prune_summaries", {"older_s": older_s, "limit": limit})
 
     def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:
-        self._do("begin_marking", {"every_s": every_s, "unused_s": unused_s})
-        rows = self._rows("marked_to", {"limit": limit})
+        self._pool.do("begin_marking", {"every_s": every_s, "unused_s": unused_s})
+        rows = self._pool.rows("marked_to", {"limit": limit})
         if not rows:
             return False
         [search] = rows
         if search["marked_to"] is None:
-            [swept] = self._rows("sweep_blobs", {"limit": limit, "unused_s": unused_s})
+            [swept] = self._pool.rows("sweep_blobs", {"limit": limit, "unused_s": unused_s})
             return bool(swept["looked_at"])
-        if any(row["missed"] for row in self._rows("mark_blobs", {"runs": search["runs"]})):
+        if any(row["missed"] for row in self._pool.rows("mark_blobs", {"runs": search["runs"]})):
             return False
         to = search["runs"][-1] if search["runs"] else None
-        self._do("advance_marking", {"since": search["since"], "from": search["marked_to"], "to": to})
+        self._pool.do("advance_marking", {"since": search["since"], "from": search["marked_to"], "to": to})
         return True
 
     def prune_bookkeeping(self, older_s: float) -> int:
-        return int(self._rows("prune_bookkeeping", {"older_s": older_s})[0]["gone"])
+        return int(self._pool.rows("prune_bookkeeping", {"older_s": older_s})[0]["gone"])
+
+    def rotate_event_partitions(self, keep_days: int | None) -> None:
+        self._pool.do("rotate_event_partitions", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
+
+    def count_aged_runs(self, rules: Sequence[RetentionRule]) -> dict[tuple[str, str], int]:
+        """Count the runs that `prune_runs` would delete, without their child runs: by pipeline and how they ended."""
+        rows = self._pool.rows("count_aged_runs", _bind(rules) | {"limit": MOST})
+        return {(row["pipeline"], row["status"]): row["runs"] for row in rows}
 
 
 def _bind(rules: Sequence[RetentionRule]) -> dict[str, Any]:

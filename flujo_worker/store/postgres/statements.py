@@ -22,6 +22,7 @@ CLIENT: Final = "flujo_client.gateway"
 """The packages whose statements client and worker both execute."""
 UNDONE: Final = "FJ001"
 """The SQLSTATE of flujo_undo(), by which a statement undoes itself: what it was asked for could not be done whole."""
+_IN_A_GROUP: Final = " SKIP LOCKED -- in a group"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _CAST = re.compile(r"%\((\w+)\)s::(\w+(?:\[\])?)")
 
@@ -34,9 +35,9 @@ class Statement(NamedTuple):
 
 
 @cache
-def statement(name: str, home: str = HOME) -> Statement:
-    """Read the statement `sql/<name>.sql` of a package."""
-    text = without_comments(name, home)
+def statement(name: str, home: str = HOME, *, is_alone: bool = False) -> Statement:
+    """Read the statement `sql/<name>.sql` of a package; alone it waits for locks that it skips `in a group`."""
+    text = without_comments(name, home).replace(_IN_A_GROUP, "" if is_alone else " SKIP LOCKED")
     names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
     return Statement(_PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text).encode(), names)
 
@@ -54,6 +55,6 @@ def execute(
     binary: bool = False,
     home: str = HOME,
 ) -> psycopg.Cursor[dict[str, Any]]:
-    """Execute the statement `sql/<name>.sql` of a package, ours or another, on a connection whose cursors are raw ones."""
-    text, names = statement(name, home)
+    """Execute one statement alone, of our package or another, on a connection whose cursors are raw ones."""
+    text, names = statement(name, home, is_alone=True)
     return connection.execute(text, [parameters[each] for each in names], binary=binary)

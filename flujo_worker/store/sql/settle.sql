@@ -1,39 +1,67 @@
--- Book the spend of an attempt under limits, once for each of its claims, and release its reservation when it has ended. The part that the
--- limit does not cover is overrun. An attempt that has not ended retains its reservation, and so does, until its run ends, one that was
--- lost. hold_budgets.sql has locked all changed rows before: the booked values must not be computed from rows that still change.
-WITH spent AS (
+-- Book what attempts under limits have spent, once for each of their claims. Release the reservations of those that have ended, and of a run
+-- that has ended all. What a limit does not cover is overrun. An attempt that has not ended retains its reservation, and so does, until its
+-- run ends, one that was lost. hold_budgets.sql has locked all changed rows before: values must not be computed from rows that still change.
+-- In a group only what this transaction has merged is settled. If the spend exceeds a limit, the group is rolled back, and each is merged
+-- alone: a breach is reported only to the one that caused it.
+WITH merged AS MATERIALIZED (
+    SELECT d.of, a.key, d.fence, coalesce(d.claim_id, '00000000-0000-0000-0000-000000000000') AS claim_id, a.run_id,
+           d.releases AND a.ended_at IS NOT NULL AS releases, d.of = ANY(%(run_of)s::int[]) AS ends
+    FROM (
+        SELECT unnest(%(place)s::int[]) AS of, unnest(%(close_key)s::text[]) AS key, unnest(%(close_fence)s::int[]) AS fence,
+               unnest(%(close_claim_id)s::uuid[]) AS claim_id, unnest(%(releases)s::bool[]) AS releases
+    ) d CROSS JOIN LATERAL (
+        SELECT a.key, a.run_id, a.ended_at FROM flujo_attempts a
+        WHERE a.key = d.key AND (%(is_alone)s::bool OR a.xmin = pg_current_xact_id()::xid) LIMIT 1
+    ) a
+),
+bill AS MATERIALIZED (
+    SELECT m.key, m.fence, m.claim_id, m.run_id, u.usd, u.input_tokens, u.output_tokens, u.requests, u.cost_usd
+    FROM (
+        SELECT unnest(%(spend_of)s::int[]) AS of, unnest(%(spent_usd)s::text[])::numeric AS usd,
+               unnest(%(spend_input_tokens)s::bigint[]) AS input_tokens, unnest(%(spend_output_tokens)s::bigint[]) AS output_tokens,
+               unnest(%(spend_requests)s::int[]) AS requests, unnest(%(spend_cost_usd)s::float8[]) AS cost_usd
+    ) u JOIN merged m ON m.of = u.of
+),
+spent AS (
     INSERT INTO flujo_spends (key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd)
-    SELECT %(key)s::text, %(fence)s::int, coalesce(%(claim_id)s::uuid, '00000000-0000-0000-0000-000000000000'), %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8
-    WHERE %(spends)s::bool
+    SELECT key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd FROM bill
     ON CONFLICT DO NOTHING
-    RETURNING 1
+    RETURNING key
 ),
-ended AS (
-    SELECT %(releases)s::bool AND NOT EXISTS (
-        SELECT 1 FROM flujo_attempts a WHERE a.key = %(key)s::text AND a.status IN ('ready', 'queued', 'running')
-    ) AS yes
+freed AS MATERIALIZED (
+    SELECT r.key, r.scope, r.usd, r.tokens, true AS is_own FROM merged m
+    CROSS JOIN LATERAL (SELECT r.* FROM flujo_reservations r WHERE r.key = m.key OFFSET 0) r
+    WHERE m.releases AND r.held
+    UNION ALL
+    SELECT r.key, r.scope, r.usd, r.tokens, false FROM merged m
+    CROSS JOIN LATERAL (SELECT r.* FROM flujo_reservations r WHERE r.run_id = m.run_id AND r.held OFFSET 0) r
+    WHERE m.ends AND NOT EXISTS (SELECT 1 FROM merged o WHERE o.key = r.key AND o.releases)
 ),
-taken AS (
-    SELECT r.scope, r.usd, r.tokens, r.held AND (SELECT yes FROM ended) AS frees
-    FROM flujo_reservations r WHERE r.key = %(key)s::text
+marked AS (
+    UPDATE flujo_reservations r SET held = false FROM freed f
+    WHERE r.key = f.key AND r.scope = f.scope AND r.key = ANY(ARRAY(SELECT key FROM freed))
 ),
-freed AS (
-    UPDATE flujo_reservations r SET held = false FROM taken t WHERE r.key = %(key)s::text AND r.scope = t.scope AND t.frees
+change AS MATERIALIZED (
+    SELECT scope, sum(own_usd) AS own_usd, sum(own_tokens)::bigint AS own_tokens, sum(back_usd) AS back_usd, sum(back_tokens)::bigint AS back_tokens,
+           sum(usd) AS usd, sum(tokens)::bigint AS tokens
+    FROM (
+        SELECT f.scope, CASE WHEN f.is_own THEN f.usd ELSE 0 END AS own_usd, CASE WHEN f.is_own THEN f.tokens ELSE 0 END AS own_tokens,
+               f.usd AS back_usd, f.tokens AS back_tokens, 0 AS usd, 0 AS tokens
+        FROM freed f
+        UNION ALL
+        SELECT r.scope, 0, 0, 0, 0, k.usd, k.input_tokens + k.output_tokens
+        FROM bill k CROSS JOIN LATERAL (SELECT r.scope FROM flujo_reservations r WHERE r.key = k.key OFFSET 0) r
+        WHERE EXISTS (SELECT 1 FROM spent s WHERE s.key = k.key)
+    ) parts GROUP BY scope
 ),
-part AS (
-    SELECT t.scope, CASE WHEN t.frees THEN t.usd ELSE 0 END AS back_usd, CASE WHEN t.frees THEN t.tokens ELSE 0 END AS back_tokens,
-           CASE WHEN EXISTS (SELECT 1 FROM spent) THEN %(spent_usd)s::numeric ELSE 0 END AS usd,
-           CASE WHEN EXISTS (SELECT 1 FROM spent) THEN %(input_tokens)s::bigint + %(output_tokens)s::bigint ELSE 0 END AS tokens
-    FROM taken t
-),
-booked AS (
-    SELECT p.*, least(p.usd, coalesce(b.limit_usd - b.settled_usd - b.reserved_usd + p.back_usd, p.usd)) AS covered_usd,
-           least(p.tokens, coalesce(b.limit_tokens - b.settled_tokens - b.reserved_tokens + p.back_tokens, p.tokens)) AS covered_tokens
-    FROM flujo_budgets b JOIN part p ON p.scope = b.scope
+booked AS MATERIALIZED (
+    SELECT c.*, least(c.usd, coalesce(b.limit_usd - b.settled_usd - b.reserved_usd + c.own_usd, c.usd)) AS covered_usd,
+           least(c.tokens, coalesce(b.limit_tokens - b.settled_tokens - b.reserved_tokens + c.own_tokens, c.tokens)) AS covered_tokens
+    FROM change c CROSS JOIN LATERAL (SELECT b.* FROM flujo_budgets b WHERE b.scope = c.scope LIMIT 1) b
 )
 UPDATE flujo_budgets b
 SET reserved_usd = b.reserved_usd - k.back_usd, reserved_tokens = b.reserved_tokens - k.back_tokens,
     settled_usd = b.settled_usd + k.covered_usd, settled_tokens = b.settled_tokens + k.covered_tokens,
     overrun_usd = b.overrun_usd + k.usd - k.covered_usd, overrun_tokens = b.overrun_tokens + k.tokens - k.covered_tokens
-FROM booked k WHERE b.scope = k.scope
-RETURNING b.*, k.usd > k.covered_usd OR k.tokens > k.covered_tokens AS is_breach;
+FROM booked k WHERE b.scope = k.scope AND b.scope = ANY(ARRAY(SELECT scope FROM booked))
+RETURNING b.*, CASE WHEN k.usd = k.covered_usd AND k.tokens = k.covered_tokens THEN false WHEN %(is_alone)s::bool THEN true ELSE flujo_undo() END AS is_breach;

@@ -12,14 +12,7 @@ from recorded import Recorder
 from rich.console import Console, Group
 
 from flujo_client.cli.format import age, cost, counted, duration, in_a_line, printable, written
-from flujo_client.cli.json_output import (
-    details_shape,
-    event_shape,
-    run_shape,
-    span_shapes,
-    stats_shape,
-    step_shape,
-)
+from flujo_client.cli.json_output import details_shape, event_shape, run_shape, span_shapes, stats_shape, step_shape
 from flujo_client.cli.output import show_json
 from flujo_client.cli.render import trace_tree
 from flujo_client.cli.run import progress_of

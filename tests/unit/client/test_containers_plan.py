@@ -9,16 +9,7 @@ import test_pipeline_plan as plain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client import (
-    ImportStep,
-    LoopStep,
-    MapStep,
-    ParallelStep,
-    Pipeline,
-    StateMachineStep,
-    Step,
-    Transition,
-)
+from flujo_client import ImportStep, LoopStep, MapStep, ParallelStep, Pipeline, StateMachineStep, Step, Transition
 from flujo_client.address import ROOT
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.pipeline.check import check

@@ -26,11 +26,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from flujo_client import safe_deserialize
 from flujo_client.errors import SerializationError
-from flujo_client.serial import (
-    register_custom_deserializer,
-    register_custom_serializer,
-    safe_serialize,
-)
+from flujo_client.serial import register_custom_deserializer, register_custom_serializer, safe_serialize
 
 
 class Colour(enum.Enum):

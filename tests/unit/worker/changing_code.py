@@ -267,9 +267,9 @@ def _go_on(engine: LocalEngine, run: str) -> None:
     if engine.bus:
         engine.deliver(engine.bus.popleft())
     elif approvals := engine.approvals(run):
-        engine.store.answer(approvals[0].key, Packed.of(encode("yes")))
+        engine.stores.client.answer(approvals[0].key, Packed.of(encode("yes")))
     else:
-        engine.now = max(engine.now, min(engine.store.waiting()))
+        engine.now = max(engine.now, min(engine.stores.reads.waiting()))
         assert engine.sweep(), "the run stands still"  # one wait at a time
 
 
@@ -279,7 +279,7 @@ def fate(state: str, edit: str) -> Fate:
         rule = _rule(engine, run, old, EDITS[edit]().pipeline())
         deploy(engine, old, EDITS[edit]().pipeline())
         see_through(engine, run)
-        record = engine.store.read_run(run)
+        record = engine.stores.reads.read_run(run)
         parked = [each for each in (record, *engine.children(run)) if each.status == "parked"]
         told = tuple(str(each.data["changes"]) for each in _events(engine, run) if each.name == "run.carried_on")
         if not parked:
@@ -287,9 +287,9 @@ def fate(state: str, edit: str) -> Fate:
         reason = parked[0].reason
         deploy(engine, old, old)
         for each in parked:
-            engine.store.unpark(each.id, "w")
+            engine.stores.plan_moves.unpark(each.id, "w")
         see_through(engine, run)
-        return Fate(rule or "context fields", engine.store.read_run(run).status, told, reason)
+        return Fate(rule or "context fields", engine.stores.reads.read_run(run).status, told, reason)
 
 
 def deploy(engine: LocalEngine, old: Pipeline, new: Pipeline) -> None:
@@ -312,7 +312,7 @@ def _name(model: type[PipelineContext]) -> None:
 def _rule(engine: LocalEngine, run: str, old: Pipeline, new: Pipeline) -> str | None:
     before, after = compile_plan(old), compile_plan(new)
     for each in (run, *(child.id for child in engine.children(run))):
-        state = engine.store.run_state(each)
+        state = engine.stores.plan_moves.run_state(each)
         assert state is not None
         found = compatible(before, after, replace(state))
         if found:
@@ -324,7 +324,7 @@ def see_through(engine: LocalEngine, run: str) -> None:
     """Do all there is to do, and answer questions."""
     engine.drain()
     while approvals := engine.approvals(run):
-        if engine.store.read_run(run).status == "parked":
+        if engine.stores.reads.read_run(run).status == "parked":
             return
         engine.answer(run, "yes", step=approvals[0].step)
 

@@ -130,7 +130,7 @@ def at(result: PipelineResult, *names: str) -> StepResult:
 
 def scopes(engine: LocalEngine, result: PipelineResult) -> dict[str, str]:
     """Each scope's status by its address."""
-    return {each.address: each.status for each in engine.store.read_scopes(result.run_id)}
+    return {each.address: each.status for each in engine.stores.reads.read_scopes(result.run_id)}
 
 
 def assert_attributed(engine: LocalEngine, result: PipelineResult, path: str, type_name: str, said: str) -> None:

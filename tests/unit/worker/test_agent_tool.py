@@ -381,8 +381,10 @@ def test_the_trace_nests_calls_below_their_attempt(engine):
     agent = main_agent(tool, {"task": "deep"}, {"task": "deep", "fact": 1}, "a")
     run = engine.enqueue(Pipeline([Step("main", agent)]), "go")
     engine.drain()
-    store = engine.store
-    trace = build_trace(store.read_run(run), engine.history(run), store.read_scopes(run), engine.story(run))
+    stores = engine.stores
+    trace = build_trace(
+        stores.reads.read_run(run), engine.history(run), stores.reads.read_scopes(run), engine.story(run)
+    )
     [attempt] = trace.children[0].children
     refused, called = attempt.children
     assert (refused.name, refused.kind, refused.status) == ("run_outer", "tool", "failed")

@@ -143,12 +143,12 @@ def test_a_long_loop_replays_and_can_be_retried_from_the_step_after_it(engine):
 
     box = loop(Counts(), {"work": long_text}, max_loops=MANY)
     run_id = engine.run(Pipeline([box, Step("after", after)], context_model=Notes), "goal").run_id
-    store = engine.store
+    stores = engine.stores
     recorded = (
-        store.read_recording(run_id),
-        store.read_notices(run_id),
-        store.read_scopes(run_id),
-        store.read_children(run_id),
+        stores.reads.read_recording(run_id),
+        stores.reads.read_notices(run_id),
+        stores.reads.read_scopes(run_id),
+        stores.reads.read_children(run_id),
     )
     assert replay(*recorded).difference is None
     forked = engine.fork(run_id, "after")

@@ -163,7 +163,7 @@ def test_a_mended_output_is_told_as_a_correction_and_not_as_a_refusal(tmp_path):
         assert (result.success, stages) == (True, ["extract", "semantic", "custom"])
         assert not events(engine, run, "output.coercion.fail")
         assert ("aros.aop.coercion.success") in [name for name, _ in events(engine, run)]
-        (row,) = engine.store.read_corrections(run)
+        (row,) = engine.stores.reads.read_corrections(run)
         assert (row.correction.stage, row.correction.transforms) == ("custom", ("region", "str->int", "Euros"))
 
 

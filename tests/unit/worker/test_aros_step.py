@@ -257,7 +257,7 @@ def test_what_cannot_be_read_is_never_a_success(engine):
     """M-107: the completion gate."""
     run, result = ran(engine, Says("no idea"), {"aop": "full", "schema": SCHEMA, "coercion": {"tolerant_level": 2}})
 
-    assert (result.success, engine.store.read_run(run).status) == (False, "failed")
+    assert (result.success, engine.stores.reads.read_run(run).status) == (False, "failed")
 
 
 def test_the_next_attempt_is_told_what_was_wrong_and_the_one_after_it_is_not(engine):
@@ -490,7 +490,7 @@ def test_the_ledger_keeps_accepted_repairs_when_the_project_asks(tmp_path):
     with LocalEngine(project(tmp_path, "correction_ledger_enabled = true")) as engine:
         run, _ = ran(engine, Says(FENCED), {"aop": "minimal", "schema": SCHEMA})
 
-        (row,) = engine.store.read_corrections(run)
+        (row,) = engine.stores.reads.read_corrections(run)
         assert (row.correction.step_name, row.correction.stage, row.correction.transforms) == (
             "judge",
             "extract",
@@ -503,7 +503,7 @@ def test_no_ledger_unless_asked(engine):
     """M-137."""
     run, _ = ran(engine, Says(FENCED), {"aop": "minimal", "schema": SCHEMA})
 
-    assert engine.store.read_corrections(run) == []
+    assert engine.stores.reads.read_corrections(run) == []
 
 
 # --- the precheck, wired -------------------------------------------------------------------------------------------

@@ -71,8 +71,8 @@ def test_the_result_names_the_run(engine):
 
     assert at(result, "b").metadata_ == {"child_run": task.id, "is_background": True}
     assert (task.name, task.parent_run, task.is_background) == ("b", result.run_id, True)
-    run, rows = engine.store.read_run(result.run_id), engine.history(result.run_id)
-    trace = build_trace(run, rows, engine.store.read_scopes(run.id), engine.story(run.id))
+    run, rows = engine.stores.reads.read_run(result.run_id), engine.history(result.run_id)
+    trace = build_trace(run, rows, engine.stores.reads.read_scopes(run.id), engine.story(run.id))
     assert trace.children[0].attributes["child_run"] == task.id
 
 
@@ -153,7 +153,7 @@ def test_a_large_context_travels_by_reference(engine):
 
     assert engine.sizes["b/body"] < 10_000
     assert engine.result(task.id).final_pipeline_context.title == title
-    assert engine.store._runs[task.id].launched_with.is_reference
+    assert engine.stores.tables.runs[task.id].launched_with.is_reference
 
 
 def test_a_context_that_cannot_be_made_fails_the_step_and_launches_nothing():
@@ -204,11 +204,11 @@ def test_a_run_that_is_stopped_leaves_it_alone(engine):
     inner = bare(step("x")).as_step("inner", own_run=True)
     run_id = engine.enqueue(bare(bare(inner).as_step("b", config=ALL_BEHIND), step("c")), 1)
     engine.deliver(engine.bus.popleft())
-    engine.store.request_cancel(run_id)
+    engine.stores.client.request_cancel(run_id)
     engine.drain()
 
     task = only_task(engine, run_id)
-    assert (engine.store.read_run(run_id).status, task.status) == ("cancelled", "succeeded")
+    assert (engine.stores.reads.read_run(run_id).status, task.status) == ("cancelled", "succeeded")
     assert [each.status for each in engine.children(task.id)] == ["succeeded"]
 
 
@@ -235,7 +235,7 @@ def test_the_scope_it_leaves_is_closed(engine):
 
 
 def limits_of(engine, run_id):
-    return engine.store._runs[run_id].ticket.limits
+    return engine.stores.tables.runs[run_id].ticket.limits
 
 
 def test_each_has_a_quota_of_its_own(engine):
@@ -246,8 +246,8 @@ def test_each_has_a_quota_of_its_own(engine):
 
     given = limits_of(engine, task.id)
     assert (given["run"], given["limits"], given["task"]) == (task.id, QUOTA, "b")
-    assert (engine.store.read_run(run_id).status, task.status) == ("succeeded", "succeeded")
-    assert engine.store.read_budgets()[f"run:{task.id}"].settled.tokens == 15
+    assert (engine.stores.reads.read_run(run_id).status, task.status) == ("succeeded", "succeeded")
+    assert engine.stores.reads.read_budgets()[f"run:{task.id}"].settled.tokens == 15
     assert (engine.result(run_id).total_tokens, task.tokens) == (0, 15)
 
 
@@ -263,7 +263,7 @@ def test_its_own_limits_narrow_that_and_those_around_it_do_not(engine):
         "failed",
         "Token limit of 14 exceeded. Current tokens: 15",
     )
-    assert set(engine.store.read_budgets()) == {f"run:{task.id}", f"step:{task.id}:l/body/b/body/b"}
+    assert set(engine.stores.reads.read_budgets()) == {f"run:{task.id}", f"step:{task.id}:l/body/b/body/b"}
 
 
 def test_its_tenant_pays_for_it():

@@ -14,13 +14,7 @@ from pydantic_ai.models.function import FunctionModel
 from flujo_client import Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.errors import AgentError, TemplateError
 from flujo_client.plan.identity import identify
-from flujo_worker.agents import (
-    AgentResult,
-    BaseAgent,
-    PlanGeneratorAgent,
-    make_agent_async,
-    make_templated_agent_async,
-)
+from flujo_worker.agents import AgentResult, BaseAgent, PlanGeneratorAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.agents.templated import as_mapping
 
 ONCE = StepConfig(max_retries=0)

@@ -119,7 +119,7 @@ def test_a_run_whose_imports_the_worker_forbids_is_parked():
         run_id = engine.enqueue(pipeline, "abc")
         engine.attempts.catalog._allowed = ("shop",)
         engine.drain()
-        assert engine.store.read_run(run_id).status == "parked"
+        assert engine.stores.reads.read_run(run_id).status == "parked"
 
 
 def test_the_engine_of_tests_heeds_what_a_blueprint_is_given_besides():
@@ -127,7 +127,7 @@ def test_the_engine_of_tests_heeds_what_a_blueprint_is_given_besides():
     with LocalEngine(Settings(allowed_imports=ALLOWED)) as engine:
         run_id = engine.enqueue(pipeline, "abc")
         engine.drain()
-        assert engine.store.read_run(run_id).status == "succeeded"
+        assert engine.stores.reads.read_run(run_id).status == "succeeded"
 
 
 def test_a_module_without_a_dot_makes_a_model(tmp_path, monkeypatch):

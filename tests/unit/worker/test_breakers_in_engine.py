@@ -265,7 +265,7 @@ def test_what_waits_has_reserved_nothing(engine):
     run = engine.enqueue(Pipeline([Provider().step(config=config)]), "hello", limits=UsageLimits(total_tokens_limit=60))
     assert engine.deliver(engine.bus.popleft()) == "waiting"
 
-    assert engine.store.read_budgets()[f"run:{run}"].reserved.tokens == 0
+    assert engine.stores.reads.read_budgets()[f"run:{run}"].reserved.tokens == 0
     engine.drain()
     assert engine.result(run).success
 

@@ -138,7 +138,7 @@ def test_a_providers_package_that_is_missing_is_named(engine, monkeypatch):
     """It is this process's lack, so the run waits for another worker, and says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "groq", None)
     agent = make_agent_async("groq:llama-3.3-70b-versatile", "Be brief.")
-    record = engine.store.read_run(engine.run(Pipeline([Step("s", agent)]), "in").run_id)
+    record = engine.stores.reads.read_run(engine.run(Pipeline([Step("s", agent)]), "in").run_id)
     assert record.status == "parked"
     assert record.reason == (
         "this worker lacks a package: install it where workers run: "
@@ -150,7 +150,7 @@ def test_a_package_that_the_worker_imports_late_is_its_own_lack(engine, monkeypa
     """A module that a step's own code imports is a bug of that step, as any other error."""
     monkeypatch.setitem(__import__("sys").modules, "pydantic_ai", None)
     agent = make_agent_async("openai:gpt-4o", "Be brief.")
-    record = engine.store.read_run(engine.run(Pipeline([Step("s", agent)]), "in").run_id)
+    record = engine.stores.reads.read_run(engine.run(Pipeline([Step("s", agent)]), "in").run_id)
     assert (record.status, "install 'pydantic_ai'" in record.reason) == ("parked", True)
 
     def imports(data):

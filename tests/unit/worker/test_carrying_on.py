@@ -67,8 +67,8 @@ def test_a_policy_parks_what_could_continue(policy, is_project):
         run = started_run(engine, old)
         engine.deploy(old, steps("a", "b", "c", on_change=own))
         engine.drain()
-        assert engine.store.read_run(run).status == "parked"
-        reason = engine.store.read_run(run).reason
+        assert engine.stores.reads.read_run(run).status == "parked"
+        reason = engine.stores.reads.read_run(run).reason
         assert ("pinned to the code that it was started with" if policy == "pin" else "step 'c' was added") in reason
         assert named(engine, run, "run.carried_on") == []
 
@@ -76,8 +76,8 @@ def test_a_policy_parks_what_could_continue(policy, is_project):
 @pytest.fixture
 def other(engine):
     """A worker next to the engine's own, by a function that tells it that it has the code of a pipeline."""
-    engine.store.register_worker(member("other"), 600.0)
-    return lambda pipeline: engine.store.note_plan("other", compile_plan(pipeline).fingerprint, None)
+    engine.stores.leases.register_worker(member("other"), 600.0)
+    return lambda pipeline: engine.stores.code.note_plan("other", compile_plan(pipeline).fingerprint, None)
 
 
 @pytest.mark.parametrize("policy", ["pin", "park", "carry_on"])
@@ -92,14 +92,14 @@ def test_a_run_is_left_to_a_live_worker_that_has_its_code(engine, other, policy)
     for _ in range(3):
         engine.deliver(engine.bus.popleft())
         assert [Envelope.from_wire(loads(each)).key for each in engine.bus] == [f"{run}::b:1", f"{waiting}::z:1"]
-    assert engine.store.read_run(run).status == "running"
+    assert engine.stores.reads.read_run(run).status == "running"
     assert [each.level for each in named(engine, run, "run.waits_for_old_code")] == ["info"]
     assert named(engine, run, "run.parked") == []
 
-    engine.store.deregister_worker("other")
+    engine.stores.leases.deregister_worker("other")
     engine.deliver(engine.bus.popleft())
-    assert engine.store.read_run(run).status == "parked"
-    assert named(engine, run, "run.waits_for_old_code")[0].data["reason"] == engine.store.read_run(run).reason
+    assert engine.stores.reads.read_run(run).status == "parked"
+    assert named(engine, run, "run.waits_for_old_code")[0].data["reason"] == engine.stores.reads.read_run(run).reason
 
 
 def test_an_attempt_that_no_worker_takes_is_published_ever_later(engine, other):
@@ -111,13 +111,13 @@ def test_an_attempt_that_no_worker_takes_is_published_ever_later(engine, other):
     waits = []
     for _ in range(AT_ONCE + 8):
         if not engine.bus:
-            [until] = engine.store.waiting()
+            [until] = engine.stores.reads.waiting()
             waits.append(until - engine.now)
             engine.now = until
             engine.sweep()
         engine.deliver(engine.bus.popleft())
     assert waits == [0.5, 1, 2, 4, 8, 15, 15]
-    assert engine.store.read_run(run).status == "running"
+    assert engine.stores.reads.read_run(run).status == "running"
 
 
 def test_the_policy_that_counts_is_the_run_s_own(engine):
@@ -125,7 +125,7 @@ def test_the_policy_that_counts_is_the_run_s_own(engine):
     run = started_run(engine, old)
     engine.deploy(old, steps("a", "b", on_change="carry_on"))
     engine.drain()
-    assert engine.store.read_run(run).status == "parked"
+    assert engine.stores.reads.read_run(run).status == "parked"
 
 
 def test_a_policy_that_there_is_not_is_refused():
@@ -143,8 +143,8 @@ def test_a_run_waits_for_a_branch_that_runs_under_the_old_code(engine):
     run = engine.enqueue(old, "x")
     engine.deliver(engine.bus.popleft())
     first, second = (Envelope.from_wire(loads(each)) for each in engine.bus)
-    engine.store.register_worker(member("other"), 60.0)
-    engine.store.claim(first.key, "other", max_lost=3)
+    engine.stores.leases.register_worker(member("other"), 60.0)
+    engine.stores.attempts.claim(first.key, "other", max_lost=3)
     engine.deploy(old, branches("a", "b", "c"))
 
     engine.bus.popleft()
@@ -153,9 +153,9 @@ def test_a_run_waits_for_a_branch_that_runs_under_the_old_code(engine):
     [told] = named(engine, run, "run.waits_for_old_code")
     assert f"step '{first.step}' is running under the old code" in told.data["reason"]
     assert named(engine, run, "run.carried_on") == []
-    engine.store.defer(first.key, 1, 0.0)
+    engine.stores.attempts.defer(first.key, 1, 0.0)
     engine.drain()
-    assert engine.store.read_run(run).status == "succeeded"
+    assert engine.stores.reads.read_run(run).status == "succeeded"
     assert len(named(engine, run, "run.carried_on")) == 1
     assert second.key in {each.key for each in engine.history(run)}
 
@@ -165,11 +165,11 @@ def test_a_worker_with_older_code_parks_the_run(engine):
     engine.now += 10
     run = started_run(engine, old)
     engine.now += 10
-    reference = engine.store.read_run(run).reference
+    reference = engine.stores.reads.read_run(run).reference
     engine._local.put(new, reference=reference)
     engine.drain()
-    assert engine.store.read_run(run).status == "parked"
-    assert "this worker was started before the code that the run uses" in engine.store.read_run(run).reason
+    assert engine.stores.reads.read_run(run).status == "parked"
+    assert "this worker was started before the code that the run uses" in engine.stores.reads.read_run(run).reason
 
 
 def sweeper(engine):
@@ -185,7 +185,13 @@ def sweeper(engine):
 
     lease = Standing("local", may_judge=False)
     return sweeper_of(
-        engine.store, Post(), engine.coordinator, engine._local, lease=lease, changes=engine.changes, unpark_every_s=0.0
+        engine.stores,
+        Post(),
+        engine.coordinator,
+        engine._local,
+        lease=lease,
+        changes=engine.changes,
+        unpark_every_s=0.0,
     )
 
 
@@ -194,13 +200,13 @@ def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine)
     run = started_run(engine, old)
     engine.deploy(old, steps("z", "a", "b"))
     engine.drain()
-    assert engine.store.read_run(run).status == "parked"
+    assert engine.stores.reads.read_run(run).status == "parked"
 
     engine.deploy(old, steps("a", "b", "c"))
     sweeper(engine).sweep()
     engine.drain()
 
-    assert engine.store.read_run(run).status == "succeeded"
+    assert engine.stores.reads.read_run(run).status == "succeeded"
     assert [each.step for each in engine.history(run)] == ["a", "b", "c"]
 
 
@@ -214,14 +220,14 @@ def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monk
     engine.bus.clear()
     for run in (stays, goes):
         [row] = [each for each in engine.history(run) if each.ended_at is None]
-        assert engine.store.claim(row.key, "local", max_lost=3).fence
-        assert engine.store.park(row.key, 1, "other code")
+        assert engine.stores.attempts.claim(row.key, "local", max_lost=3).fence
+        assert engine.stores.plan_moves.park(row.key, 1, "other code")
     engine.deploy(old, steps("z", "a", "b"))
     sweeping = sweeper(engine)
     for _ in range(2):
         sweeping.sweep()
     engine.drain()
-    assert [engine.store.read_run(run).status for run in (stays, goes)] == ["parked", "succeeded"]
+    assert [engine.stores.reads.read_run(run).status for run in (stays, goes)] == ["parked", "succeeded"]
 
 
 def test_the_plan_of_a_worker_is_kept_for_those_who_compare(engine):
@@ -229,12 +235,12 @@ def test_the_plan_of_a_worker_is_kept_for_those_who_compare(engine):
     started_run(engine, old)
     engine.deploy(old, new)
     engine.drain()
-    assert engine.store.plan(compile_plan(new).fingerprint) is not None
+    assert engine.stores.code.plan(compile_plan(new).fingerprint) is not None
 
 
 def replayed(engine, run):
-    store = engine.store
-    return replay(store.read_recording(run), store.read_notices(run), store.read_scopes(run), [])
+    stores = engine.stores
+    return replay(stores.reads.read_recording(run), stores.reads.read_notices(run), stores.reads.read_scopes(run), [])
 
 
 def test_a_run_under_changed_code_is_replayed_by_its_last_plan(engine):
@@ -250,7 +256,7 @@ def test_a_run_whose_merged_step_was_renamed_is_not_replayed(engine):
     run = started_run(engine, old)
     engine.deploy(old, steps("z", "b"))
     engine.drain()
-    assert engine.store.read_run(run).status == "succeeded"
+    assert engine.stores.reads.read_run(run).status == "succeeded"
     with pytest.raises(ReplayError, match="step 'a' ran under another plan"):
         replayed(engine, run)
 

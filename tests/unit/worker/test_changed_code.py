@@ -55,7 +55,7 @@ def test_an_operator_moves_a_run_whole_or_not_at_all(state, edit, verdict):
     with standing(state) as (engine, run, old):
         new = EDITS[edit]().pipeline()
         plan, before = compile_plan(new), states(engine, run)
-        changes = CodeChanges(engine.store, engine._send, on_change="park", control_queue="flujo.control")
+        changes = CodeChanges(engine.stores, engine._send, on_change="park", control_queue="flujo.control")
         each = partial(changes.carry_on, plan=plan)
         assert [each(one, tries=True).verdict for one in before] == [verdict] * len(before)
         assert states(engine, run) == before
@@ -63,9 +63,11 @@ def test_an_operator_moves_a_run_whole_or_not_at_all(state, edit, verdict):
         assert [each(one).verdict for one in before] == ["unneeded" if verdict == "moved" else "refused"] * len(before)
         deploy(engine, old, new if verdict == "moved" else old)
         see_through(engine, run)
-        assert engine.store.read_run(run).status == "succeeded"
+        assert engine.stores.reads.read_run(run).status == "succeeded"
 
 
 def states(engine, run):
     """Each run of the family, and where it is."""
-    return {each: engine.store.run_state(each) for each in (run, *(child.id for child in engine.children(run)))}
+    return {
+        each: engine.stores.plan_moves.run_state(each) for each in (run, *(child.id for child in engine.children(run)))
+    }

@@ -67,7 +67,7 @@ def started_runs(engine, pipeline, value="in", messages=1, **options):
 def is_left_alive(engine, run_id):
     runs = [run_id, *(child.id for child in engine.children(run_id))]
     live = [row for run in runs for row in engine.history(run) if row.status in ("ready", "queued", "running")]
-    return live or [scope for run in runs for scope in engine.store.read_scopes(run) if scope.status == "open"]
+    return live or [scope for run in runs for scope in engine.stores.reads.read_scopes(run) if scope.status == "open"]
 
 
 # success
@@ -101,11 +101,13 @@ def test_it_has_what_its_parent_has_but_metadata_and_key(engine):
     options["trace_parent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     run_id, child_id = started_runs(engine, bare(child(step("x"))), metadata={"k": 1}, **options)
 
-    theirs, its = (engine.store.envelopes([engine.history(run)[0].key])[0].ticket for run in (run_id, child_id))
+    theirs, its = (
+        engine.stores.backlog.envelopes([engine.history(run)[0].key])[0].ticket for run in (run_id, child_id)
+    )
     for name in ("reference", "fingerprint", "deadline", "tenant", "queue", "priority", "trace_parent"):
         assert getattr(its, name) == getattr(theirs, name), name
     assert its.root == "child/body"
-    assert engine.store.read_run(child_id).metadata == {}
+    assert engine.stores.reads.read_run(child_id).metadata == {}
 
 
 def test_deciding_again_begins_the_same_run():
@@ -139,7 +141,7 @@ def test_no_worker_is_held_while_it_is_waited_for(engine):
 
     assert [row.status for row in engine.history(run_id)] == ["succeeded"]
     assert len(engine.bus) == 1
-    assert engine.store.read_run(run_id).status == "running"
+    assert engine.stores.reads.read_run(run_id).status == "running"
 
 
 def test_a_plan_without_one_is_what_it_was():
@@ -323,13 +325,13 @@ def test_a_state_may_be_one(engine):
 def test_a_cancel_of_the_parent_takes_the_child_with_it(engine):
     run_id, child_id = started_runs(engine, bare(child(child(step("x"), name="inner"))), "in")
     engine.deliver(engine.bus.popleft())
-    engine.store.request_cancel(run_id)
+    engine.stores.client.request_cancel(run_id)
     engine.bus.clear()
     engine.drain()
 
     inner = only_child(engine, child_id)
-    assert [engine.store.read_run(each).status for each in (run_id, child_id, inner.id)] == ["cancelled"] * 3
-    assert (inner.reason, engine.store.read_run(child_id).reason) == ("parent ended",) * 2
+    assert [engine.stores.reads.read_run(each).status for each in (run_id, child_id, inner.id)] == ["cancelled"] * 3
+    assert (inner.reason, engine.stores.reads.read_run(child_id).reason) == ("parent ended",) * 2
     assert not is_left_alive(engine, run_id)
     assert not is_left_alive(engine, child_id)
 
@@ -337,7 +339,7 @@ def test_a_cancel_of_the_parent_takes_the_child_with_it(engine):
 @pytest.mark.parametrize("on_failure", ["abort", "skip"])
 def test_a_cancel_of_the_child_is_a_failure_of_its_step(engine, on_failure):
     run_id, child_id = started_runs(engine, bare(child(step("x"), on_failure=on_failure), step("b")), "in")
-    engine.store.request_cancel(child_id)
+    engine.stores.client.request_cancel(child_id)
     engine.bus.clear()
     engine.drain()
     result = engine.result(run_id)
@@ -361,7 +363,7 @@ def test_both_expire_when_the_deadline_is_over(engine):
     engine.now += 61
     engine.drain()
 
-    assert [engine.store.read_run(each).status for each in (run_id, child_id)] == ["expired", "expired"]
+    assert [engine.stores.reads.read_run(each).status for each in (run_id, child_id)] == ["expired", "expired"]
 
 
 def test_a_fan_out_that_is_aborted_takes_the_children_of_its_branches_with_it(engine):
@@ -430,8 +432,13 @@ def test_a_failed_ones_spend_counts_too(engine):
 def test_the_trace_names_it(engine):
     """M-290."""
     result = engine.run(bare(child(step("x", paid))), "in")
-    run_id, store = result.run_id, engine.store
-    rows = (store.read_run(run_id), store.read_attempts(run_id), store.read_scopes(run_id), store.read_events(run_id))
+    run_id, stores = result.run_id, engine.stores
+    rows = (
+        stores.reads.read_run(run_id),
+        stores.reads.read_attempts(run_id),
+        stores.reads.read_scopes(run_id),
+        stores.reads.read_events(run_id),
+    )
     [box] = build_trace(*rows).children
 
     assert (box.kind, box.status, box.children) == ("nested", "succeeded", [])
@@ -440,8 +447,13 @@ def test_the_trace_names_it(engine):
 
 def test_its_own_trace_begins_with_its_first_step(engine):
     result = engine.run(of(child(Step.loop_until("loop", step("x"), lambda *_: True), step("y"))), "in")
-    run_id, store = only_child(engine, result.run_id).id, engine.store
-    rows = (store.read_run(run_id), store.read_attempts(run_id), store.read_scopes(run_id), store.read_events(run_id))
+    run_id, stores = only_child(engine, result.run_id).id, engine.stores
+    rows = (
+        stores.reads.read_run(run_id),
+        stores.reads.read_attempts(run_id),
+        stores.reads.read_scopes(run_id),
+        stores.reads.read_events(run_id),
+    )
 
     assert [each.name for each in build_trace(*rows).children] == ["loop", "y"]
 

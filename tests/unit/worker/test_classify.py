@@ -25,13 +25,7 @@ from flujo_client.errors import (
 )
 from flujo_client.redact import redact
 from flujo_worker.runtime.fault_text import MAX_MESSAGE_BYTES
-from flujo_worker.runtime.faults import (
-    ErrorCategory,
-    ErrorHandler,
-    ErrorInfo,
-    describe,
-    root_cause,
-)
+from flujo_worker.runtime.faults import ErrorCategory, ErrorHandler, ErrorInfo, describe, root_cause
 from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal
 
 

@@ -40,14 +40,14 @@ def turn(engine, run, pipeline, answer="more"):
 
 
 def redeploy(engine, run, pipeline):
-    reference = engine.store.read_run(run).reference
+    reference = engine.stores.reads.read_run(run).reference
     entry = engine._local._entries[engine._local.put(pipeline)]
-    assert entry.plan.fingerprint == engine.store.read_run(run).fingerprint, "the fingerprint leaves it out"
+    assert entry.plan.fingerprint == engine.stores.reads.read_run(run).fingerprint, "the fingerprint leaves it out"
     engine._local._entries[reference] = entry
 
 
 def changes(engine, run):
-    return [event.data["changed"] for event in engine.store.read_events(run) if event.name == "code.changed"]
+    return [event.data["changed"] for event in engine.stores.reads.read_events(run) if event.name == "code.changed"]
 
 
 def test_a_conversation_whose_tool_changed_is_warned_of_once(engine, deploy):
@@ -62,7 +62,7 @@ def test_a_conversation_whose_tool_changed_is_warned_of_once(engine, deploy):
     turn(engine, run, deploy(judging(TEN)), "enough")
 
     assert changes(engine, run) == [["tool judging_app:rate"]], "once, also when an old worker takes a turn"
-    assert engine.store.read_run(run).status == "succeeded"
+    assert engine.stores.reads.read_run(run).status == "succeeded"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_comments_and_docstrings_are_no_change(engine, deploy):
     turn(engine, run, deploy(judging(docstring='"""Other words."""  # and a comment')))
 
     assert changes(engine, run) == []
-    assert len({each.code for each in engine.store.read_attempts(run) if each.step == "judge"}) == 1
+    assert len({each.code for each in engine.stores.reads.read_attempts(run) if each.step == "judge"}) == 1
 
 
 def test_a_pipeline_may_not_mind(engine, deploy):
@@ -89,7 +89,7 @@ def test_a_pipeline_may_not_mind(engine, deploy):
     turn(engine, run, deploy(judging(HUNDRED, policy="ignore")))
 
     assert changes(engine, run) == []
-    first, second = [each.code for each in engine.store.read_attempts(run) if each.step == "judge"]
+    first, second = [each.code for each in engine.stores.reads.read_attempts(run) if each.step == "judge"]
     assert first != second, "what each was performed with is on record all the same"
 
 
@@ -97,17 +97,20 @@ def test_a_pipeline_may_have_its_runs_parked_there(engine, deploy):
     run = begin(engine, deploy(judging(policy="park")))
     turn(engine, run, deploy(judging(HUNDRED, policy="park")))
 
-    record = engine.store.read_run(run)
+    record = engine.stores.reads.read_run(run)
     assert record.status == "parked"
     assert "tool judging_app:rate changed" in record.reason
-    assert [each.status for each in engine.store.read_attempts(run) if each.step == "judge"] == ["succeeded", "ready"]
+    assert [each.status for each in engine.stores.reads.read_attempts(run) if each.step == "judge"] == [
+        "succeeded",
+        "ready",
+    ]
 
 
 def test_each_attempt_records_what_it_was_performed_with(engine, deploy):
     run = begin(engine, deploy(judging()))
 
-    [code] = {each.code for each in engine.store.read_attempts(run) if each.step == "judge"}
-    parts = engine.store.code([code])[code].parts
+    [code] = {each.code for each in engine.stores.reads.read_attempts(run) if each.step == "judge"}
+    parts = engine.stores.code.versions([code])[code].parts
     assert {name.partition(" ")[0] for name in parts} >= {"model", "prompt", "settings", "output", "tool", "schema"}
     assert parts["model of step 'talk/body/judge'"] == ("function:answer:",)
     assert "exit_condition of step 'talk': judging_app:is_done" in parts
@@ -120,8 +123,8 @@ def test_a_policy_that_is_none_is_refused_where_it_is_written():
 
 def test_steps_with_the_same_code_store_it_once(engine, monkeypatch):
     """A wide fan-out of one function would write to the store for every branch otherwise."""
-    stored, store = [], engine.store.store_code_of_steps
-    monkeypatch.setattr(engine.store, "store_code_of_steps", lambda *given: (stored.append(given), store(*given)))
+    stored, store = [], engine.stores.code.store_code_of_steps
+    monkeypatch.setattr(engine.stores.code, "store_code_of_steps", lambda *given: (stored.append(given), store(*given)))
     engine.run(Pipeline([Step.parallel("fan", {f"b{number}": Step("same", echo) for number in range(20)})]), 1)
     [(_, steps)] = stored
     assert (len(steps), len({each.digest for each in steps.values()})) == (20, 1)

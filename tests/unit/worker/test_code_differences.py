@@ -51,11 +51,11 @@ def shown(engine, old, new, *, steps=2):
     for _ in range(steps):
         engine.deliver(engine.bus.popleft())
     engine.deploy(old, new)
-    reference, plan = engine.store.read_run(run).reference, compile_plan(new)
+    reference, plan = engine.stores.reads.read_run(run).reference, compile_plan(new)
     engine.attempts.preparation.record(reference)
-    state = engine.store.run_state(run)
-    before = engine.store.plan(state.fingerprint)
-    found = all_differences(before, plan, engine.store.code_on_record(run, plan.fingerprint))
+    state = engine.stores.plan_moves.run_state(run)
+    before = engine.stores.code.plan(state.fingerprint)
+    found = all_differences(before, plan, engine.stores.code.code_on_record(run, plan.fingerprint))
     where = RunPosition(before, state)
     return [(where.position(each), str(each), each.lines) for each in found]
 
@@ -141,8 +141,8 @@ def test_a_secret_in_a_prompt_or_a_default_is_not_stored(engine):
 
 
 def texts(engine, run):
-    plan = engine.store.read_run(run).fingerprint
-    return str([version.texts for version in engine.store.code_on_record(run, plan).new.values()])
+    plan = engine.stores.reads.read_run(run).fingerprint
+    return str([version.texts for version in engine.stores.code.code_on_record(run, plan).new.values()])
 
 
 def test_prompts_are_not_stored_where_the_project_records_none():

@@ -37,6 +37,6 @@ def test_items_that_had_not_begun_are_closed_with_their_branch(engine):
 
     assert engine.result(run).run_status == "failed"
     assert meanwhile.calls == 1
-    assert {each.address: each.status for each in engine.store.read_scopes(run) if each.status == "open"} == {}
-    cancelled = [each.address for each in engine.store.read_scopes(run) if each.status == "cancelled"]
+    assert {each.address: each.status for each in engine.stores.reads.read_scopes(run) if each.status == "open"} == {}
+    cancelled = [each.address for each in engine.stores.reads.read_scopes(run) if each.status == "cancelled"]
     assert set(cancelled) == {"fan/long", "fan/long/each", *(f"fan/long/each#{number}" for number in range(1, 5))}

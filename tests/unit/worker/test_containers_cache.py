@@ -88,8 +88,8 @@ def test_a_trace_marks_the_hit(engine):
     """Requirements §2.5: `flujo.cache.hit` on the step's span."""
     pipeline, traces = bare(cached(echo)), []
     for run_id in (engine.run(pipeline, "x").run_id, engine.run(pipeline, "x").run_id):
-        rows = engine.history(run_id), engine.store.read_scopes(run_id), engine.story(run_id)
-        traces.append(build_trace(engine.store.read_run(run_id), *rows).children[0])
+        rows = engine.history(run_id), engine.stores.reads.read_scopes(run_id), engine.story(run_id)
+        traces.append(build_trace(engine.stores.reads.read_run(run_id), *rows).children[0])
     assert ["flujo.cache.hit" in each.attributes for each in traces] == [False, True]
     assert (traces[1].kind, traces[1].attributes["flujo.cache.hit"], traces[1].children) == ("cache", True, [])
 
@@ -203,7 +203,7 @@ def test_a_refused_output_is_never_kept(engine):
 
 def test_what_was_not_merged_is_not_kept(engine):
     """Written after the commit: a run that was stopped meanwhile leaves nothing."""
-    pipeline = bare(cached(lambda data: engine.store.stop(run_id, "cancelled", "enough") and data))
+    pipeline = bare(cached(lambda data: engine.stores.backlog.stop(run_id, "cancelled", "enough") and data))
     run_id = engine.enqueue(pipeline, "x")
     engine.drain()
     assert (engine.result(run_id).run_status, kept(engine)) == ("cancelled", {})

@@ -3,18 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from container_parts import (
-    SPENT,
-    TWICE,
-    Flaky,
-    Notes,
-    WatchedEngine,
-    assert_attributed,
-    at,
-    fails,
-    scopes,
-    step,
-)
+from container_parts import SPENT, TWICE, Flaky, Notes, WatchedEngine, assert_attributed, at, fails, scopes, step
 from pydantic import BaseModel
 
 from flujo_client.contract.results import RefinementCheck, StepResult

@@ -289,7 +289,7 @@ def test_an_endless_fallback_that_is_raised_passes_too(engine):
 def test_a_cancelled_run_calls_no_fallback(engine):
     run = engine.enqueue(bare(step("x", fails).fallback(step("y"))), "in")
     engine.deliver(engine.bus.popleft())
-    engine.store.request_cancel(run)
+    engine.stores.client.request_cancel(run)
     engine.drain()
     result = engine.result(run)
 
@@ -300,7 +300,7 @@ def test_a_run_that_is_cancelled_in_its_fallback_tells_both(engine):
     run = engine.enqueue(bare(step("x", fails).fallback(step("y"))), "in")
     for _ in range(2):
         engine.deliver(engine.bus.popleft())
-    engine.store.request_cancel(run)
+    engine.stores.client.request_cancel(run)
     engine.drain()
     found = at(engine.result(run), "x")
 
@@ -324,10 +324,10 @@ def test_a_branch_that_is_aborted_calls_no_fallback(engine):
 def test_a_step_that_takes_its_workers_with_it_has_a_fallback_too(engine):
     run = engine.enqueue(bare(step("x").fallback(step("y", wrote))), "in")
     engine.deliver(engine.bus.popleft())
-    engine.store.register_worker(member("ghost"), 5.0)
-    engine.store.claim(Envelope.from_wire(loads(engine.bus.popleft())).key, "ghost", max_lost=1, room="alone")
+    engine.stores.leases.register_worker(member("ghost"), 5.0)
+    engine.stores.attempts.claim(Envelope.from_wire(loads(engine.bus.popleft())).key, "ghost", max_lost=1, room="alone")
     engine.now += 100.0
-    [(envelope, fence)] = engine.store.poisoned(judge="local", max_lost=0, limit=9)
+    [(envelope, fence)] = engine.stores.backlog.poisoned(judge="local", max_lost=0, limit=9)
     engine.coordinator.lost(envelope, fence, 1)
     engine.drain()
 
@@ -432,8 +432,8 @@ def test_a_context_that_grows_too_large_fails_the_step_although_its_fallback_has
 def test_the_trace_shows_both(engine):
     """M-292: run → container → body → step → attempt."""
     result = engine.run(bare(step("x", fails).fallback(step("y", paid))), "in")
-    run, store = engine.store.read_run(result.run_id), engine.store
-    rows = store.read_attempts(run.id), store.read_scopes(run.id), engine.story(run.id)
+    run, stores = engine.stores.reads.read_run(result.run_id), engine.stores
+    rows = stores.reads.read_attempts(run.id), stores.reads.read_scopes(run.id), engine.story(run.id)
     [box] = build_trace(run, *rows).children
 
     assert (box.name, box.kind, box.status, box.attributes["cost_usd"]) == ("x", "fallback", "succeeded", 0.25)

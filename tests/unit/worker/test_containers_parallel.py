@@ -456,7 +456,7 @@ def test_no_more_branches_are_at_work_than_lanes(engine, most):
 
     assert result.output == {f"b{n}": 2 for n in range(10)}
     assert engine.most["fan"] == min(most, 10)
-    taken = {each.lanes["fan"] for each in engine.store.read_scopes(result.run_id) if each.lanes}
+    taken = {each.lanes["fan"] for each in engine.stores.reads.read_scopes(result.run_id) if each.lanes}
     assert taken == set(range(min(most, 10)))
 
 
@@ -485,7 +485,7 @@ def test_branches_share_one_snapshot(engine):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    stored = [blob for blob in engine.store._blobs.values() if blob.size > LARGE / 10]
+    stored = [blob for blob in engine.stores.tables.blobs.values() if blob.size > LARGE / 10]
     print(f"peak {peak / 1e6:.0f} MB for {BRANCHES} branches, each with {LARGE / 1e6:.0f} MB of context")
 
     assert (result.output, wrote(result).left) == (BRANCHES, text)

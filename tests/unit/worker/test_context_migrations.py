@@ -85,15 +85,15 @@ def run(engine, deploy):
     """A run of the old model, which waits for a person; the context has all its fields."""
     run = engine.enqueue(deploy(OLD), "in")
     engine.drain()
-    assert engine.store.read_run(run).context.tree()["v"] == {"title": "Emma", "price": 3, "note": "signed"}
+    assert engine.stores.reads.read_run(run).context.tree()["v"] == {"title": "Emma", "price": 3, "note": "signed"}
     return run
 
 
 def go_on(engine, run, pipeline, step=""):
     """Deploy and answer, unless `step` is None; workers that have only the new code carry the run on."""
-    reference = engine.store.read_run(run).reference
+    reference = engine.stores.reads.read_run(run).reference
     entry = engine._local._entries[engine._local.put(pipeline)]
-    assert entry.plan.fingerprint == engine.store.read_run(run).fingerprint, "the fingerprint leaves it out"
+    assert entry.plan.fingerprint == engine.stores.reads.read_run(run).fingerprint, "the fingerprint leaves it out"
     engine._local._entries[reference] = entry
     for resolve in (engine.attempts._outcomes._resolve, engine.attempts.preparation.migrations._bench.resolve):
         resolve._found.clear()
@@ -102,17 +102,17 @@ def go_on(engine, run, pipeline, step=""):
 
 
 def output(engine, run):
-    record = engine.store.read_run(run)
+    record = engine.stores.reads.read_run(run)
     assert record.status == "succeeded", record.reason
     return engine.result(run).output
 
 
 def parked(engine, run):
     """Tell why the run is parked; nothing of it has moved."""
-    record = engine.store.read_run(run)
+    record = engine.stores.reads.read_run(run)
     assert record.status == "parked"
     assert record.context.tree()["v"]["price"] == 3
-    assert [each.status for each in engine.store.read_attempts(run)][-1] == "ready"
+    assert [each.status for each in engine.stores.reads.read_attempts(run)][-1] == "ready"
     return record.reason
 
 
@@ -162,8 +162,8 @@ def test_a_model_with_another_name_is_read_if_its_fields_fit(engine, deploy, fie
         assert f"its context does not fit Purchase: {found}" in parked(engine, run)
         return
     assert output(engine, run) == found
-    assert engine.store.read_run(run).context.tree()["c"] == "orders_app:Purchase"
-    [told] = [event.data for event in engine.store.read_events(run) if event.name == "context.migrated"]
+    assert engine.stores.reads.read_run(run).context.tree()["c"] == "orders_app:Purchase"
+    [told] = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
     assert told["migration"] == ("1" if migration else None)
 
 
@@ -184,7 +184,7 @@ def test_an_import_s_own_context_is_not_a_former_one_of_its_importer(engine):
     former = Pipeline([Step("a", str)], name="orders", context_model=Inner)
     inner = Pipeline([Step("read", lambda _, *, context: context.title)], context_model=Inner)
     pipeline = Pipeline([ImportStep("inner", pipeline=inner)], name="orders", context_model=Outer)
-    engine.store.adopt_plan(engine._local.put(pipeline), compile_plan(former), None)
+    engine.stores.code.adopt_plan(engine._local.put(pipeline), compile_plan(former), None)
 
     result = engine.run(pipeline, "in")
     assert (result.run_status, result.output) == ("succeeded", "Emma")
@@ -192,12 +192,12 @@ def test_an_import_s_own_context_is_not_a_former_one_of_its_importer(engine):
 
 @pytest.mark.parametrize("key", ["1", "fingerprint"])
 def test_a_function_under_the_version_or_the_fingerprint_migrates_it(engine, run, deploy, key):
-    key = engine.store.read_run(run).fingerprint[:12] if key == "fingerprint" else key
+    key = engine.stores.reads.read_run(run).fingerprint[:12] if key == "fingerprint" else key
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=TO_CENTS, functions=f"{{{key!r}: to_cents}}")))
 
     assert output(engine, run) == {"title": "Emma", "cents": 300}
-    assert engine.store.read_run(run).context.tree()["v"] == {"title": "Emma", "cents": 300}
-    [told] = [event.data for event in engine.store.read_events(run) if event.name == "context.migrated"]
+    assert engine.stores.reads.read_run(run).context.tree()["v"] == {"title": "Emma", "cents": 300}
+    [told] = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
     assert told == {"migration": key, "changes": ["field 'price' was removed", "field 'note' was removed"]}
 
 
@@ -210,7 +210,7 @@ def test_it_is_migrated_once(engine, run, deploy):
     go_on(engine, first, deploy(new))
 
     assert output(engine, first)["cents"] == 300
-    assert [event.name for event in engine.store.read_events(first)].count("context.migrated") == 1
+    assert [event.name for event in engine.stores.reads.read_events(first)].count("context.migrated") == 1
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_an_open_fan_out_is_migrated_where_its_branches_meet(engine, deploy, ste
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=functions, functions='{"1": to_cents}', steps=steps)))
 
     assert output(engine, run) == {"title": "Emma", "cents": cents}
-    told = [event.data for event in engine.store.read_events(run) if event.name == "context.migrated"]
+    told = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
     assert {each["migration"] for each in told} == {"1"}
 
 
@@ -321,12 +321,12 @@ def test_a_function_that_fails_where_branches_meet_parks_the_join_until_one_does
     strict = spend + "def to_cents(old):\n    return {'cents': 100 * old['price'], 'title': {0: 'none'}[old['extra']]}"
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=strict, functions='{"1": to_cents}', steps=BOTH)))
     assert "the migration for '1' raised KeyError 1" in parked(engine, run)
-    assert engine.store.read_attempts(run)[-1].kind == "join"
+    assert engine.stores.reads.read_attempts(run)[-1].kind == "join"
 
     mended = strict.replace("{0: 'none'}", "{0: 'none', 1: 'some'}")
     deployed = orders("cents: int = 0", migrations=mended, functions='{"1": to_cents}', steps=BOTH)
     go_on(engine, run, deploy(deployed), step=None)
-    engine.store.unpark(run, "w")
+    engine.stores.plan_moves.unpark(run, "w")
     engine.sweep()
     engine.drain()
     assert output(engine, run) == {"title": "some", "cents": 300}
@@ -359,7 +359,7 @@ def test_branches_agree_on_a_field_that_was_added_while_they_ran(engine, deploy,
 
 def redeployed(engine, run, entry, module, monkeypatch):
     """Go back to workers that have loaded the old code; they know what they knew."""
-    engine._local._entries[engine.store.read_run(run).reference] = entry
+    engine._local._entries[engine.stores.reads.read_run(run).reference] = entry
     monkeypatch.setitem(sys.modules, "orders_app", module)
     for resolve in (engine.attempts._outcomes._resolve, engine.attempts.preparation.migrations._bench.resolve):
         resolve._found.clear()
@@ -378,18 +378,18 @@ def test_a_worker_of_the_old_code_drops_no_field_that_a_new_one_has_written(engi
     run = engine.enqueue(deploy(orders("price: int = 3", migrations=IN_EURO, steps=steps)), "in")
     engine.drain()
     engine.answer(run, "yes", step="ask")
-    old = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    old = engine._local._entries[engine.stores.reads.read_run(run).reference], sys.modules["orders_app"]
     counted = SPEND.replace("CHANGES", "context.copies += 2")
     new = deploy(orders("price: int = 3\n    copies: int = 1", migrations=counted, steps=steps))
     go_on(engine, run, new, step="b")
-    now = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    now = engine._local._entries[engine.stores.reads.read_run(run).reference], sys.modules["orders_app"]
 
     redeployed(engine, run, *old, monkeypatch)
     engine.answer(run, "yes", step="f")
     assert "'copies'" in parked(engine, run)
 
     redeployed(engine, run, *now, monkeypatch)
-    engine.store.unpark(run, "w")
+    engine.stores.plan_moves.unpark(run, "w")
     engine.sweep()
     engine.drain()
     assert output(engine, run)["copies"] >= 3
@@ -408,21 +408,21 @@ def test_a_worker_of_the_old_code_notices_that_a_field_has_another_type(engine, 
     run = engine.enqueue(deploy(orders(was, migrations=SPEND.replace("CHANGES", "pass"), steps=steps)), "in")
     engine.drain()
     engine.answer(run, "yes", step="ask")
-    old = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    old = engine._local._entries[engine.stores.reads.read_run(run).reference], sys.modules["orders_app"]
     new = deploy(orders(now, migrations=SPEND.replace("CHANGES", f"context.price = {written}"), steps=steps))
     go_on(engine, run, new, step="b")
-    present = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    present = engine._local._entries[engine.stores.reads.read_run(run).reference], sys.modules["orders_app"]
 
     redeployed(engine, run, *old, monkeypatch)
     if "list" in was:  # which of two lists it is takes a look at the record, and that is made every few seconds
         monkeypatch.setattr("flujo_worker.changed_code.context_migrations.LOOK_AGAIN_S", 0.0)
     engine.answer(run, "yes", step="f")
-    record = engine.store.read_run(run)
+    record = engine.stores.reads.read_run(run)
     assert (record.status, record.context.tree()["v"]["price"]) == ("parked", ast.literal_eval(written))
     assert "field 'price' was " in record.reason
 
     redeployed(engine, run, *present, monkeypatch)
-    engine.store.unpark(run, "w")
+    engine.stores.plan_moves.unpark(run, "w")
     engine.sweep()
     engine.drain()
     assert output(engine, run)["price"] == ast.literal_eval(written)
@@ -512,13 +512,13 @@ def test_what_a_worker_of_the_old_code_keeps_as_an_extra_field_is_read_as_the_fi
     run = engine.enqueue(deploy(keeping("price: int = 3", IN_EURO)), "in")
     engine.drain()
     engine.answer(run, "yes", step="ask")
-    old = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    old = engine._local._entries[engine.stores.reads.read_run(run).reference], sys.modules["orders_app"]
     go_on(
         engine,
         run,
         deploy(keeping("price: int = 3\n    copies: int = 1", SPEND.replace("CHANGES", "context.copies += 2"))),
     )
-    now = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    now = engine._local._entries[engine.stores.reads.read_run(run).reference], sys.modules["orders_app"]
     redeployed(engine, run, *old, monkeypatch)
     engine.answer(run, "yes", step="f")
     redeployed(engine, run, *now, monkeypatch)

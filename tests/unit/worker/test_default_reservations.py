@@ -150,8 +150,8 @@ def test_what_a_template_makes_of_the_context_is_counted(step, settings):
 
 def test_an_input_that_travels_by_reference_is_counted_and_read_once(monkeypatch):
     with LocalEngine(Settings(limits={"snapshot_inline_bytes": 100})) as engine:
-        reads, fetch = [], engine.store.fetch
-        monkeypatch.setattr(engine.store, "fetch", lambda wanted: reads.append(wanted) or fetch(wanted))
+        reads, fetch = [], engine.stores.blobs.fetch
+        monkeypatch.setattr(engine.stores.blobs, "fetch", lambda wanted: reads.append(wanted) or fetch(wanted))
         result = engine.run(Pipeline([Step("a", asking(), config=HUNDRED)]), TEXT, limits=LIMITS)
         [attempt] = engine.history(result.run_id)
     assert (attempt.estimate_tokens, result.success, len(reads)) == (tokens_of(f'"{TEXT}"') + 100, True, 1)

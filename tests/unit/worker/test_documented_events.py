@@ -216,7 +216,7 @@ def models(engine):
 
 def endings(engine):
     run = engine.enqueue(Pipeline([Step("x", echo)]), "go")
-    engine.store.request_cancel(run, "never mind")
+    engine.stores.client.request_cancel(run, "never mind")
     engine.drain()
     late = engine.enqueue(Pipeline([Step("x", echo)]), "go", deadline=engine.now - 1)
     engine.drain()

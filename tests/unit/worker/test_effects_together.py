@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,7 +96,7 @@ class NoGroups:
 
 def test_those_who_ask_the_store_alone_leave_half_of_its_connections_to_others():
     engine, threads, store = Engine(), ThreadPoolExecutor(8), Store()
-    effects = LoopEffects(engine, store, NoGroups(), threads, None, at_once=4)
+    effects = LoopEffects(engine, SimpleNamespace(attempts=store), NoGroups(), threads, None, at_once=4)
 
     async def commit_all():
         return await asyncio.gather(*(effects.commit(number) for number in range(8)))

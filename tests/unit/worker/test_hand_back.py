@@ -83,7 +83,7 @@ def started_step(engine):
 
 
 def stop(engine, post, grace_s=5.0):
-    HandBack(engine.lease, engine.store, post, grace_s=grace_s).run()
+    HandBack(engine.lease, engine.stores.backlog, post, grace_s=grace_s).run()
 
 
 @pytest.mark.parametrize("when_cancelled", [end, fail])
@@ -97,7 +97,7 @@ def test_an_attempt_is_handed_back_when_its_code_has_ended_however_it_ended(engi
     assert time.monotonic() - began < 60
     [attempt] = engine.history(run)
     assert (attempt.status, attempt.number, post.sent) == ("ready", 1, [attempt.key])
-    assert engine.store.read_run(run).cost_usd == 0.5
+    assert engine.stores.reads.read_run(run).cost_usd == 0.5
     told = [event.name for event in engine.story(run)]
     assert ("attempt.handed_back" in told, "attempt.lost" in told, "step.failed" in told) == (True, False, False)
 

@@ -53,7 +53,7 @@ def ended(engine, gate, runs=1):
 
 
 def owed(engine):
-    return engine.store.pending_hook_calls("local", 10)
+    return engine.stores.hook_calls.pending("local", 10)
 
 
 def test_a_ring_has_hooks_told_at_once(engine, gate, wake, thread):
@@ -114,14 +114,14 @@ def test_a_stop_has_the_last_ones_told(engine, gate, thread):
 def test_an_error_does_not_end_the_thread(engine, gate, wake, thread, monkeypatch):
     [run] = ended(engine, gate)
     gate.open.set()
-    errors, take = [StoreError("away"), ValueError("a bug")], engine.store.take_call
+    errors, take = [StoreError("away"), ValueError("a bug")], engine.stores.hook_calls.take
 
     def stumble(*given, **rest):
         if errors:
             raise errors.pop()
         return take(*given, **rest)
 
-    monkeypatch.setattr(engine.store, "take_call", stumble)
+    monkeypatch.setattr(engine.stores.hook_calls, "take", stumble)
     thread.start()
 
     def nothing_owed():

@@ -169,7 +169,7 @@ def test_a_retried_run_begins_and_ends_too(engine):
 def test_a_cancelled_run_has_ended(engine):
     told = Told()
     run = engine.enqueue(hooked(step("a"), hooks=[told]), 1)
-    engine.store.request_cancel(run, "enough")
+    engine.stores.client.request_cancel(run, "enough")
     engine.drain()
     assert told.names == ["post_run"]
     assert told.only("post_run").pipeline_result.run_status == "cancelled"
@@ -209,7 +209,7 @@ def test_a_step_that_pauses_is_told_like_a_question(engine):
 def test_a_refused_answer_is_another_question_and_no_failure(engine):
     told = Told()
     run = engine.run(hooked(ask(input_schema=int), hooks=[told]), 1).run_id
-    engine.store.answer(engine.approvals(run)[0].key, packed("no number"))
+    engine.stores.client.answer(engine.approvals(run)[0].key, packed("no number"))
     engine.drain()
     assert told.names == ["pre_run", "on_pause_requested", "on_pause_requested"]
     assert told.payloads[-1].input_schema == {"type": "integer"}
@@ -473,8 +473,13 @@ def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
     run = engine.run(hooked(fork, ask(), hooks=[told]), 1).run_id
     told.payloads.clear()
 
-    store = engine.store
-    recorded = store.read_recording(run), store.read_notices(run), store.read_scopes(run), store.read_children(run)
+    stores = engine.stores
+    recorded = (
+        stores.reads.read_recording(run),
+        stores.reads.read_notices(run),
+        stores.reads.read_scopes(run),
+        stores.reads.read_children(run),
+    )
     assert (replay(*recorded).difference, told.names) == (None, [])
 
 
@@ -492,7 +497,7 @@ def lose(engine, room):
     """Have its process die under the one call that is owed, again than is allowed."""
     for _ in range(engine.settings.worker.max_lost + 1):
         [call] = engine.hook_calls.due()
-        engine.store.take_call(call, "local", room=room)
+        engine.stores.hook_calls.take(call, "local", room=room)
 
 
 def test_a_call_next_to_others_that_end_every_worker_is_made(engine):
@@ -530,9 +535,9 @@ def test_a_worker_with_other_code_leaves_the_call_to_others(engine):
     engine.hook_calls.due = list
     engine.run(hooked(step("a"), hooks=[told]), 1)
     del engine.hook_calls.due
-    [call] = engine.store.pending_hook_calls("local", 10)
+    [call] = engine.stores.hook_calls.pending("local", 10)
     with LocalEngine() as other:
-        other.store = engine.store
-        other.hook_calls._store = engine.store
+        other.stores = engine.stores
+        other.hook_calls._stores = engine.stores
         assert (other.hook_calls.due(), other.hook_calls.carry_out(call)) == ([], False)
     assert engine.hook_calls.carry_out(call)

@@ -164,7 +164,7 @@ def test_a_question_of_another_name_is_unknown(engine):
 
 def test_a_cancelled_run_cannot_be_answered_and_keeps_no_question(engine):
     run = paused_run(engine, sequence(ask()))
-    engine.store.request_cancel(run)
+    engine.stores.client.request_cancel(run)
     assert refusal(engine, run).error_code == "RUN_ENDED"
     engine.drain()
     assert engine.approvals(run) == []

@@ -104,7 +104,7 @@ def test_a_branch_that_pauses_gives_its_lane_to_the_next(engine):
     """Design §4: two wait for a person, and what has only one lane ends all the same."""
     run = paused_run(engine, of(arms(max_concurrency=1)))
     assert {each.address for each in engine.approvals(run)} == {"fan/a", "fan/c"}
-    assert [each.status for each in engine.store.read_scopes(run) if each.address == "fan/b"] == ["succeeded"]
+    assert [each.status for each in engine.stores.reads.read_scopes(run) if each.address == "fan/b"] == ["succeeded"]
     engine.answer(run, 1, address="fan/a")
     assert engine.answer(run, 3).output == {"a": 1, "b": "in", "c": 3}
 
@@ -124,7 +124,7 @@ def test_a_question_deep_in_a_branch_leaves_the_lane_too(engine, depth):
         deep = Pipeline([LoopStep("l", loop_body_pipeline=deep, exit_condition_callable=lambda *_: True)])
     fan = ParallelStep("fan", branches={"a": deep, "b": Step("b", echo)}, max_concurrency=1)
     run = paused_run(engine, of(fan))
-    assert [each.status for each in engine.store.read_scopes(run) if each.address == "fan/b"] == ["succeeded"]
+    assert [each.status for each in engine.stores.reads.read_scopes(run) if each.address == "fan/b"] == ["succeeded"]
     assert engine.answer(run, 7).output == {"a": 7, "b": "in"}
 
 
@@ -192,7 +192,7 @@ def waiting(engine):
     only(engine, "")
     only(engine, "fan/a")
     [question] = engine.approvals(run)
-    engine.store.answer(question.key, packed("yes"))
+    engine.stores.client.answer(question.key, packed("yes"))
     engine.sweep()
     return run
 
@@ -200,7 +200,9 @@ def waiting(engine):
 def test_a_branch_without_a_lane_is_no_part_of_its_chord(engine, waiting):
     """Law of design §4: the sibling that got its lane is that part."""
     assert only(engine, "fan/a") == [False, False]
-    assert [each.status for each in engine.store.read_scopes(waiting) if each.address == "fan/a"] == ["succeeded"]
+    assert [each.status for each in engine.stores.reads.read_scopes(waiting) if each.address == "fan/a"] == [
+        "succeeded"
+    ]
 
 
 def test_a_redelivery_without_a_lane_counts_as_little(engine, waiting):
@@ -216,4 +218,4 @@ def test_a_redelivery_without_a_lane_counts_as_little(engine, waiting):
 def test_a_branch_without_a_lane_has_none_to_give(engine, waiting):
     """Or two would be at work where one may be."""
     only(engine, "fan/a")
-    assert [each.lanes for each in engine.store.read_scopes(waiting) if each.address == "fan/c"] == [{}]
+    assert [each.lanes for each in engine.stores.reads.read_scopes(waiting) if each.address == "fan/c"] == [{}]

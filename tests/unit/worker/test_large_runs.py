@@ -33,7 +33,7 @@ def conclude_all(engine):
             envelope = engine.coordinator.join_if_due(join_signal.run, join_signal.address)
         else:
             envelope = Envelope.from_wire(wire)
-        claim = engine.store.claim(envelope.key, "local", max_lost=1)
+        claim = engine.stores.attempts.claim(envelope.key, "local", max_lost=1)
         outcome = succeeded(1) if envelope.kind == "step" else succeeded()
         concluded = engine.coordinator.conclude(AttemptReport(envelope, claim.fence, outcome))
         if concluded.counts:
@@ -46,8 +46,11 @@ def test_as_much_as_the_limits_allow_runs_to_its_end(engine, make, output):
 
     conclude_all(engine)
 
-    record = engine.store.read_run(run)
-    assert (record.status, engine.store.fetch([record.output.digest]).get(record.output.digest, record.output)) == (
+    record = engine.stores.reads.read_run(run)
+    assert (
+        record.status,
+        engine.stores.blobs.fetch([record.output.digest]).get(record.output.digest, record.output),
+    ) == (
         "succeeded",
         packed(output),
     )

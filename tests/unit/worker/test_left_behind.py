@@ -121,7 +121,7 @@ def test_what_is_left_behind_changes_nothing_and_its_spending_is_recorded(engine
     before = [event.name for event in engine.story(result.run_id)]
     stubborn.release.set()
 
-    wait_until(lambda: engine.store.read_run(result.run_id).cost_usd == 0.5)
+    wait_until(lambda: engine.stores.reads.read_run(result.run_id).cost_usd == 0.5)
     assert [event.name for event in engine.story(result.run_id)] == before
     assert not engine.result(result.run_id).success
 
@@ -232,4 +232,4 @@ def test_an_attempt_that_is_cancelled_after_its_agents_answer_has_spent_what_tha
     result = engine.run(Pipeline([paid]), "in")
     canceller.join()
 
-    wait_until(lambda: engine.store.read_run(result.run_id).cost_usd == 0.5)
+    wait_until(lambda: engine.stores.reads.read_run(result.run_id).cost_usd == 0.5)

@@ -109,7 +109,7 @@ def test_a_containers_limits_hold_for_all_that_runs_inside(engine):
         usage_limits=limits,
     )
     result = engine.run(Pipeline([limited]), "in")
-    assert set(engine.store.read_budgets()) == {f"step:{result.run_id}:rounds"}
+    assert set(engine.stores.reads.read_budgets()) == {f"step:{result.run_id}:rounds"}
     assert (result.run_status, result.total_tokens, result.error.category) == ("failed", 20, "limit")
 
 

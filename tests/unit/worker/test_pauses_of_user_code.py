@@ -173,8 +173,13 @@ def test_a_replay_decides_the_same(engine, work, make):
     engine.drain()
     engine.answer(run, "left")
     engine.drain()
-    store = engine.store
-    recorded = (store.read_recording(run), store.read_notices(run), store.read_scopes(run), store.read_children(run))
+    stores = engine.stores
+    recorded = (
+        stores.reads.read_recording(run),
+        stores.reads.read_notices(run),
+        stores.reads.read_scopes(run),
+        stores.reads.read_children(run),
+    )
     assert replay(*recorded).difference is None
 
 

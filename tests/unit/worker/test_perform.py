@@ -371,7 +371,7 @@ def test_values_above_the_inline_limit_are_kept_once_and_pointed_at():
 def test_a_snapshot_that_was_lost_fails_the_step():
     with LocalEngine(Settings(limits={"snapshot_inline_bytes": 10})) as engine:
         run_id = engine.enqueue(Pipeline([Step("a", len)]), "x" * 100)
-        engine.store._blobs.clear()
+        engine.stores.tables.blobs.clear()
         engine.drain()
         [attempt] = engine.history(run_id)
 
@@ -421,7 +421,7 @@ def test_a_run_of_other_code_is_parked_with_its_reason(engine):
     engine.attempts.catalog._load = lambda *_: _entry(Pipeline([Step("s", awaited)]))
 
     assert engine.deliver(engine.bus.popleft()) == "parked"
-    run = engine.store.read_run(run_id)
+    run = engine.stores.reads.read_run(run_id)
     assert run.status == "parked"
     assert "step 's': agent.callable changed from" in run.reason
     assert "this worker's code has fingerprint" in run.reason
@@ -433,16 +433,16 @@ def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     first = enqueued(Pipeline([Step("s", plain)])).first
     unreachable = replace(first, ticket=replace(first.ticket, reference="connecting:pipeline"))
-    run_id = engine.store.record(replace(enqueued(Pipeline([Step("s", plain)])), first=unreachable))
+    run_id = engine.stores.client.record(replace(enqueued(Pipeline([Step("s", plain)])), first=unreachable))
 
     assert engine.deliver(dumps(unreachable.to_wire())) == "parked"
-    assert "raised OSError: no route to postgresql://app:***@db/app" in engine.store.read_run(run_id).reason
+    assert "raised OSError: no route to postgresql://app:***@db/app" in engine.stores.reads.read_run(run_id).reason
 
 
 def test_a_cancelled_run_calls_no_one(engine):
     agent = Agent()
     run_id = engine.enqueue(Pipeline([Step("s", agent)]), "in")
-    engine.store.request_cancel(run_id)
+    engine.stores.client.request_cancel(run_id)
 
     assert engine.deliver(engine.bus.popleft()) == "stopped"
     assert agent.calls == 0
@@ -462,7 +462,7 @@ def test_a_message_of_a_plan_that_the_run_does_not_go_by_is_dropped_and_sent_aga
     agent = Agent()
     run = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     envelope = Envelope.from_wire(loads(engine.bus.popleft()))
-    engine.store.mark_sent({envelope.key: 0.0})
+    engine.stores.backlog.mark_sent({envelope.key: 0.0})
 
     early = replace(envelope, ticket=replace(envelope.ticket, fingerprint="0" * 64))
     assert engine.deliver(dumps(early.to_wire())) == "moved"
@@ -489,8 +489,10 @@ def test_a_message_that_names_another_pipeline_is_refused_and_harms_no_one(engin
 
 def test_a_message_that_overtakes_its_sweeps_commit_is_not_dropped(engine, monkeypatch):
     """M-013: a sweep sends what was lost before it commits. A worker that may not judge yet sees the dead worker's row until then."""
-    early, claim = [Claim(refusal="busy")] * 3, engine.store.claim
-    monkeypatch.setattr(engine.store, "claim", lambda *args, **rest: early.pop() if early else claim(*args, **rest))
+    early, claim = [Claim(refusal="busy")] * 3, engine.stores.attempts.claim
+    monkeypatch.setattr(
+        engine.stores.attempts, "claim", lambda *args, **rest: early.pop() if early else claim(*args, **rest)
+    )
     agent = Agent()
     assert not engine.lease.may_judge()
     assert run_one(engine, agent).success

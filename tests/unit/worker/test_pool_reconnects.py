@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from flujo_worker.store.postgres import pool
-from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.stores import PostgresStores
 
 pytestmark = pytest.mark.services
 
@@ -23,7 +23,7 @@ def test_who_waits_for_a_connection_gets_one_soon_after_postgres_accepts_them(mi
 
     monkeypatch.setattr(psycopg.Connection, "connect", refuse)
     monkeypatch.setattr(pool, "RECONNECT_S", 0.05)
-    with closing(PostgresStore(migrated_url).open()) as store:
-        assert store.queues() is not None
+    with closing(PostgresStores(migrated_url).open()) as stores:
+        assert stores.backlog.queues() is not None
     assert len(refused) == 8
     assert "couldn't get a connection" not in caplog.text

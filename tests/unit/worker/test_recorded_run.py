@@ -45,9 +45,9 @@ def pipeline(*, output=Price, model, fee=0.0, before=()):
 
 
 def recorded(engine, run):
-    beginning, ticket = engine.store.beginning(run, 0, ()), engine.store.retryable_run(run).ticket
+    beginning, ticket = engine.stores.client.beginning(run, 0, ()), engine.stores.client.retryable_run(run).ticket
     rows = [row for each in [run, *(child.id for child in engine.children(run))] for row in engine.history(each)]
-    return RecordedRun.of(run, ticket.reference, beginning, rows, engine.store.fetch)
+    return RecordedRun.of(run, ticket.reference, beginning, rows, engine.stores.blobs.fetch)
 
 
 @pytest.fixture

@@ -34,8 +34,8 @@ def test_an_answer_is_read_once(engine, monkeypatch, step, output, limits):
     """By what reserves, by what asks the model's breaker, and by the work itself."""
     run = engine.enqueue(Pipeline([step]), "in", limits=limits)
     engine.drain()
-    read, reply = Counter(), engine.store.reply
-    monkeypatch.setattr(engine.store, "reply", lambda key: read.update([key]) or reply(key))
+    read, reply = Counter(), engine.stores.records.reply
+    monkeypatch.setattr(engine.stores.records, "reply", lambda key: read.update([key]) or reply(key))
     assert engine.answer(run, "yes").output == output
     assert list(read.values()) == [1]
 
@@ -43,8 +43,10 @@ def test_an_answer_is_read_once(engine, monkeypatch, step, output, limits):
 def test_an_answer_that_came_until_the_claim_is_heard(engine, monkeypatch):
     """A message that came twice may be read before someone answers, and claimed behind that."""
     run = paused_run(engine, Pipeline([ask(on_expiry="default", default="nobody", expires_s=60)]))
-    reply, early = engine.store.reply, [True]
+    reply, early = engine.stores.records.reply, [True]
     monkeypatch.setattr(
-        engine.store, "reply", lambda key: replace(reply(key), answer=None) if early and early.pop() else reply(key)
+        engine.stores.records,
+        "reply",
+        lambda key: replace(reply(key), answer=None) if early and early.pop() else reply(key),
     )
     assert engine.answer(run, "yes").output == "yes"

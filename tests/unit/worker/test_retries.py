@@ -94,9 +94,12 @@ def test_it_begins_at_a_container_too(engine, pipeline, service):
 def test_the_trace_tells_where_it_comes_from(engine, pipeline):
     failed = engine.run(pipeline, "hello")
     forked = engine.fork(failed.run_id, "join")
-    store = engine.store
+    stores = engine.stores
     trace = build_trace(
-        store.read_run(forked), store.read_attempts(forked), store.read_scopes(forked), store.read_events(forked)
+        stores.reads.read_run(forked),
+        stores.reads.read_attempts(forked),
+        stores.reads.read_scopes(forked),
+        stores.reads.read_events(forked),
     )
     assert (trace.attributes["forked_from"], trace.attributes["from_step"]) == (failed.run_id, "join")
     assert [child.status for child in trace.children] == ["succeeded", "succeeded", "ready"]
@@ -194,7 +197,7 @@ def test_a_fork_continues_with_the_present_code(engine):
 
     assert engine.result(forked).output == "in a new c"
     assert engine.result(run).output == "in a old"
-    assert engine.store.read_run(forked).forked_from == run
+    assert engine.stores.reads.read_run(forked).forked_from == run
 
 
 def test_a_fork_at_a_step_that_the_present_code_lacks_is_refused(engine):

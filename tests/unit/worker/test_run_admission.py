@@ -27,7 +27,7 @@ PIPELINE = Pipeline([Step("a", add)], name="plus")
 
 def start_times(engine, *runs):
     """When each run began, in seconds from the first."""
-    times = [engine.store.read_run(run).started_at for run in runs]
+    times = [engine.stores.reads.read_run(run).started_at for run in runs]
     return [(at - min(times)).total_seconds() for at in times]
 
 
@@ -107,7 +107,7 @@ def test_runs_beyond_a_limit_follow_one_after_the_other(engine):
     limit = RunLimit("crm", 1)
     runs = [engine.enqueue(PIPELINE, str(number), run_limits=[limit]) for number in range(4)]
     assert len(engine.bus) == 1
-    assert engine.store.read_run(runs[3]).waits_for == "limit 'crm': 1 of 1 places are taken"
+    assert engine.stores.reads.read_run(runs[3]).waits_for == "limit 'crm': 1 of 1 places are taken"
     engine.drain()
     assert [engine.result(run).output for run in runs] == ["0+", "1+", "2+", "3+"]
 
@@ -136,12 +136,12 @@ def test_all_runs_of_a_pipeline_pass_its_limits(engine, pipeline):
     """SYS-19, U-13: whoever enqueues them, beside their own limits."""
     assert list(pipeline.run_limits) == LIMITS
     first, second = (engine.enqueue(pipeline, {"account": "a"}, run_limits=[RunLimit("own", 9)]) for _ in range(2))
-    assert engine.store.read_run(first).waits_for is None
-    assert engine.store.read_run(second).waits_for == "limit 'crm:a': 1 of 1 places are taken"
+    assert engine.stores.reads.read_run(first).waits_for is None
+    assert engine.stores.reads.read_run(second).waits_for == "limit 'crm:a': 1 of 1 places are taken"
     with pytest.raises(AdmissionRefused, match="limit 'all' of pipeline"):
         engine.enqueue(pipeline, {"account": "b"})
     engine.drain()
-    assert {engine.store.read_run(run).status for run in (first, second)} == {"succeeded"}
+    assert {engine.stores.reads.read_run(run).status for run in (first, second)} == {"succeeded"}
 
 
 def test_limits_of_a_pipeline_are_part_of_its_plan():
@@ -162,7 +162,7 @@ def test_runs_carry_on_when_only_a_limit_of_their_pipeline_changed(engine):
     [changed] = differences(compile_plan(narrow), compile_plan(wide))
     assert (changed.aspect, changed.effect) == ("run_limits", "option")
     third = engine.enqueue(wide, "x")
-    assert engine.store.read_run(second).waits_for == "limit 'crm': 1 of 1 places are taken"
+    assert engine.stores.reads.read_run(second).waits_for == "limit 'crm': 1 of 1 places are taken"
     for run in (first, second, third):
         assert engine.answer(run, "yes").output == "yes+"
 
@@ -189,21 +189,21 @@ def test_a_run_that_waits_for_a_person_holds_its_limit_and_not_its_window(engine
     limit = RunLimit("crm", 1)
     first, second = (engine.enqueue(asks, "x", run_limits=[limit]) for _ in range(2))
     engine.drain()
-    assert [engine.store.read_run(run).status for run in (first, second)] == ["paused", "queued"]
+    assert [engine.stores.reads.read_run(run).status for run in (first, second)] == ["paused", "queued"]
     engine.answer(first, "yes")
-    assert engine.store.read_run(second).status == "paused"
+    assert engine.stores.reads.read_run(second).status == "paused"
 
     with LocalEngine(Settings.model_validate({"admission": {"tenant_window": 1}})) as windowed:
         runs = [windowed.enqueue(asks, "x") for _ in range(3)]
         windowed.drain()
-        assert {windowed.store.read_run(run).status for run in runs} == {"paused"}
+        assert {windowed.stores.reads.read_run(run).status for run in runs} == {"paused"}
 
 
 def test_the_last_of_many_inputs_counts(engine):
     runs = [engine.enqueue(PIPELINE, str(number), debounce_s=5.0) for number in range(3)]
     engine.drain()
-    assert [engine.store.read_run(run).status for run in runs] == ["cancelled", "cancelled", "succeeded"]
-    assert engine.store.read_run(runs[0]).reason == f"replaced by run {runs[1]} (debounce '' of pipeline plus)"
+    assert [engine.stores.reads.read_run(run).status for run in runs] == ["cancelled", "cancelled", "succeeded"]
+    assert engine.stores.reads.read_run(runs[0]).reason == f"replaced by run {runs[1]} (debounce '' of pipeline plus)"
     assert engine.result(runs[2]).output == "2+"
 
 
@@ -220,7 +220,7 @@ def test_a_singleton_is_returned_queued_or_replaced(engine):
     replacing = engine.enqueue(PIPELINE, "4", singleton_key="k", singleton="replace")
     other = engine.enqueue(PIPELINE, "5", singleton_key="k", tenant="acme")
     engine.drain()
-    statuses = [engine.store.read_run(run).status for run in (first, queued, replacing, other)]
+    statuses = [engine.stores.reads.read_run(run).status for run in (first, queued, replacing, other)]
     assert statuses == ["cancelled", "cancelled", "succeeded", "succeeded"]
 
 
@@ -239,6 +239,6 @@ def test_a_retry_waits_as_its_run_did(engine):
     engine.drain()
     engine.enqueue(PIPELINE, "2", run_limits=[limit])
     retried = engine.fork(first, "a")
-    assert engine.store.read_run(retried).waits_for is not None
+    assert engine.stores.reads.read_run(retried).waits_for is not None
     engine.drain()
     assert engine.result(retried).output == "1+"

@@ -107,8 +107,8 @@ def test_they_are_seen_in_its_trace():
     settings = {"retry": {"base_s": 3.0}, "aros": {"coercion_tolerant_level": 1}}
     with LocalEngine(Settings.model_validate(settings)) as engine:
         result = engine.run(Pipeline([Step("a", lambda data: data)]), "in")
-        run = engine.store.read_run(result.run_id)
-        trace = build_trace(run, engine.history(run.id), engine.store.read_scopes(run.id), engine.story(run.id))
+        run = engine.stores.reads.read_run(result.run_id)
+        trace = build_trace(run, engine.history(run.id), engine.stores.reads.read_scopes(run.id), engine.story(run.id))
     assert trace.attributes["settings"]["retry"] == {"base_s": 3.0}
     assert trace.attributes["settings"]["aros"]["coercion_tolerant_level"] == 1
 
@@ -123,9 +123,9 @@ def test_the_resolved_options_of_each_attempt_are_seen_in_its_trace():
     settings = {"retry": {"base_s": 3.0}, "agents": {"agent_timeout_s": 9}, "aros": {"coercion_tolerant_level": 1}}
     with LocalEngine(Settings.model_validate(settings)) as engine:
         result = engine.run(Pipeline(steps), "in")
-        run, rows = engine.store.read_run(result.run_id), engine.history(result.run_id)
-        options = options_of_attempts(engine.store.plan(run.fingerprint), run, rows)
-        scopes, story = engine.store.read_scopes(run.id), engine.story(run.id)
+        run, rows = engine.stores.reads.read_run(result.run_id), engine.history(result.run_id)
+        options = options_of_attempts(engine.stores.code.plan(run.fingerprint), run, rows)
+        scopes, story = engine.stores.reads.read_scopes(run.id), engine.story(run.id)
         trace = build_trace(run, rows, scopes, story, options=options)
     first, second = (step.children[0].attributes["options"] for step in trace.children)
     assert (first["max_attempts"], first["timeout_s"], first["temperature"]) == (3, 4, 0.3)
@@ -142,6 +142,6 @@ def test_the_resolved_options_of_each_attempt_are_seen_in_its_trace():
 def test_options_that_only_newer_code_reads_are_left_out(engine):
     """M-047: a run of a newer client has a trace all the same."""
     result = engine.run(Pipeline([Step("a", lambda data: data)]), "in")
-    run, rows = engine.store.read_run(result.run_id), engine.history(result.run_id)
+    run, rows = engine.stores.reads.read_run(result.run_id), engine.history(result.run_id)
     newer = replace(run, settings={"no_such_section": {"x": 1}})
-    assert options_of_attempts(engine.store.plan(run.fingerprint), newer, rows) == {}
+    assert options_of_attempts(engine.stores.code.plan(run.fingerprint), newer, rows) == {}

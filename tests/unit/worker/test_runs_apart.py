@@ -45,11 +45,11 @@ def test_a_run_has_more_statuses_than_its_context(engine):
     """C-43: next to the four that a context knows, a run waits in a queue, is cancelled, or expires."""
     waiting, cancelled = engine.enqueue(PIPELINE, "go"), engine.enqueue(PIPELINE, "go")
     late = engine.enqueue(PIPELINE, "go", deadline=engine.now - 1)
-    assert engine.store.read_run(waiting).status == "queued"
+    assert engine.stores.reads.read_run(waiting).status == "queued"
 
-    engine.store.request_cancel(cancelled, "never mind")
+    engine.stores.client.request_cancel(cancelled, "never mind")
     engine.drain()
 
-    statuses = [engine.store.read_run(run).status for run in (cancelled, late)]
+    statuses = [engine.stores.reads.read_run(run).status for run in (cancelled, late)]
     assert statuses == ["cancelled", "expired"]
     assert {"queued", *statuses, "running", "paused", "succeeded", "failed"} <= set(RUN_STATUSES)

@@ -112,7 +112,7 @@ def holding(engine: LocalEngine, pipeline: Pipeline, model: Model) -> None:
     run_id = engine.enqueue(pipeline, "x")
     while model.calls == 0 and not flights(engine):
         engine.deliver(engine.bus.popleft())
-    engine.store.stop(run_id, "cancelled", "its worker died")
+    engine.stores.backlog.stop(run_id, "cancelled", "its worker died")
     engine.bus.clear()
     assert len(flights(engine)) == 1
 
@@ -157,16 +157,16 @@ def test_a_repeated_decision_finds_its_own_lease(engine):
     pipeline = cached(model)
     run_id = engine.enqueue(pipeline, "x")
     message = engine.bus[0]
-    commit = engine.store.commit
+    commit = engine.stores.attempts.commit
 
     def lost(*_: Any) -> Any:
         raise StoreError("the connection was lost")
 
-    engine.store.commit = lost  # type: ignore[method-assign]
+    engine.stores.attempts.commit = lost  # type: ignore[method-assign]
     with pytest.raises(StoreError):
         engine.deliver(engine.bus.popleft())
     assert len(flights(engine)) == 1
-    engine.store.commit = commit  # type: ignore[method-assign]
+    engine.stores.attempts.commit = commit  # type: ignore[method-assign]
     engine.bus.append(message)
     engine.drain()
     assert flight_events(engine, run_id) == ["miss", "stored"]

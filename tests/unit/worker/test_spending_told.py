@@ -174,8 +174,8 @@ def nodes_of_kind(node, kind):
 def test_auxiliary_calls_are_spans_below_their_attempt(engine, judged, name):
     """M-292, M-044: with what they spent, which the attempt's figures include and the sums count once."""
     result = engine.run(Pipeline([Step("a", spend, config=ONCE, **judged)]), "x")
-    rows = engine.history(result.run_id), engine.store.read_scopes(result.run_id), engine.story(result.run_id)
-    trace = build_trace(engine.store.read_run(result.run_id), *rows)
+    rows = engine.history(result.run_id), engine.stores.reads.read_scopes(result.run_id), engine.story(result.run_id)
+    trace = build_trace(engine.stores.reads.read_run(result.run_id), *rows)
     (attempt,) = nodes_of_kind(trace, "attempt")
     (call,) = nodes_of_kind(attempt, "call")
     assert (call.name, call.attributes["tokens"], call.attributes["cost_usd"]) == (name, 2, 0.5)
@@ -183,8 +183,8 @@ def test_auxiliary_calls_are_spans_below_their_attempt(engine, judged, name):
 
 
 def traced(engine, run_id):
-    rows = engine.history(run_id), engine.store.read_scopes(run_id), engine.story(run_id)
-    return build_trace(engine.store.read_run(run_id), *rows)
+    rows = engine.history(run_id), engine.stores.reads.read_scopes(run_id), engine.story(run_id)
+    return build_trace(engine.stores.reads.read_run(run_id), *rows)
 
 
 def test_a_model_that_repairs_an_output_is_a_span(engine):

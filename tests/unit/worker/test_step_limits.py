@@ -93,7 +93,7 @@ def test_a_limit_is_shared_by_those_in_its_scope(engine, scope, models, names, c
 def test_branches_of_a_run_share_its_limit(engine):
     step = Step("a", str.upper, limit=Limit("crm", 1, scope="run"))
     run = engine.run(Pipeline([Step.parallel("fan", {"x": step, "y": step})]), "in").run_id
-    assert set(engine.store._limits) == {f"crm of {run}"}
+    assert set(engine.stores.tables.limits) == {f"crm of {run}"}
 
 
 def test_a_limit_for_each_provider_needs_a_model(engine):
@@ -131,7 +131,7 @@ def test_the_oldest_run_is_cancelled_for_a_new_one(engine):
     """U-13: and that begins when it has ended."""
     came, first, second = second_of_two(engine, Limit("crm", 1, on_full="cancel_oldest"))
     assert came == "waiting"
-    assert engine.store.read_run(first).reason == f"replaced by run {second} (limit 'crm')"
+    assert engine.stores.reads.read_run(first).reason == f"replaced by run {second} (limit 'crm')"
     assert [engine.result(run).run_status for run in (first, second)] == ["cancelled", "succeeded"]
 
 
@@ -164,8 +164,8 @@ def test_a_name_that_cannot_be_filled_in_fails_the_step(engine):
 
 
 def test_a_step_without_a_limit_asks_nothing(engine, monkeypatch):
-    monkeypatch.setattr(engine.store, "request_permit", None)
-    monkeypatch.setattr(engine.store, "release_permit", None)
+    monkeypatch.setattr(engine.stores.limits, "request_permit", None)
+    monkeypatch.setattr(engine.stores.limits, "release_permit", None)
     assert engine.run(Pipeline([Step("a", str.upper)]), "x").output == "X"
 
 

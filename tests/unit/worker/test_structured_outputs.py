@@ -14,14 +14,7 @@ from pydantic_ai import Agent, StructuredDict, ToolOutput
 from pydantic_ai.models.test import TestModel
 from typing_extensions import TypedDict
 
-from flujo_worker.agents.outputs import (
-    described,
-    has_fields,
-    members,
-    schema_of,
-    structured,
-    under_key,
-)
+from flujo_worker.agents.outputs import described, has_fields, members, schema_of, structured, under_key
 from flujo_worker.aros.typed import without_formats
 
 T = TypeVar("T")

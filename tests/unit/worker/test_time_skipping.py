@@ -28,7 +28,7 @@ def failing(times):
 
 def ended_at(engine, run, began):
     """When the run ended, in seconds since it began."""
-    return engine.store.read_run(run).ended_at.timestamp() - began
+    return engine.stores.reads.read_run(run).ended_at.timestamp() - began
 
 
 def test_a_wait_is_skipped_and_moves_the_clock_by_its_length(engine):

@@ -77,7 +77,7 @@ def test_a_renewal_while_the_import_s_claim_is_released_cancels_nothing(monkeypa
     """ADR 13: the attempt's second claim would be left without anyone who works on it, until the lease of its worker ends."""
     pipeline = Pipeline([Step("a", answer, config=StepConfig(expected_tokens=7))])
     with LocalEngine(Settings()) as engine:
-        catalog, defer = engine.attempts.catalog, engine.store.defer
+        catalog, defer = engine.attempts.catalog, engine.stores.attempts.defer
         known, has = iter([False]), catalog.has
         monkeypatch.setattr(catalog, "has", lambda reference: next(known, has(reference)))
 
@@ -86,6 +86,6 @@ def test_a_renewal_while_the_import_s_claim_is_released_cancels_nothing(monkeypa
             engine.lease._renew()
             return moved
 
-        monkeypatch.setattr(engine.store, "defer", defer_and_renew)
+        monkeypatch.setattr(engine.stores.attempts, "defer", defer_and_renew)
         assert engine.run(pipeline, "in", limits=LIMITS).success
         assert next(known, None) is None

@@ -1,14 +1,16 @@
--- The reservations of a group's claims: for each claim all or nothing, as in claim_limited.sql. This transaction has made the claims, and
--- holds the budgets too. Several claims may reserve from one budget: each counts those granted before it. A claim that would not fit if it
--- were the first is refused. If another one does not fit after those before it, the whole group is rolled back, and each is sent alone. The
--- reservation of an earlier claim stays. The result has the budgets that refused, as each refused claim found them.
+-- The reservations of claims: for each claim all or nothing. This transaction has made the claims, and holds the budgets too; alone, the
+-- claim may be an earlier one, whose answer was lost. Several claims may reserve from one budget: each counts those granted before it. A
+-- claim that would not fit if it were the first is refused; it was claimed anyway, so that it can be concluded. If another one does not fit
+-- after those before it, the whole group is rolled back, and each is sent alone. The reservation of an earlier claim, whose worker was lost,
+-- stays: the spend of that one is unknown. The result has the budgets that refused, as each refused claim found them.
 WITH asked AS MATERIALIZED (
     SELECT q.of, q.scope, q.usd, q.tokens, a.key, a.run_id
     FROM (
         SELECT unnest(%(ask_of)s::int[]) AS of, unnest(%(ask_scope)s::text[]) AS scope, unnest(%(ask_usd)s::text[])::numeric AS usd,
                unnest(%(ask_tokens)s::bigint[]) AS tokens
     ) q CROSS JOIN LATERAL (
-        SELECT a.key, a.run_id FROM flujo_attempts a WHERE a.key = (%(key)s::text[])[q.of] AND a.status = 'running' AND a.xmin = pg_current_xact_id()::xid LIMIT 1
+        SELECT a.key, a.run_id FROM flujo_attempts a WHERE a.key = (%(key)s::text[])[q.of] AND a.status = 'running'
+          AND (%(is_alone)s::bool OR a.xmin = pg_current_xact_id()::xid) LIMIT 1
     ) a
     WHERE (SELECT bool_or(r.held) FROM flujo_reservations r WHERE r.key = a.key) IS NOT TRUE
 ),

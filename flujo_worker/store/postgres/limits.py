@@ -1,19 +1,22 @@
-"""The permits of concurrency limits on Postgres."""
+"""Concurrency limits, circuit breakers and rate limits on Postgres."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 
+from flujo_client.contract.limits import GuardRow
+from flujo_client.serial import stored_safely
 from flujo_worker.domain.permit import ASK_AGAIN_S, PATIENCE_S, PermitRequest
 from flujo_worker.store.postgres.bind import bind_deferral
-from flujo_worker.store.postgres.pool import RetryingPool
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.pool import InPostgres
+from flujo_worker.store.postgres.statements import CLIENT, execute
 
 
-class PermitsInPostgres(RetryingPool):
-    """The port `Permits`."""
+class LimitsInPostgres(InPostgres):
+    """The port `LimitStore`."""
 
     def request_permit(self, request: PermitRequest) -> bool:
         parameters = {"name": request.name, "at_once": request.at_once, "key": request.key, "fence": request.fence}
@@ -37,7 +40,7 @@ class PermitsInPostgres(RetryingPool):
                 execute(connection, "cancel_oldest", {**given, "reason": request.replacement})
             return False
 
-        return self._with_retry(ask, waits=False)
+        return self._pool.with_retry(ask, waits=False)
 
     def release_permit(self, key: str, fence: int, name: str) -> list[str]:
         return self._offer(key, fence, name)
@@ -45,6 +48,18 @@ class PermitsInPostgres(RetryingPool):
     def offer_permits(self) -> list[str]:
         return self._offer(None, None, None)
 
+    def guard_rows(self) -> list[GuardRow]:
+        rows = self._pool.with_retry(lambda connection: execute(connection, "guard_rows", {}, home=CLIENT).fetchall())
+        return [GuardRow.of(row) for row in rows]
+
+    def write_file_settings(self, rows: Sequence[GuardRow]) -> None:
+        parameters = {
+            "guards": [row.guard for row in rows],
+            "models": [row.model for row in rows],
+            "settings": [stored_safely(dict(row.from_file or {})) for row in rows],
+        }
+        self._pool.do("write_file_settings", parameters)
+
     def _offer(self, key: str | None, fence: int | None, name: str | None) -> list[str]:
         parameters = {"key": key, "fence": fence, "name": name, "patience_s": PATIENCE_S}
-        return [row["key"] for row in self._rows("offer_permits", parameters)]
+        return [row["key"] for row in self._pool.rows("offer_permits", parameters)]

@@ -1,0 +1,202 @@
+"""The operations of clients and operators in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from flujo_client.address import ROOT, AttemptKey
+from flujo_client.contract.limits import WAKE_S, Guard, GuardRow
+from flujo_client.contract.records import LIVE_RUN, NewRun
+from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
+from flujo_client.serial import Packed
+from flujo_worker.ports import HumanAnswer
+from flujo_worker.store.memory.admission import AdmissionInMemory
+from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
+from flujo_worker.store.memory.tables import InMemory, Tables
+from flujo_worker.store.shared_rules import GRACE_S
+
+
+class ClientInMemory(InMemory):
+    """Records runs, and changes them."""
+
+    def __init__(self, tables: Tables, admission: AdmissionInMemory) -> None:
+        super().__init__(tables)
+        self._admission = admission
+
+    def record(self, new: NewRun) -> str:
+        """Record a run, or find the one that was recorded under its id or its idempotency key, or that its singleton has under way.
+
+        Raises:
+            IdempotencyConflict: the id or the key is in use for other work.
+            AdmissionRefused: a gate without room refuses what comes beyond it.
+        """
+        found = self._t.named(new.first.ticket, new.digest) or self._t.under(
+            new.first.ticket.tenant, new.idempotency_key, new.digest
+        )
+        if found is not None:
+            return found
+        holder = self._admission.live_holder(new.gates)
+        if holder is not None:
+            return holder
+        ticket, now = new.first.ticket, self._t.clock()
+        self._t.keep(new.blobs)
+        self._t.record_plan(ticket.reference, new.plan)
+        self._t.since.setdefault(new.plan.fingerprint, now)
+        self._t.runs[ticket.run] = StoredRun(
+            ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
+        )
+        self._t.runs[ticket.run].gates = new.gates
+        self._t.add_scope(ticket.run, StoredScope(new.first.address, new.first.input, new.first.context, now))
+        self._t.contexts[ticket.run, 0] = new.first.context
+        key = AttemptKey.parse(new.first.key)
+        first = StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now)
+        self._t.add_attempt(first)
+        self._admission.enter(self._t.runs[ticket.run], first)
+        return ticket.run
+
+    def request_cancel(self, run_id: str, reason: str | None = None) -> bool:
+        """Request a cancel, with a reason; from now on nothing of the run is claimed or merged. False: it had ended."""
+        run = self._t.run(run_id)
+        if not run.is_live:
+            return False
+        run.asked, run.note, run.stopped_at = True, run.note or reason, run.stopped_at or self._t.clock()
+        return True
+
+    def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
+        """Answer a question; False when it is not open."""
+        row, now = self._t.attempts.get(key), self._t.clock()
+        if row is None or row.status != "paused" or row.available_at <= now:
+            return False
+        run = self._t.runs[row.key.run]
+        if not self._t.may_merge(run) or self._t.is_over(run):
+            return False
+        row.move("ready")
+        row.available_at, row.answer = now, HumanAnswer(value, actor, note, now)
+        self._t.add_event(
+            row.key.run, key, "run.answered", "info", {"step": row.key.step, "actor": actor, "note": note}
+        )
+        return True
+
+    def retryable_run(self, run_id: str) -> RetryableRun:
+        """Read what there is of a run that may be retried; raises RunNotFound."""
+        run, cursor = self._t.run(run_id), self._t.scopes[run_id, self._t.run(run_id).ticket.root].cursor
+        deadline = run.ticket.deadline
+        patience_s = None if deadline is None else deadline - run.created_at
+        is_child = run.parent is not None
+        rest = (run.metadata, patience_s, run.gates, run.retried_as)
+        return RetryableRun(run.ticket, run.plan, run.status, cursor, is_child, *rest)
+
+    def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
+        """Read what the top-level step at a place began with; None if that was not stored."""
+        for at in range(place, -1, -1):
+            if (run_id, at) not in self._t.contexts:
+                return None
+            context = self._t.contexts[run_id, at]
+            if context is not None or at == 0:
+                return Beginning(self._given(run_id, before), context)
+        return None
+
+    def fork(self, new: NewFork) -> str | None:
+        """Record a run that begins again at a step of another; None when that one is gone, live or retried before, or the key is taken.
+
+        Raises:
+            IdempotencyConflict: the key is in use for other work.
+        """
+        ticket, now, old = new.first.ticket, self._t.clock(), self._t.runs.get(new.forked_from)
+        found = self._t.under(ticket.tenant, new.idempotency_key, new.digest)
+        if found is not None or old is None or (old.status in LIVE_RUN and not new.of_live):
+            return found
+        if old.retried_as is not None and not new.again:
+            return None
+        if old.status not in LIVE_RUN:
+            old.retried_as = ticket.run
+        step, metadata = new.first.step, dict(new.metadata)
+        self._t.keep(new.blobs)
+        self._t.record_plan(ticket.reference, new.plan)
+        self._t.runs[ticket.run] = StoredRun(
+            ticket,
+            new.plan,
+            old.input,
+            new.digest,
+            metadata,
+            now,
+            new.idempotency_key,
+            old.name,
+            forked=(old.ticket.run, step),
+            gates=new.gates,
+        )
+        self._t.add_scope(ticket.run, StoredScope(ROOT, new.first.input, new.first.context, now, cursor=new.place))
+        self._take_over(new, ticket.run)
+        key = AttemptKey.parse(new.first.key)
+        first = StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now)
+        self._t.add_attempt(first)
+        self._admission.enter(self._t.runs[ticket.run], first)
+        self._t.add_event(ticket.run, None, "run.forked", "info", {"from_run": old.ticket.run, "from_step": step})
+        self._t.add_event(old.ticket.run, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
+        return ticket.run
+
+    def edit_guard(
+        self,
+        guard: Guard,
+        model: str,
+        edits: Mapping[str, Any] | None = None,
+        *,
+        resets: bool = False,
+        clears: bool = False,
+    ) -> int:
+        """Change what operators have set, as `flujo_client.gateway.operator_requests.edit_guard` does; return how many attempts were woken."""
+        row = self._t.guards.get((guard, model), GuardRow(guard, model))
+        kept = None if resets else row.edits
+        merged = kept if edits is None else {**(kept or {}), **edits}
+        cleared_at = self._t.clock() if clears else row.cleared_at
+        self._t.guards[guard, model] = replace(row, edits=merged, cleared_at=cleared_at)
+        at = self._t.clock() + WAKE_S
+        woken = [
+            row
+            for row in self._t.attempts.values()
+            if row.status == "ready" and row.available_at > at and _fits(row.waits_for, guard, model)
+        ]
+        for each in woken:
+            each.available_at = at
+        return len(woken)
+
+    def _take_over(self, new: NewFork, run: str) -> None:
+        taken = {"taken_over_from": new.forked_from}
+        for row in [*self._t.attempts_of(new.forked_from)]:
+            if (
+                (row.key.address, row.status) == (ROOT, "succeeded")
+                and row.kind in ("step", "resume")
+                and row.key.step in new.taken
+            ):
+                key = row.key._replace(run=run)
+                metadata = taken | row.metadata
+                self._t.add_attempt(
+                    replace(row, key=key, metadata=metadata, question=None, answer=None, worker=None, fence=0, sends=0)
+                )
+        for scope in [*self._t.scopes_of(new.forked_from)]:
+            if (scope.parent, scope.status) == (ROOT, "succeeded") and scope.step in new.taken:
+                self._t.add_scope(run, replace(scope, metadata=taken | scope.metadata, closed_by=None, lanes={}))
+        for place in range(new.keeps):
+            if (new.forked_from, place) in self._t.contexts:
+                self._t.contexts[run, place] = self._t.contexts[new.forked_from, place]
+        self._t.contexts[run, new.place] = new.first.context
+
+    def _given(self, run_id: str, before: Sequence[str]) -> Packed:
+        """Return the last output of these steps; of a router its branches' output, not its agent's."""
+        for name in reversed(before):
+            scope = self._t.scopes.get((run_id, name))
+            if scope is not None and scope.status == "succeeded":
+                return scope.output
+            rows = [row for row in self._t.attempts_of(run_id) if (row.key.address, row.key.step) == (ROOT, name)]
+            outputs = [row.output for row in rows if row.status == "succeeded" and row.output is not None]
+            if outputs:
+                return outputs[-1]
+        return self._t.run(run_id).input
+
+
+def _fits(waits_for: str | None, guard: Guard, model: str) -> bool:
+    its_guard, _, its_model = (waits_for or "").partition(" ")
+    return its_guard == guard and (its_model == model or fnmatchcase(its_model, model))
