@@ -18,11 +18,7 @@ from celery import Celery
 from celery.exceptions import Ignore
 
 from flujo_client.contract.envelope import (
-    TASK_ATTEMPT,
     TASK_HEALTH_CHECK,
-    TASK_JOIN,
-    TASK_RESUME,
-    TASK_START,
     TASK_SWEEP,
     TASKS,
 )
@@ -57,11 +53,8 @@ NAMES = frozenset({*TASKS.values(), TASK_SWEEP, TASK_HEALTH_CHECK})
 def add(app: Celery, host: Callable[[], Host], refusals: Refusals, keys: Callable[[], OwnKeys]) -> None:
     """Register our tasks with an app; `host` returns this process's engine."""
 
-    def attempt(self: Any, wire: dict[str, Any]) -> None:
-        _deliver(self, lambda: host().attempt(wire, task_id=self.request.id), refusals)
-
-    def join(self: Any, _parts: list[Any], wire: dict[str, Any]) -> None:
-        _deliver(self, lambda: host().join(wire, task_id=self.request.id), refusals)
+    def deliver(self: Any, *args: Any) -> None:  # a join gets the parts of its chord before its message
+        _deliver(self, lambda: host().deliver(self.name, args[-1], task_id=self.request.id), refusals)
 
     def sweep() -> None:
         host().sweep()
@@ -72,10 +65,8 @@ def add(app: Celery, host: Callable[[], Host], refusals: Refusals, keys: Callabl
     register: Any = partial(
         app.task, Strategy=staticmethod(partial(strategy, refusals=refusals, keys=keys)), **_OPTIONS
     )
-    register(attempt, name=TASK_ATTEMPT, bind=True)
-    register(attempt, name=TASK_START, bind=True)
-    register(attempt, name=TASK_RESUME, bind=True)
-    register(join, name=TASK_JOIN, bind=True)
+    for name in TASKS.values():
+        register(deliver, name=name, bind=True)
     register(sweep, name=TASK_SWEEP)
     register(health_check, name=TASK_HEALTH_CHECK)
 

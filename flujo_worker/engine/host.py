@@ -203,13 +203,9 @@ class Host:
         self._upkeep.watchdog.stop()
         self._services.close()
 
-    def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
-        """Carry out an attempt, as `carry_out` does, and wait for its end; return the result."""
-        return self.effects.run(self._attempt(wire, task_id=task_id))
-
-    def join(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
-        """Carry out a join, as `carry_out` does, and wait for its end; return the result."""
-        return self.effects.run(self._join(wire, task_id=task_id))
+    def deliver(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
+        """Do what `carry_out` does, and wait for its end; return the result."""
+        return self.effects.run(self._delivered(task, wire, task_id=task_id))
 
     async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool:
         """Perform the work of a message: an attempt, the start of a scope, or the join of a fan-out whose branches are all closed.
@@ -220,14 +216,15 @@ class Host:
         Raises:
             WireError: the message is not one of that task, or was put under another task id; it is dropped and logged.
         """
-        carry_out = self._join if task == TASK_JOIN else self._attempt
-        return (await carry_out(wire, task_id=task_id)).counts
+        return (await self._delivered(task, wire, task_id=task_id)).counts
 
     async def perform(self, envelope: Envelope) -> bool:
         """Do what `carry_out` does, for an attempt whose message this process has written."""
         return (await self._attempts.deliver(envelope)).counts
 
-    async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
+    async def _delivered(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
+        if task == TASK_JOIN:
+            return await self._join(wire, task_id=task_id)
         try:
             envelope = Envelope.from_wire(wire)
         except KeyMissing as error:

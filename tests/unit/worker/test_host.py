@@ -10,7 +10,7 @@ import pytest
 from celery import Celery, signals
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.envelope import JoinSignal
+from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_JOIN, JoinSignal
 from flujo_client.errors import ServiceUnreachable
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.engine.host import Host
@@ -43,7 +43,7 @@ def worker(migrated_url, redis_url):
 def test_an_attempts_message_holds_that_attempt(worker, wire, task_id, said):
     """M-014: headers are not signed, so what they say is compared with the body."""
     with pytest.raises(WireError, match=f"message {task_id} refused: .*{said}"):
-        Host(worker.settings, worker.app).attempt(wire, task_id=task_id)
+        Host(worker.settings, worker.app).deliver(TASK_ATTEMPT, wire, task_id=task_id)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_an_attempts_message_holds_that_attempt(worker, wire, task_id, said):
 def test_a_joins_message_holds_that_join_signal(worker, wire, task_id, said):
     """M-014: a signed join signal of one fan-out does not count for another."""
     with pytest.raises(WireError, match=f"message {task_id} refused: .*{said}"):
-        Host(worker.settings, worker.app).join(wire, task_id=task_id)
+        Host(worker.settings, worker.app).deliver(TASK_JOIN, wire, task_id=task_id)
 
 
 @pytest.mark.parametrize("told", [None, "theirs"])

@@ -16,13 +16,11 @@ class Host:
     def __init__(self, answer=True, failure=None):
         self.answer, self.failure, self.seen = answer, failure, []
 
-    def attempt(self, wire, *, task_id):
+    def deliver(self, _task, wire, *, task_id):
         self.seen.append((wire, task_id))
         if isinstance(self.answer, Exception):
             raise self.answer
         return DeliveryResult("merged", self.answer, failure=self.failure)
-
-    join = attempt
 
     def sweep(self):
         self.seen.append("sweep")
