@@ -3,8 +3,6 @@
 A person's `BEGIN; SELECT … FOR UPDATE` in psql, a report, a frozen process: each holds rows for as long as it likes.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import contextmanager
 

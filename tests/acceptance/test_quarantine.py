@@ -98,9 +98,6 @@ def alive(pid):
     return True
 
 
-# one process
-
-
 class Alone:
     """A quarantine without a worker around it."""
 

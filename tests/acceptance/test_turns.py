@@ -54,9 +54,6 @@ def holds(turn, place, result: PipelineResult, child: Any) -> None:
     assert re.search(row.says.format(run=result.run_id, limit=limit(turn, place), spent=spent), said), said
 
 
-# in real processes
-
-
 @pytest.fixture(scope="module")
 def runs(site):
     """Every run of the table, turned and ended; how long that took is printed."""
@@ -157,9 +154,6 @@ def streamed(site, turn):
             return [each async for each in flujo.run_stream("in")]
 
     return asyncio.run(collect())
-
-
-# in memory
 
 
 @each_run

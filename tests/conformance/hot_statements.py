@@ -21,9 +21,9 @@ from flujo_client.config.models import Health
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.records import NewRun
 from flujo_client.contract.run_filter import RunFilter
-from flujo_client.gateway import guards, health, requests
+from flujo_client.gateway import operator_requests, requests
+from flujo_client.gateway.operator_requests import stats
 from flujo_client.gateway.requests import Request
-from flujo_client.gateway.stats import stats
 from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.retention import RetentionRule
@@ -295,11 +295,11 @@ def _read(world: World) -> None:
         requests.approvals(RunFilter()),
         requests.count_approvals(RunFilter(status="paused")),
         requests.budgets_near_limit(),
-        guards.limits_in_use(),
-        guards.gates_in_use(),
-        guards.open_breakers(),
+        operator_requests.limits_in_use(),
+        operator_requests.gates_in_use(),
+        operator_requests.open_breakers(),
         requests.mark_sent({new.first.key: 0.0}),
         stats(RunFilter(since=timedelta(hours=1)), timeout_s=30),
-        health.machine(HealthQuery(since_hours=24), Health()),
+        operator_requests.machine(HealthQuery(since_hours=24), Health()),
     ):
         ask(request)

@@ -81,11 +81,9 @@ def tokens_of(world, scope="tenant:acme"):
 def test_a_group_reserves_with_its_claims_and_settles_with_its_merges(world, groups):
     """M-044: several attempts under one budget, and one under another one too."""
     news = limited(world, 3)
-
     wanted = asks(20), asks(20), asks(20, "run:x", "tenant:acme")
     assert claims(groups, news, *wanted) == [Claim(1)] * 3
     assert (tokens_of(world), tokens_of(world, "run:x")) == ((0, 60, 0), (0, 20, 0))
-
     decisions = [merge_of(new, 20 + number) for number, new in enumerate(news)]
     assert commits(groups, *decisions) == [MERGED] * 3
     assert (tokens_of(world), tokens_of(world, "run:x")) == ((63, 0, 0), (22, 0, 0))
@@ -99,7 +97,6 @@ def test_each_finds_what_those_before_it_left(world, groups):
     """Requirements §2.9: what a budget had left when each asked."""
     news = limited(world, 3)
     claims(groups, news, *[asks(20)] * 3)
-
     assert [world.attempts(run_of(new))[0].quota_before_tokens for new in news] == [100, 80, 60]
 
 
@@ -121,7 +118,6 @@ def test_what_can_never_fit_is_claimed_and_refused_beside_what_fits(world, group
 def test_where_not_all_fit_that_would_alone_each_is_asked_alone(world, groups):
     news = limited(world, 4)
     before = [world.picture(run_of(new)) for new in news]
-
     assert claims(groups, news, *[asks(40)] * 4) == [None] * 4
     assert ([world.picture(run_of(new)) for new in news], world.budgets()) == (before, {})
     assert [claimed_alone(world, new, asks(40)).over is None for new in news] == [True, True, False, False]
@@ -137,7 +133,6 @@ def test_a_limit_that_is_passed_is_told_to_the_one_that_passed_it(world, groups)
     news = limited(world, 3, names=("a", "b"))
     claims(groups, news, *[asks(30)] * 3)
     decisions = [merge_of(new, tokens) for new, tokens in zip(news, (30, 50, 30), strict=True)]
-
     assert commits(groups, *decisions) == [None] * 3
     assert tokens_of(world) == (0, 90, 0)
     alone = [world.stores.attempts.commit(each) for each in decisions]
@@ -165,7 +160,6 @@ def test_a_claim_ahead_reserves_in_the_merge_before(world, groups):
     new = running(world, tokens=90)
     decision = claiming(new, 20, asks(80))
     [committed] = commits(groups, decision)
-
     second = world.attempts(run_of(new))[1]
     assert (second.status, second.worker, second.fence) == ("running", "w1", 1)
     assert (committed.over, committed.claim_id is None, tokens_of(world)) == (None, False, (20, 80, 0))
@@ -177,7 +171,6 @@ def test_a_claim_ahead_reserves_in_the_merge_before(world, groups):
 def test_a_claim_ahead_that_gets_no_reservation_says_why(world, groups):
     new = running(world)
     [committed] = commits(groups, claiming(new, 30, asks(71)))
-
     assert committed.claim_id is not None
     assert "asks for 71: 30 spent, 0 reserved (tenant:acme)" in committed.over.message
     assert (world.attempts(run_of(new))[1].status, tokens_of(world)) == ("running", (30, 0, 0))
@@ -190,7 +183,6 @@ def test_with_a_budget_that_passes_its_limit_or_is_not_open_nothing_is_done(worl
     decision, before = claiming(new, spent, asks(20, scope)), world.picture(run_of(new))
     assert commits(groups, decision) == [None]
     assert (world.picture(run_of(new)), tokens_of(world)) == (before, (0, 30, 0))
-
     alone = world.stores.attempts.commit(decision)
     assert (alone.verdict, alone.claim_id, alone.breach is None) == ("merged", None, spent == 30)
     assert world.attempts(run_of(new))[1].status == "ready"
@@ -219,7 +211,6 @@ def test_what_is_left_out_settles_nothing(world, groups):
     news = limited(world, 3)
     claims(groups, news, *[asks(20)] * 3)
     decisions = [merge_of(new, 20, fence=fence) for new, fence in zip(news, (1, 7, 1), strict=True)]
-
     assert commits(groups, *decisions) == [MERGED, None, MERGED]
     assert tokens_of(world) == (40, 20, 0)
 
@@ -227,7 +218,6 @@ def test_what_is_left_out_settles_nothing(world, groups):
 def test_what_is_not_free_reserves_nothing(world, groups):
     news = limited(world, 3)
     world.claim(news[1])
-
     assert claims(groups, news, *[asks(20)] * 3) == [Claim(1), None, Claim(1)]
     assert tokens_of(world) == (0, 40, 0)
 
@@ -239,7 +229,6 @@ def test_an_attempt_that_was_lost_continues_with_what_it_holds(world, groups):
     claimed_alone(world, new, asks(60), worker="w2")
     world.stores.leases.deregister_worker("w2")
     world.due()
-
     assert claims(groups, [new], asks(60)) == [Claim(2)]
     assert tokens_of(world) == (0, 60, 0)
 
@@ -249,7 +238,6 @@ def test_what_was_booked_before_is_not_booked_again(world, groups):
     [new] = limited(world)
     claims(groups, [new], asks(20))
     world.stores.attempts.spend(run_of(new), new.first.key, 1, Usage(input_tokens=15))
-
     assert commits(groups, merge_of(new, 15)) == [MERGED]
     assert tokens_of(world) == (15, 0, 0)
 
@@ -258,7 +246,6 @@ def test_a_group_under_limits_keeps_corrections(world, groups):
     made = Correction("a", None, None, None, "2", "semantic", 1, ("fix",), 1.0)
     [new] = limited(world)
     claims(groups, [new], asks(20))
-
     assert commits(groups, merge_of(new, 20, corrections=(made,))) == [MERGED]
     assert [each.correction for each in world.corrections(run_of(new))] == [made]
 
@@ -267,12 +254,8 @@ def test_a_run_that_ends_gives_back_what_others_of_it_hold(world, groups):
     [new] = limited(world)
     claims(groups, [new], asks(20))
     lost = decided(new, Outcome("lost", fault=failed().fault))
-
     assert commits(groups, lost) == [MERGED]
     assert tokens_of(world) == (0, 0, 0)
-
-
-# locks
 
 
 def test_a_group_waits_for_a_budget_and_judges_by_what_it_finds(world, groups, held, database_url):
@@ -282,7 +265,6 @@ def test_a_group_waits_for_a_budget_and_judges_by_what_it_finds(world, groups, h
     held.execute("UPDATE flujo_budgets SET reserved_tokens = 70")
     answer = waits(database_url, lambda: claims(groups, [second], asks(40)))
     held.commit()
-
     [claim] = answer.result(20)
     assert "70 reserved" in claim.over.message
 
@@ -292,7 +274,6 @@ def test_a_budget_that_someone_keeps_holds_no_one_else_up_for_long(world, held, 
     first, second, third = limited(world, 3)
     claimed_alone(world, first, asks(0))
     held.execute("SELECT 1 FROM flujo_budgets FOR UPDATE")
-
     with grouped(database_url) as groups:
         assert claims(groups, [second, third], asks(40), asks(40, "tenant:other")) == [None, None]
         assert claims(groups, [third], asks(40, "tenant:other")) == [Claim(1)]
@@ -304,7 +285,6 @@ def test_who_is_under_no_limit_waits_for_no_budget(world, groups, held, database
     free = world.record(enqueued())
     held.execute("SELECT 1 FROM flujo_budgets FOR UPDATE")
     waiting = waits(database_url, lambda: claims(groups, [second], asks(40)))
-
     assert claims(groups, [free], ()) == [Claim(1)]
     assert commits(groups, decided(free, succeeded("one"))) == [MERGED]
     held.commit()
@@ -341,9 +321,6 @@ def test_groups_of_two_workers_never_pass_a_limit_and_never_wait_in_a_circle(wor
                 settled, reserved, overrun = tokens_of(world, scope)
                 assert (settled + overrun, reserved) == (10 * sum(taken), 0)
                 assert settled <= 90
-
-
-# the law: a group does what the single statements do
 
 
 CLAIMED = st.fixed_dictionaries(
@@ -444,7 +421,6 @@ def test_a_mutant_is_found(place, database_url, monkeypatch, mutant):
     """The law sees a statement that breaks it."""
     name, said, instead = MUTANTS[mutant]
     break_statement(monkeypatch, name, said, instead)
-
     with grouped(database_url) as groups:
         there = SimpleNamespace(world=place.world, groups=groups)
 

@@ -235,7 +235,6 @@ def test_a_mutant_is_found(place, database_url, monkeypatch, mutant):
     name, said, instead = MUTANTS[mutant]
     break_statement(monkeypatch, name, said, instead)
     check, rows = (check_claims, CLAIMED) if name == "claim" else (check_merges, MERGED)
-
     with grouped(database_url) as groups:
         there = SimpleNamespace(**{**vars(place), "groups": groups})
 

@@ -101,11 +101,9 @@ def running(world, count=3):
 def test_a_merge_goes_by_what_stands_when_it_has_its_locks(world, groups, meanwhile, change):
     news, decisions = running(world)
     run = news[1].first.ticket.run
-
     answers = meanwhile(
         groups, [groups.ledger.commit(each) for each in decisions], partial(REFUSED[change], world, run)
     )
-
     assert answers == [MERGED, None, MERGED]
     assert [each.output for each in world.attempts(run)] == [None]
     assert world.run(run).context == news[1].first.context
@@ -115,11 +113,9 @@ def test_a_merge_goes_by_what_stands_when_it_has_its_locks(world, groups, meanwh
 def test_a_merge_follows_rows_that_changed_for_another_reason(world, groups, postgres, meanwhile, change):
     news, decisions = running(world)
     run = news[1].first.ticket.run
-
     answers = meanwhile(
         groups, [groups.ledger.commit(each) for each in decisions], partial(HARMLESS[change], world, run)
     )
-
     assert answers == [MERGED] * 3
     assert [each.status for each in world.attempts(run)] == ["succeeded", "ready"]
     assert world.run(run).context == packed({"n": 2})
@@ -140,9 +136,7 @@ def test_a_claim_goes_by_what_stands_when_it_has_its_locks(world, groups, meanwh
     make, is_claimed = CLAIMS[change]
     news = [world.record(enqueued(PIPELINE)) for _ in range(3)]
     run = news[1].first.ticket.run
-
     asked = [groups.ledger.claim(new.first.key, "w1") for new in news]
     answers = meanwhile(groups, asked, partial(make, world, run))
-
     assert answers == [Claim(1), Claim(1) if is_claimed else None, Claim(1)]
     assert (world.attempts(run)[0].worker == "w1") is is_claimed

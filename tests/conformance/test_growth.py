@@ -52,7 +52,6 @@ def test_nothing_reads_a_table_of_ended_runs_as_a_whole(grown, monkeypatch, sett
         act_out(World(setting), groups)
         search_unused(World(setting))
     explainer.close()
-
     assert {each.name for each in explainer.found} >= HOT
     assert {"flujo_runs", "flujo_attempts", "flujo_scopes", "flujo_spends", "flujo_budgets"} < large
     wrong = {(each.name, table) for each in explainer.found for table in each.read_whole() & large}

@@ -72,7 +72,6 @@ def end(world, at, status="succeeded"):
 def test_it_has_a_ticket_of_its_own(world, new, task):
     """No deadline and no budget is shared; where it is found, whose it is, and where it runs is."""
     run = task.ticket.run
-
     assert task.ticket == replace(new.first.ticket, run=run, root=ROOT, deadline=None, limits={**LIMITS, "run": run})
     record = world.run(run)
     assert (record.name, record.status, record.parent_run, record.is_background) == (
@@ -86,7 +85,6 @@ def test_it_has_a_ticket_of_its_own(world, new, task):
 
 def test_it_is_launched_with_the_commit_or_not_at_all(world, new):
     decision = launching(new.first, fence=world.claim(new) + 1)
-
     assert world.commit(decision) == "stale"
     assert world.stores.backlog.envelopes([f"{decision.child_run.run}:{ROOT}:x:1"]) == []
 
@@ -95,7 +93,6 @@ def test_it_is_launched_once(world, new):
     """The answer was lost, and the commit is said again."""
     decision = launching(new.first, fence=world.claim(new))
     world.commit(decision)
-
     assert world.commit(decision) == "repeated"
     assert len(world.attempts(decision.child_run.run)) == 1
 
@@ -104,7 +101,6 @@ def test_what_no_one_published_is_due(world, task):
     """A worker died between the launch and the message."""
     assert world.due() == []
     world.pass_time(GRACE_S + 0.1)
-
     assert [each.envelope.key for each in world.due()] == [task.key]
 
 
@@ -113,7 +109,6 @@ def test_it_is_no_ones_orphan(world, new, task):
     assert world.run(new.first.ticket.run).status == "succeeded"
     assert world.stores.scopes.orphaned_children(10) == []
     world.pass_time(601)
-
     assert world.stores.backlog.runs_to_stop(10) == []
     world.register_worker("w1")
     assert world.claim(task) == 1
@@ -121,7 +116,6 @@ def test_it_is_no_ones_orphan(world, new, task):
 
 def test_no_one_is_rung_for_when_it_ends(world, new, task):
     end(world, task)
-
     assert world.stores.scopes.child_run(task.ticket.run) is None
     assert not world.stores.scopes.signal_join(new.first.ticket.run, BOX, "flujo.control", "worker")
     world.pass_time(60)
@@ -130,12 +124,8 @@ def test_no_one_is_rung_for_when_it_ends(world, new, task):
 
 def test_what_it_spends_is_its_own(world, new, task):
     end(world, task)
-
     assert (world.run(task.ticket.run).tokens, world.run(new.first.ticket.run).tokens) == (15, 0)
     assert {each.address: each.tokens for each in world.scopes(new.first.ticket.run)} == {"": 0, BOX: 0}
-
-
-# what clients write: on Postgres alone
 
 
 @pytest.fixture
@@ -166,7 +156,6 @@ def again(at, **rest):
 def test_what_it_was_launched_with_is_kept(real, given):
     """Whatever was merged into its context since."""
     end(real, given)
-
     launch = ask(real, requests.launch(given.ticket.run))
     assert (launch.context, launch.first, launch.address) == (packed({"n": 7}), given.key, ROOT)
     with pytest.raises(RunNotFound):
@@ -179,7 +168,6 @@ def test_it_is_started_again_as_it_was(real, given):
     new = ask(real, again(given, wait_s=2.0))
     assert real.due() == []
     real.pass_time(2.1)
-
     [due] = real.due()
     assert due.envelope.ticket == replace(given.ticket, run=new, limits={**given.ticket.limits, "run": new})
     assert replace(due.envelope, ticket=given.ticket) == replace(given, context=packed({"n": 9}))
@@ -197,7 +185,6 @@ def test_it_is_started_again_as_it_was(real, given):
 def test_only_what_did_not_succeed_is_started_again(real, given, status):
     if status == "succeeded":
         end(real, given)
-
     assert ask(real, again(given)) is None
 
 
@@ -205,7 +192,6 @@ def test_only_what_did_not_succeed_is_started_again(real, given, status):
 def test_of_two_who_start_it_again_at_once_one_does(real, given, race, database_url):
     end(real, given, "failed")
     found = race(*[lambda: ask_apart(database_url, again(given))] * 4)
-
     assert sorted(found, key=str) == [None, None, None, f"{given.ticket.run}2"]
     assert len(real.attempts(f"{given.ticket.run}2")) == 1
 
@@ -225,7 +211,6 @@ def test_one_without_a_sign_of_life_fails_by_what_is_said_of_it(real, given):
     assert failing(real, hours=25) == []
     assert failing(real) == [given.ticket.run]
     assert failing(real) == []
-
     assert real.refusal(given) in ("stopped", "unleased")
     assert real.stores.backlog.runs_to_stop(10) == [(given.ticket.run, "failed")]
     assert real.stores.backlog.stop(given.ticket.run, "failed", "usage limit exceeded")
@@ -248,7 +233,6 @@ def test_what_lives_is_not_stale(real, given, sign):
     older(real, DAY_S + 1)
     real.register_worker("w1")
     real.setting.rows(f"UPDATE flujo_attempts SET {sign} WHERE key = %(key)s RETURNING 1", key=given.key)
-
     assert failing(real) == []
 
 
@@ -258,7 +242,6 @@ def test_one_that_waits_for_a_lane_does_not_live_by_that(real, given):
     real.setting.rows(
         "UPDATE flujo_attempts SET available_at = 'infinity' WHERE key = %(key)s RETURNING 1", key=given.key
     )
-
     assert failing(real) == [given.ticket.run]
 
 
@@ -266,7 +249,6 @@ def test_one_that_waits_for_a_lane_does_not_live_by_that(real, given):
 def test_other_runs_are_never_stale(real):
     real.record(enqueued())
     older(real, DAY_S + 1)
-
     assert failing(real) == []
 
 

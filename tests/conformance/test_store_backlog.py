@@ -28,12 +28,8 @@ def send(world, new, *, age=0.0):
     world.stores.backlog.mark_sent({new.first.key: age})
 
 
-# ready
-
-
 def test_the_publisher_has_a_moment_before_the_sweeper_does_its_work(world, new):
     assert world.due() == []
-
     world.pass_time(GRACE_S + 0.1)
     [due] = world.due()
     assert (due.why, due.envelope) == ("ready", new.first)
@@ -42,7 +38,6 @@ def test_the_publisher_has_a_moment_before_the_sweeper_does_its_work(world, new)
 def test_what_is_given_is_marked_as_out(world, new):
     world.pass_time(GRACE_S + 0.1)
     world.due()
-
     assert world.due() == []
     [attempt] = world.attempts(new.first.ticket.run)
     assert (attempt.status, attempt.sends) == ("queued", 1)
@@ -59,7 +54,6 @@ def test_an_envelope_is_rebuilt_with_all_it_had(world):
     }
     new = world.record(enqueued(pipeline, {"k": [1]}, context={"n": 1}, deadline=world.now() // 1 + 500, **order))
     world.pass_time(GRACE_S + 0.1)
-
     [due] = world.due()
     moved = due.envelope.ticket.deadline - new.first.ticket.deadline
     assert moved == pytest.approx(0, abs=GRACE_S + 0.2)
@@ -70,7 +64,6 @@ def test_an_envelope_is_rebuilt_with_all_it_had(world):
 def test_a_large_value_stays_a_reference(world):
     new = world.record(enqueued(value="x" * 500, inline=100, context={"text": "y" * 500}))
     world.pass_time(GRACE_S + 0.1)
-
     [due] = world.due()
     assert due.envelope.references == new.first.references
     assert due.envelope.context.is_reference
@@ -82,7 +75,6 @@ def test_the_longest_due_come_first_and_no_more_than_wanted(world):
         runs.append(world.record(enqueued()))
         world.pass_time(1)
     world.pass_time(GRACE_S)
-
     assert [due.envelope.key for due in world.due(limit=2)] == [new.first.key for new in runs[:2]]
     assert [due.envelope.key for due in world.due(limit=2)] == [runs[2].first.key]
 
@@ -95,18 +87,13 @@ def test_a_run_that_is_over_has_nothing_due(world, turn):
     if turn == "end":
         world.conclude(new, succeeded(), fence=world.claim(new))
     world.pass_time(100 if turn == "deadline" else 10)
-
     assert world.due(epoch=world.now() + 1) == []
-
-
-# lost
 
 
 def test_a_dead_workers_attempt_is_lost_and_keeps_its_number(world, new):
     """M-013: a redelivery is not a new attempt."""
     world.claim(new)
     world.pass_time(LEASE_S + 1)
-
     [due] = world.due()
     assert (due.why, due.envelope) == ("lost", new.first)
     assert [each.number for each in world.attempts(new.first.ticket.run)] == [1]
@@ -115,7 +102,6 @@ def test_a_dead_workers_attempt_is_lost_and_keeps_its_number(world, new):
 def test_no_one_is_judged_by_who_may_not(world, new):
     world.claim(new)
     world.pass_time(LEASE_S + 1)
-
     assert world.due(may_judge=False) == []
     assert world.status(new) == "running"
 
@@ -123,7 +109,6 @@ def test_no_one_is_judged_by_who_may_not(world, new):
 def test_a_live_worker_is_not_judged(world, new):
     world.claim(new)
     world.pass_time(LEASE_S - 1)
-
     assert world.due() == []
 
 
@@ -143,26 +128,20 @@ def test_what_was_lost_too_often_is_published_no_more(world, new, swept):
         lose(world, new)
         assert not swept or whys(world.due()) == ["lost"]
     lose(world, new)
-
     assert world.due() == []
     assert len(world.poisoned()) == 1
-
-
-# epoch and gone
 
 
 def test_what_was_sent_in_another_epoch_goes_out_at_once(world, new):
     """Redis was wiped: everything sent before is gone."""
     send(world, new)
     assert world.due(epoch=world.now() - 60) == []
-
     assert whys(world.due(epoch=world.now() + 60)) == ["epoch"]
 
 
 def test_a_send_is_as_old_as_its_beginning(world, new):
     """A flush between the send and the mark is seen."""
     send(world, new, age=3.0)
-
     assert whys(world.due(epoch=world.now() - 1.0)) == ["epoch"]
 
 
@@ -172,7 +151,6 @@ def test_a_send_is_as_old_as_its_beginning(world, new):
 def test_a_message_is_gone_only_when_its_queue_was_looked_at(world, new, heads, is_gone):
     send(world, new)
     world.pass_time(GONE_S + 0.5)
-
     assert whys(world.due(heads=heads)) == (["gone"] if is_gone else [])
 
 
@@ -184,7 +162,6 @@ def test_a_long_backlog_is_not_published_again(world, new, younger_s, is_gone):
     world.pass_time(GONE_S + 0.5)
     passed = GONE_S + 0.5 - (world.now() - sent_at)
     head = sent_at - passed + younger_s
-
     assert whys(world.due(heads={"flujo.attempts": head})) == (["gone"] if is_gone else [])
 
 
@@ -199,24 +176,18 @@ def test_patience_doubles_with_each_send_up_to_a_limit(world, new):
         assert whys(world.due(heads=empty)) == ["gone"]
 
 
-# mark_sent
-
-
 def test_only_ready_rows_are_marked_as_out(world):
     ready, running, ended = (world.record(enqueued()) for _ in range(3))
     world.claim(running)
     world.conclude(ended, succeeded(), fence=world.claim(ended))
     keys = [new.first.key for new in (ready, running, ended)]
-
     world.stores.backlog.mark_sent(dict.fromkeys([*keys, "run_none::a:1"], 0.0))
-
     assert [world.status(new) for new in (ready, running, ended)] == ["queued", "running", "succeeded"]
 
 
 def test_marked_twice_is_marked_once(world, new):
     send(world, new)
     send(world, new)
-
     assert world.attempts(new.first.ticket.run)[0].sends == 1
 
 
@@ -224,14 +195,9 @@ def test_nothing_to_mark_is_nothing(world):
     world.stores.backlog.mark_sent({})
 
 
-# poisoned
-
-
 def test_poisoned_attempts_are_taken_under_a_fresh_fence(world, new):
     lose(world, new, MAX_LOST + 1)
-
     [(envelope, fence)] = world.poisoned()
-
     assert envelope == new.first
     assert fence == world.attempts(new.first.ticket.run)[0].fence == MAX_LOST + 2
     assert world.conclude(new, succeeded(), fence=fence - 1) == "stale"
@@ -241,7 +207,6 @@ def test_poisoned_attempts_are_taken_under_a_fresh_fence(world, new):
 
 def test_what_was_not_lost_often_enough_is_not_poisoned(world, new):
     lose(world, new, MAX_LOST)
-
     assert world.poisoned() == []
 
 
@@ -249,21 +214,18 @@ def test_what_is_held_is_not_poisoned(world, new):
     lose(world, new, MAX_LOST)
     world.due()
     world.claim(new, room="alone")
-
     assert world.poisoned() == []
 
 
 def test_a_cancelled_run_is_not_poisoned(world, new):
     lose(world, new, MAX_LOST + 1)
     world.request_cancel(new.first.ticket.run)
-
     assert world.poisoned() == []
 
 
 def test_no_more_is_poisoned_than_wanted(world):
     for _ in range(3):
         lose(world, world.record(enqueued()), MAX_LOST + 1)
-
     assert len(world.poisoned(2)) == 2
 
 
@@ -271,12 +233,8 @@ def test_a_poisoned_attempt_whose_taker_said_nothing_is_taken_again(world, new):
     """The answer was lost, or its taker stumbled over it: nothing may stay held by a worker that does not know it."""
     lose(world, new, MAX_LOST + 1)
     [(_, fence)] = world.poisoned()
-
     [(_, again)] = world.poisoned()
     assert again == fence + 1
-
-
-# turns and epochs
 
 
 def test_a_sweep_begins_once_in_a_period_whoever_asks(world):
@@ -292,7 +250,6 @@ def test_a_sweep_begins_once_in_a_period_whoever_asks(world):
         for thread in threads:
             thread.join()
         world.pass_time(61.0)
-
     assert len(answers) == 16
     assert sum(answers) == 2
 
@@ -300,7 +257,6 @@ def test_a_sweep_begins_once_in_a_period_whoever_asks(world):
 def test_an_epoch_began_when_it_was_first_seen(world):
     began = world.stores.backlog.epoch_start("abc")
     world.pass_time(10)
-
     assert world.stores.backlog.epoch_start("abc") == pytest.approx(began, abs=10.01)
     assert world.stores.backlog.epoch_start("def") - world.stores.backlog.epoch_start("abc") >= 9.9
 
@@ -309,7 +265,6 @@ def test_a_step_on_a_queue_of_its_own_is_looked_for_there(world):
     new = world.record(enqueued(pipeline_of("a", queue="gpu")))
     send(world, new)
     world.pass_time(GONE_S + 0.5)
-
     assert world.due(heads={"flujo.attempts": None}) == []
     assert whys(world.due(heads={"gpu": None})) == ["gone"]
 
@@ -318,7 +273,6 @@ def test_a_retry_is_due_after_its_backoff_and_never_claimable_under_the_old_key(
     decision = decided(new, failed(), fence=world.claim(new))
     world.commit(decision)
     world.pass_time(BACKOFF.base_s + 0.1)
-
     [due] = world.due()
     assert due.envelope == following(decision)
     assert world.refusal(new) == "ended"

@@ -48,9 +48,6 @@ def claimed(world, arms):
     return [closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms)]
 
 
-# closing
-
-
 def test_two_hundred_branches_close_at_once(world):
     """They share no row, so none waits for another; the join then sees them all."""
     decisions = claimed(world, arms := fanned_out(world, MANY))
@@ -58,7 +55,6 @@ def test_two_hundred_branches_close_at_once(world):
     with ThreadPoolExecutor(8) as threads:
         verdicts = list(threads.map(world.commit, decisions))
     took = time.monotonic() - began
-
     print(f"{MANY} branches closed at once on 8 threads: {took * 1000:.0f} ms, {took / MANY * 1e6:.0f} µs each")
     assert verdicts == ["merged"] * MANY
     assert signal_join(world, arms[0])
@@ -105,9 +101,6 @@ def test_whoever_rings_at_once_hears_of_the_join(world, race):
         world.commit(*claimed(world, arms))
         assert race(*[partial(signal_join, world, arms[0])] * 4) == [True] * 4
         assert joins(world, arms[0]) == ["ready"]
-
-
-# aborting
 
 
 def test_two_that_fail_at_once_end_the_fan_out_once(world, race):
@@ -190,9 +183,6 @@ def test_winding_down_against_a_step_that_goes_deeper(world, race):
         assert rows == ({"open"} if alive else {"cancelled"})
 
 
-# cancelling
-
-
 def test_a_cancel_against_closing_branches_that_take_lanes(world, race):
     """Cancel wins: what it acknowledged stays as it is, and nothing is left alive (prototype: 15 of 15 deadlocked parent first)."""
     verdicts = []
@@ -265,17 +255,12 @@ def test_a_cancel_against_an_abort_and_its_winding_down(world, race):
         assert {row.status for row in world.tree(run_of(arms[0]))} <= {"succeeded", "failed", "cancelled"}
 
 
-# in lock step
-
-
 def test_a_request_to_cancel_waits_for_a_fan_out_that_opens(world, database_url, held):
     """Also what reaches beyond one scope meets the cancel on one lock (ADR 15)."""
     new = world.record(enqueued())
     say(held, "conclude", bind_decision(fanning_out(new.first, 2, fence=world.claim(new))))
-
     asked = waits(database_url, partial(world.request_cancel, run_of(new.first)))
     held.commit()
-
     assert asked.result(timeout=60)
     assert [each.status for each in world.attempts(run_of(new.first))] == ["succeeded", "ready", "ready"]
 
@@ -293,18 +278,13 @@ def test_scopes_are_locked_deepest_first(world, database_url, held, who):
         "wind_down": partial(world.stores.scopes.wind_down_branches, run, FAN),
     }
     held.execute("SELECT 1 FROM flujo_scopes WHERE run_id = %s AND address = %s FOR UPDATE", [run, top])
-
     acted = waits(database_url, acts[who])
     found = held.execute("SELECT address FROM flujo_scopes WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run]).fetchall()
     free = {row["address"] for row in found}
     held.commit()
-
     acted.result(timeout=60)
     assert not free & set(below)
     assert {top, FAN, ""} <= free
-
-
-# the join
 
 
 def test_one_of_many_joins_wins(world, race):

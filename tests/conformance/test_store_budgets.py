@@ -36,10 +36,8 @@ def budget(world, scope=f"run:{RUN}"):
 def test_a_claim_reserves_and_its_outcome_settles(world):
     """M-044: reserved before the call, what was spent after it."""
     new = world.record(limited("a", "b"))
-
     assert claimed(world, new, to_reserve(40)).over is None
     assert budget(world).reserved == Amount(tokens=40)
-
     world.conclude(new, succeeded(usage=SPENT))
     assert (budget(world).settled.tokens, budget(world).reserved) == (TOKENS, NOTHING)
 
@@ -48,7 +46,6 @@ def test_what_does_not_fit_is_claimed_and_reserves_nothing(world):
     """M-435: all of it or nothing, and the text names limit and figures (§2.11)."""
     new = world.record(limited())
     answer = claimed(world, new, to_reserve(40), to_reserve(40, scope="tenant:acme:2026-01-01", most=39))
-
     assert (answer.fence, answer.over.category, answer.over.type_name) == (1, "limit", "UsageLimitExceededError")
     assert answer.over.message.startswith(
         "Insufficient quota: Token limit of 39 exceeded by an attempt that asks for 40"
@@ -80,7 +77,6 @@ def test_an_attempt_is_read_with_what_it_found_and_reserved(world):
             decision = decided(new, succeeded(usage=SPENT), at=at)
             world.commit(decision)
             at = following(decision)
-
     first, second = world.attempts(RUN)
     assert quota_of(first) == (1.0, 70, 0.25, 40)
     assert quota_of(second) == (0.75, 70 - TOKENS, 0.25, 40)
@@ -106,7 +102,6 @@ def test_what_attempts_have_spent_lately_is_read_by_pipeline(world):
         world.stores.attempts.spend(f"run_{number}", new.first.key, 9, Usage(1, 1, 1, 0.5))
         world.conclude(new, succeeded(usage=SPENT))
         runs.append(new)
-
     both = Usage(SPENT.input_tokens + 1, SPENT.output_tokens + 1, SPENT.requests + 1, SPENT.cost_usd + 0.5)
     assert world.stores.attempts.spent_lately("shapes:pipeline", 2) == [
         (runs[2].first.key, both),
@@ -124,7 +119,6 @@ def test_dollars_add_up_to_the_last_digit(world):
         decision = decided(new, succeeded(usage=Usage(cost_usd=0.1)), at=at)
         world.commit(decision)
         at = following(decision) if name != "c" else at
-
     assert budget(world).settled.usd == Decimal("0.3")
     assert budget(world).overrun == NOTHING
 
@@ -135,7 +129,6 @@ def test_a_redelivery_continues_with_what_is_held(world):
     claimed(world, new, to_reserve(60))
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
-
     assert claimed(world, new, to_reserve(60), worker="w2").over is None
     assert budget(world).reserved.tokens == 60
 
@@ -145,7 +138,6 @@ def test_what_is_handed_back_keeps_its_reservation_too(world):
     new = world.record(limited())
     claimed(world, new, to_reserve(60))
     world.stores.leases.hand_back("w1", [new.first.key])
-
     assert budget(world).reserved.tokens == 60
     assert claimed(world, new, to_reserve(60)).over is None
     assert budget(world).reserved.tokens == 60
@@ -160,7 +152,6 @@ def test_a_late_outcome_is_booked_once_and_frees_nothing_of_the_new_claim(world)
     claimed(world, new, to_reserve(60), worker="w2")
     for _ in range(2):
         assert world.conclude(new, succeeded(usage=SPENT), fence=1) == "stale"
-
     assert (budget(world).settled.tokens, budget(world).reserved.tokens) == (TOKENS, 60)
     world.conclude(new, succeeded(usage=SPENT), fence=2)
     assert (budget(world).settled.tokens, budget(world).reserved) == (2 * TOKENS, NOTHING)
@@ -172,7 +163,6 @@ def test_a_repeated_outcome_settles_once(world):
     claimed(world, new, to_reserve(60))
     for verdict in ("merged", "repeated"):
         assert world.conclude(new, succeeded(usage=SPENT)) == verdict
-
     assert (budget(world).settled.tokens, budget(world).reserved) == (TOKENS, NOTHING)
 
 
@@ -183,7 +173,6 @@ def test_each_try_reserves_for_itself(world):
     decision = decided(new, failed())
     world.commit(decision)
     claimed(world, following(decision), to_reserve(60))
-
     assert (budget(world).settled.tokens, budget(world).reserved.tokens) == (TOKENS, 60)
 
 
@@ -193,7 +182,6 @@ def test_a_cancel_gives_back_what_is_held_and_books_what_comes_late(world):
     world.request_cancel(RUN)
     world.stores.backlog.stop(RUN, "cancelled", "asked")
     assert budget(world).reserved == NOTHING
-
     assert world.conclude(new, succeeded(usage=SPENT)) == "stopped"
     assert budget(world).settled.tokens == TOKENS
 
@@ -203,7 +191,6 @@ def test_a_lost_attempt_keeps_its_reservation_until_its_run_ends(world):
     new = world.record(limited())
     claimed(world, new, to_reserve(60))
     world.conclude(new, Outcome("lost", fault=failed().fault))
-
     assert world.run(RUN).status == "failed"
     assert budget(world).reserved == NOTHING
 
@@ -214,7 +201,6 @@ def test_a_limit_that_is_passed_fails_the_run(world, names):
     new = world.record(limited(*names, tokens=10))
     claimed(world, new, to_reserve(most=10))
     committed = world.stores.attempts.commit(decided(new, succeeded(usage=SPENT)))
-
     assert committed.verdict == "merged"
     assert committed.breach.message == f"Token limit of 10 exceeded. Current tokens: {TOKENS}"
     assert (budget(world).settled.tokens, budget(world).overrun.tokens) == (10, TOKENS - 10)
@@ -236,7 +222,6 @@ def test_a_budget_is_shared_by_runs(world):
     """A tenant's day holds for all its runs, and a limit that one of them began it with stays."""
     scope = "tenant:acme:2026-01-01"
     first, second = (world.record(limited(run=name, tokens=None)) for name in ("run_one", "run_two"))
-
     assert claimed(world, first, to_reserve(60, scope=scope)).over is None
     assert "60 reserved" in claimed(world, second, to_reserve(60, scope=scope, most=1000)).over.message
 
@@ -245,7 +230,6 @@ def test_runs_without_limits_touch_no_budget(world):
     new = world.record(enqueued())
     world.claim(new)
     world.conclude(new, succeeded(usage=SPENT))
-
     assert world.budgets() == {}
 
 
@@ -255,7 +239,6 @@ def test_a_claim_whose_answer_was_lost_says_the_same_again(world):
     claimed(world, new, to_reserve(60))
     assert claimed(world, new, to_reserve(60)).over is None
     assert budget(world).reserved.tokens == 60
-
     other = world.record(limited(run="run_other"))
     claimed(world, other, to_reserve(60))
     assert claimed(world, other, to_reserve(60)).over is not None
@@ -267,6 +250,5 @@ def test_a_refused_claim_ends_its_attempt(world):
     world.stores.leases.register_worker(member("w3"), LEASE_S)
     answer = claimed(world, new, to_reserve(101), worker="w3")
     world.conclude(new, Outcome("limit", fault=answer.over))
-
     [attempt] = world.attempts(RUN)
     assert (attempt.status, attempt.reason, world.run(RUN).error.category) == ("failed", "limit", "limit")

@@ -76,12 +76,8 @@ def join_of(world, run, address=BOX):
     return [row for row in world.attempts(run) if row.kind == "join" and row.address == address]
 
 
-# beginning
-
-
 def test_a_child_run_is_a_run_like_its_parent_with_a_root_of_its_own(world, new, child):
     run = world.run(child.ticket.run)
-
     assert child.ticket == replace(new.first.ticket, run=child.ticket.run, root=ROOT)
     assert (run.name, run.status, run.parent_run) == ("contracts", "queued", new.first.ticket.run)
     assert (run.reference, run.fingerprint, run.tenant) == ("shapes:pipeline", new.plan.fingerprint, "acme")
@@ -91,7 +87,6 @@ def test_a_child_run_is_a_run_like_its_parent_with_a_root_of_its_own(world, new,
 
 def test_its_root_stands_below_nothing(world, child):
     root = world.scope(child.ticket.run, ROOT)
-
     assert (root.parent, root.kind, root.status, root.version) == (None, "sequence", "open", 0)
     assert world.tree(child.ticket.run, ROOT) == [root]
 
@@ -99,7 +94,6 @@ def test_its_root_stands_below_nothing(world, child):
 def test_its_first_attempt_is_due_like_any_other_row(world, child):
     assert world.due() == []
     world.pass_time(GRACE_S + 0.1)
-
     assert [due.envelope.key for due in world.due()] == [child.key]
     assert world.claim(child) == 1
     assert world.run(child.ticket.run).status == "running"
@@ -108,7 +102,6 @@ def test_its_first_attempt_is_due_like_any_other_row(world, child):
 def test_it_begins_with_the_commit_or_not_at_all(world, new):
     """Law: a commit that is refused makes no run."""
     decision = beginning(new.first, fence=world.claim(new) + 1)
-
     assert world.commit(decision) == "stale"
     assert world.stores.scopes.child_run(decision.child_run.run) is None
 
@@ -117,7 +110,6 @@ def test_it_begins_once(world, new):
     """The answer was lost, and the commit is said again."""
     decision = beginning(new.first, fence=world.claim(new))
     world.commit(decision)
-
     assert world.commit(decision) == "repeated"
     assert len(world.attempts(decision.child_run.run)) == 1
 
@@ -126,7 +118,6 @@ def test_the_name_may_be_any_text(world, new):
     """M-428."""
     decision = beginning(new.first, fence=world.claim(new))
     decision = replace(decision, child_run=replace(decision.child_run, name="a\x00b\ud800c"))
-
     assert world.commit(decision) == "merged"
     assert world.run(decision.child_run.run).status == "queued"
 
@@ -136,21 +127,16 @@ def test_a_run_that_is_no_child_run_is_none(world, new):
     assert world.stores.scopes.child_run("run_none") is None
 
 
-# waiting
-
-
 def test_the_parent_waits_as_long_as_it_is_live(world, new, child):
     assert not ring_for(world, child)
     world.claim(child)
     assert not ring_for(world, child)
-
     assert join_of(world, new.first.ticket.run) == []
     assert world.stores.scopes.missed_joins(10, -1.0) == []
 
 
 def test_a_parked_child_run_is_waited_for(world, child):
     world.stores.plan_moves.park(child.key, world.claim(child), "no such code here")
-
     assert not ring_for(world, child)
     assert world.stores.scopes.missed_joins(10, -1.0) == []
     assert world.stores.scopes.orphaned_children(10) == []
@@ -159,7 +145,6 @@ def test_a_parked_child_run_is_waited_for(world, child):
 @pytest.mark.parametrize("status", ["succeeded", "failed"])
 def test_when_it_has_ended_the_join_is_made(world, new, child, status):
     end(world, child, status)
-
     assert ring_for(world, child)
     assert ring_for(world, child)
     [join] = join_of(world, new.first.ticket.run)
@@ -169,7 +154,6 @@ def test_when_it_has_ended_the_join_is_made(world, new, child, status):
 def test_the_join_is_about_the_imports_own_scope(world, new, child):
     end(world, child)
     ring_for(world, child)
-
     [envelope] = world.stores.backlog.envelopes([join_of(world, new.first.ticket.run)[0].key])
     assert (envelope.address, envelope.step, envelope.kind) == (BOX, BOX, "join")
     assert envelope.ticket == new.first.ticket
@@ -179,7 +163,6 @@ def test_the_join_is_about_the_imports_own_scope(world, new, child):
 def test_what_it_came_to_is_read_as_one(world, new, child, status, output):
     """Its output is its input until it has succeeded, as a scope's is."""
     end(world, child, status)
-
     row = world.stores.scopes.child_run(child.ticket.run)
     assert (row.run, row.parent_run, row.parent_address) == (child.ticket.run, new.first.ticket.run, BOX)
     assert (row.status, row.output, row.context) == (status, packed(output), packed({"n": 8}))
@@ -189,7 +172,6 @@ def test_what_it_came_to_is_read_as_one(world, new, child, status, output):
 @pytest.mark.parametrize("status", ["cancelled", "expired"])
 def test_one_that_was_stopped_is_waited_for_no_more(world, child, status):
     assert world.stores.backlog.stop(child.ticket.run, status, "enough")
-
     assert ring_for(world, child)
     row = world.stores.scopes.child_run(child.ticket.run)
     assert (row.status, row.reason, row.fault, row.output) == (status, "enough", None, packed("in"))
@@ -199,7 +181,6 @@ def test_a_bell_that_no_one_rang_is_found(world, new, child):
     """A worker died between its end and the ring."""
     end(world, child)
     assert world.stores.scopes.missed_joins(10, 2.0) == []
-
     world.pass_time(2.1)
     assert world.stores.scopes.missed_joins(10, 2.0) == [(new.first.ticket.run, BOX)]
     ring_for(world, child)
@@ -209,11 +190,7 @@ def test_a_bell_that_no_one_rang_is_found(world, new, child):
 def test_the_wait_counts_from_its_end_and_not_from_its_beginning(world, child):
     world.pass_time(10)
     end(world, child)
-
     assert world.stores.scopes.missed_joins(10, 2.0) == []
-
-
-# what has no parent any more
 
 
 def test_a_live_one_whose_parent_waits_is_no_orphan(world, new, child):
@@ -222,7 +199,6 @@ def test_a_live_one_whose_parent_waits_is_no_orphan(world, new, child):
 
 def test_one_whose_parent_is_asked_to_stop_is_an_orphan(world, new, child):
     world.request_cancel(new.first.ticket.run)
-
     assert world.stores.scopes.orphaned_children(10) == [child.ticket.run]
 
 
@@ -230,7 +206,6 @@ def test_one_whose_parent_is_asked_to_stop_is_an_orphan(world, new, child):
 def test_one_whose_parent_was_stopped_is_an_orphan_until_it_is_stopped(world, new, child, status):
     world.stores.backlog.stop(new.first.ticket.run, status, "enough")
     assert world.stores.scopes.orphaned_children(10) == [child.ticket.run]
-
     world.stores.backlog.stop(child.ticket.run, "cancelled", "parent ended")
     assert world.stores.scopes.orphaned_children(10) == []
     assert not ring_for(world, child)
@@ -240,7 +215,6 @@ def test_one_whose_parent_was_stopped_is_an_orphan_until_it_is_stopped(world, ne
 def test_one_that_has_ended_is_no_orphan(world, new, child):
     end(world, child)
     world.stores.backlog.stop(new.first.ticket.run, "cancelled", "enough")
-
     assert world.stores.scopes.orphaned_children(10) == []
 
 
@@ -252,7 +226,6 @@ def test_one_in_an_aborted_fan_out_is_an_orphan_once_that_is_wound_down(world):
     close = moved(arms[1], status="failed", drops_context=True)
     world.commit(concluded(arms[1], close, fence=world.claim(arms[1]), close="failed", branch_end=abort))
     assert world.stores.scopes.orphaned_children(10) == []
-
     world.stores.scopes.wind_down_branches(arms[0].ticket.run, FAN)
     assert world.stores.scopes.orphaned_children(10) == [decision.child_run.run]
     assert signal_join(world, arms[0])
@@ -263,7 +236,6 @@ def test_orphans_are_given_as_many_as_are_wanted(world):
         new = world.record(enqueued(pipeline_of("a", BOX)))
         world.commit(beginning(new.first, fence=world.claim(new)))
         world.request_cancel(new.first.ticket.run)
-
     assert len(world.stores.scopes.orphaned_children(2)) == 2
 
 
@@ -274,19 +246,14 @@ def test_an_orphan_whose_stop_was_cut_short_is_told_as_cancelled(postgres, held)
     new = World(postgres).record(enqueued(pipeline_of("a", BOX), deadline=postgres.now() + 600))
     held.execute("UPDATE flujo_runs SET cancel_requested_at = now()")
     held.commit()
-
     assert postgres.stores.backlog.runs_to_stop(10) == [(new.first.ticket.run, "cancelled")]
 
 
 def test_it_expires_with_its_parent(world, new, child):
     world.pass_time(601)
-
     assert sorted(world.stores.backlog.runs_to_stop(10)) == sorted(
         (run, "expired") for run in (new.first.ticket.run, child.ticket.run)
     )
-
-
-# what was spent
 
 
 def test_its_spend_is_in_its_own_total_and_in_those_above_it(world, new, child):
@@ -294,7 +261,6 @@ def test_its_spend_is_in_its_own_total_and_in_those_above_it(world, new, child):
     inner = beginning(child, fence=world.claim(child), outcome=succeeded(usage=SPENT))
     world.commit(inner)
     end(world, first_of(world, inner))
-
     totals = [world.run(run).tokens for run in (new.first.ticket.run, child.ticket.run, inner.child_run.run)]
     assert totals == [30, 30, 15]
     assert world.run(new.first.ticket.run).cost_usd == 2 * SPENT.cost_usd
@@ -305,7 +271,6 @@ def test_the_scope_it_was_begun_at_tells_what_it_spent(world, new, child):
     inner = beginning(child, fence=world.claim(child), outcome=succeeded(usage=SPENT))
     world.commit(inner)
     end(world, first_of(world, inner))
-
     told = {scope.address: (scope.tokens, scope.cost_usd) for scope in world.scopes(new.first.ticket.run)}
     assert told == {"": (0, 0.0), BOX: (30, 2 * SPENT.cost_usd)}
     assert key_of(new) not in {row.key for row in world.attempts(child.ticket.run)}
@@ -314,11 +279,7 @@ def test_the_scope_it_was_begun_at_tells_what_it_spent(world, new, child):
 def test_what_others_spend_is_not_in_it(world, new, child):
     other = world.record(enqueued())
     world.conclude(other, succeeded(usage=SPENT), fence=world.claim(other))
-
     assert (world.run(new.first.ticket.run).tokens, world.run(child.ticket.run).tokens) == (0, 0)
-
-
-# waiting for a person
 
 
 def test_whoever_waits_for_a_paused_child_run_is_paused_too(world, new, child):

@@ -50,15 +50,11 @@ def kept(world, new):
     return [each.correction for each in world.corrections(run_of(new))]
 
 
-# with the merge
-
-
 @both_statements
 def test_what_was_repaired_is_kept_with_the_merge(world, new, merge):
     """M-178: every field of the seed's, in the order of the repairs."""
     before = world.now()
     assert world.commit(merge(new, repaired(), world.claim(new))) == "merged"
-
     first, second = world.corrections(run_of(new))
     assert (first.correction, second.correction) == BOTH
     assert (first.run_id, first.attempt, first.fence) == (run_of(new), new.first.key, 1)
@@ -69,7 +65,6 @@ def test_what_was_repaired_is_kept_with_the_merge(world, new, merge):
 @pytest.mark.parametrize("failure", [failed(), failed("validation", retryable=False)], ids=["retried", "for good"])
 def test_a_failed_attempts_repairs_are_kept_alike(world, new, failure):
     assert world.conclude(new, repaired(failure), fence=world.claim(new)) == "merged"
-
     assert kept(world, new) == list(BOTH)
 
 
@@ -78,7 +73,6 @@ def test_each_attempt_keeps_its_own(world, new):
     world.commit(decision)
     after = following(decision)
     world.conclude(new, repaired(corrections=(SECOND,)), at=after, fence=world.claim(after))
-
     kept_of = {each.attempt: each.correction for each in world.corrections(run_of(new))}
     assert kept_of == {new.first.key: FIRST, after.key: SECOND}
 
@@ -86,7 +80,6 @@ def test_each_attempt_keeps_its_own(world, new):
 @both_statements
 def test_an_outcome_without_repairs_keeps_nothing(world, new, merge):
     assert world.commit(merge(new, succeeded(), world.claim(new))) == "merged"
-
     assert world.corrections(run_of(new)) == []
 
 
@@ -110,7 +103,6 @@ def test_a_child_runs_repairs_are_its_own(world, new):
     [child] = world.stores.backlog.envelopes([f"{begun.run}:legal/body:x:1"])
     outcome = repaired(corrections=(SECOND,))
     world.commit(concluded(child, moved(child, cursor=1), fence=world.claim(child), outcome=outcome))
-
     assert kept(world, new) == [FIRST]
     assert [(each.attempt, each.correction) for each in world.corrections(begun.run)] == [(child.key, SECOND)]
 
@@ -118,18 +110,13 @@ def test_a_child_runs_repairs_are_its_own(world, new):
 def test_no_text_is_too_hostile_to_be_kept(world, new):
     """M-428: a ledger must not keep a result from being merged."""
     hostile = Correction(*[HOSTILE] * 6, 1, (HOSTILE,), float("nan"))
-
     assert world.conclude(new, repaired(corrections=(hostile,)), fence=world.claim(new)) == "merged"
     assert "\U0001f41d" in world.corrections(run_of(new))[0].correction.transforms[0]
-
-
-# refused, or said twice
 
 
 @both_statements
 def test_the_same_outcome_twice_is_kept_once(world, new, merge):
     decision = merge(new, repaired(), world.claim(new))
-
     assert [world.commit(decision) for _ in range(3)] == ["merged", "repeated", "repeated"]
     assert kept(world, new) == list(BOTH)
 
@@ -141,7 +128,6 @@ def test_a_zombies_repairs_are_not_kept(world, new, merge):
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
     fence = world.claim(new, "w2")
-
     assert world.commit(merge(new, repaired(corrections=(FIRST,)), late)) == "stale"
     assert world.corrections(run_of(new)) == []
     assert world.commit(merge(new, repaired(corrections=(SECOND,)), fence)) == "merged"
@@ -153,7 +139,6 @@ def test_a_zombies_repairs_are_not_kept(world, new, merge):
 def test_nothing_is_kept_when_the_scope_has_moved_on(world, new, merge):
     decision = merge(new, repaired(), world.claim(new))
     decision = replace(decision, moves=tuple(replace(move, version=7) for move in decision.moves))
-
     assert world.commit(decision) == "stale"
     assert world.corrections(run_of(new)) == []
     assert world.status(new) == "running"
@@ -167,19 +152,15 @@ def test_nothing_is_kept_after_a_cancel(world, new, merge, asked):
         world.request_cancel(run_of(new))
     else:
         world.stores.backlog.stop(run_of(new), "cancelled", "enough")
-
     assert world.commit(merge(new, repaired(), fence)) == "stopped"
     assert world.corrections(run_of(new)) == []
 
 
 def test_nothing_is_kept_of_an_unknown_attempt(world):
     new = enqueued()
-
     assert world.conclude(new, repaired()) == "stale"
     assert world.corrections(run_of(new)) == []
 
-
-# what only a database can do wrong
 
 ONCE = """
     CREATE SEQUENCE times;
@@ -234,7 +215,6 @@ def a_lost_answer(tmp_path):
 def test_who_repairs_nothing_never_touches_the_table(real, no_ledger, merge):
     """M-178: off, no row and no access."""
     new = real.record(enqueued(pipeline_of("a", "b")))
-
     assert real.commit(merge(new, succeeded(), real.claim(new))) == "merged"
 
 
@@ -243,7 +223,6 @@ def test_who_repairs_nothing_never_touches_the_table(real, no_ledger, merge):
 def test_both_are_said_again_when_the_second_meets_a_deadlock(real, a_deadlock, merge):
     """The merge is undone with it, and the retry is of both."""
     new = real.record(enqueued(pipeline_of("a", "b")))
-
     assert real.commit(merge(new, repaired(), real.claim(new))) == "merged"
     assert kept(real, new) == list(BOTH)
     assert real.status(new) == "succeeded"
@@ -253,7 +232,6 @@ def test_both_are_said_again_when_the_second_meets_a_deadlock(real, a_deadlock, 
 @both_statements
 def test_an_answer_that_was_lost_keeps_nothing_twice(real, a_lost_answer, merge):
     new = real.record(enqueued(pipeline_of("a", "b")))
-
     assert real.commit(merge(new, repaired(), real.claim(new))) == "repeated"
     assert kept(real, new) == list(BOTH)
 
@@ -281,5 +259,4 @@ def test_a_run_that_is_deleted_takes_its_rows_with_it(real, sql):
     for new in (gone, stays):
         real.conclude(new, repaired(), fence=real.claim(new))
     sql("DELETE FROM flujo_runs WHERE id = %s", [run_of(gone)])
-
     assert (kept(real, gone), kept(real, stays)) == ([], list(BOTH))

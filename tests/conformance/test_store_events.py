@@ -37,7 +37,6 @@ def test_what_is_told_of_workers_belongs_to_no_run(world, new):
     world.stores.records.note(
         None, [Event("worker.started", {"worker": "w1"}, at=told), Event("late", level="warning")]
     )
-
     first, second = world.system_events()
     assert (first.name, first.data, first.run_id, first.level) == ("worker.started", {"worker": "w1"}, None, "info")
     assert abs(first.at.timestamp() - told) < 0.001
@@ -51,7 +50,6 @@ def test_what_is_kept_no_longer_is_dropped(world, new):
     run = new.first.ticket.run
     world.stores.records.note(None, [Event("old", at=now - 4 * DAY_S), Event("young", at=now - 2 * DAY_S)])
     world.stores.records.note(run, [Event("old", at=now - 4 * DAY_S), Event("young", at=now)])
-
     world.stores.retention.rotate_event_partitions(None)
     assert names(world.system_events()) == ["old", "young"]
     world.stores.retention.rotate_event_partitions(3)
@@ -67,7 +65,6 @@ def test_what_a_sweep_found_lost_is_told(world, new):
     world.claim(new)
     world.stores.leases.deregister_worker("w1")
     assert [due.why for due in world.due()] == ["lost"]
-
     again, lost = world.events(new.first.ticket.run)
     assert (again.name, again.level, again.attempt) == ("attempt.sent_again", "info", new.first.key)
     assert again.data == {"why": "epoch", "sends": 2}
@@ -93,9 +90,6 @@ def test_a_new_database_has_todays_partition(services):
         [(table,)] = connection.execute("SELECT tableoid::regclass::text FROM flujo_events").fetchall()
     drop_database(services, url)
     assert table == named(dt.datetime.now(dt.UTC).date())
-
-
-# Postgres alone: partitions, and transactions that overtake each other
 
 
 def partitions(postgres):
@@ -125,7 +119,6 @@ def test_the_days_to_come_have_partitions_before_they_begin(clean):
     clean.stores.retention.rotate_event_partitions(30)
     clean.stores.retention.rotate_event_partitions(30)
     assert partitions(clean) == [named(today + dt.timedelta(n)) for n in range(2, 8)]
-
     clean.stores.records.note(
         None, [Event("soon", at=time.time() + 2 * DAY_S), Event("yesterday", at=time.time() - DAY_S)]
     )
@@ -191,7 +184,6 @@ def test_a_cursor_never_passes_what_is_still_being_written(clean, held):
     tell = "INSERT INTO flujo_events (run_id, name) VALUES (%s, %s)"
     held.execute(tell, [run, "slow"])
     clean.stores.records.note(run, [Event("quick")])
-
     assert clean.ask(requests.events(run, after=begun.cursor)) == []
     assert names(clean.ask(requests.events(run, after=begun.cursor, settled=False))) == ["quick"]
     held.commit()

@@ -41,15 +41,11 @@ def statuses(world, at, address=FAN):
     return [row.status for row in world.stores.scopes.children(run_of(at), address)]
 
 
-# branches and lanes
-
-
 def test_a_branch_closes_without_a_word_to_its_fan_out(world):
     """Law: a branch's commit never writes its parent; what it changed is its patch."""
     arms = fanned_out(world, 2)
     before = world.scope(run_of(arms[0]), FAN)
     commit(world, arms[0])
-
     row = world.scope(run_of(arms[0]), arms[0].address)
     assert (row.status, row.patch, row.context) == ("succeeded", packed({"at": row.address}), None)
     assert world.scope(run_of(arms[0]), FAN) == before
@@ -57,7 +53,6 @@ def test_a_branch_closes_without_a_word_to_its_fan_out(world):
 
 def test_the_lane_goes_to_the_next_branch_in_order(world):
     arms = fanned_out(world, 5, lanes=2)
-
     assert commit(world, arms[1], lane=1) == arms[2].key
     assert commit(world, arms[0], lane=0) == arms[3].key
     assert commit(world, arms[2], lane=1) == arms[4].key
@@ -69,7 +64,6 @@ def test_the_lane_goes_to_the_next_branch_in_order(world):
 def test_what_took_the_lane_is_due_like_any_other_row(world):
     arms = fanned_out(world, 2, lanes=1)
     taken = commit(world, arms[0], lane=0)
-
     [envelope] = world.stores.backlog.envelopes([taken])
     assert envelope == replace(arms[1], lanes={FAN: 0})
     assert world.due() == []
@@ -81,7 +75,6 @@ def test_what_took_the_lane_is_due_like_any_other_row(world):
 @pytest.mark.parametrize("end", [{"takes": False}, {"aborts": True}])
 def test_a_branch_may_end_without_giving_its_lane_away(world, end):
     arms = fanned_out(world, 2, lanes=1)
-
     assert commit(world, arms[0], **end) is None
     assert world.scope(run_of(arms[0]), arms[1].address).lanes == {}
 
@@ -89,13 +82,11 @@ def test_a_branch_may_end_without_giving_its_lane_away(world, end):
 def test_in_an_aborted_fan_out_no_lane_is_given_away(world):
     arms = fanned_out(world, 3, lanes=2)
     commit(world, arms[0], status="failed", aborts=True)
-
     assert commit(world, arms[1], lane=1) is None
 
 
 def test_a_lane_is_given_away_in_its_own_fan_out_alone(world):
     arms, others = fanned_out(world, 2, lanes=1), fanned_out(world, 2, lanes=1)
-
     assert commit(world, arms[0]) == arms[1].key
     assert commit(world, arms[1]) is None
     assert world.status(others[1]) == "ready"
@@ -107,7 +98,6 @@ def test_who_says_it_again_hears_again_who_took_the_lane(world):
     decision = closing(arms[0], fence=world.claim(arms[0]))
     taken = world.stores.attempts.commit(decision).taken
     world.claim(world.stores.backlog.envelopes([taken])[0])
-
     again = world.stores.attempts.commit(decision)
     assert (again.verdict, again.taken) == ("repeated", arms[1].key)
     assert world.scope(run_of(arms[0]), arms[2].address).lanes == {}
@@ -117,7 +107,6 @@ def test_only_the_last_of_a_lane_counts_as_its_end(world):
     arms = fanned_out(world, 3, lanes=1)
     asked = [(run_of(arm), arm.address, arm.key) for arm in arms]
     close_all(world, arms)
-
     assert [world.stores.scopes.is_last_of_lane(*each) for each in asked] == [False, False, True]
     assert not world.stores.scopes.is_last_of_lane(run_of(arms[2]), arms[2].address, arms[1].key)
     assert not world.stores.scopes.is_last_of_lane(run_of(arms[2]), "nowhere", arms[1].key)
@@ -125,17 +114,12 @@ def test_only_the_last_of_a_lane_counts_as_its_end(world):
 
 def test_a_branch_that_is_open_is_not_the_last_of_its_lane(world):
     [arm] = fanned_out(world, 1)
-
     assert not world.stores.scopes.is_last_of_lane(run_of(arm), arm.address, arm.key)
-
-
-# rings and joins
 
 
 def test_no_one_joins_before_all_branches_are_closed(world):
     arms = fanned_out(world, 3)
     close_all(world, arms[:2])
-
     assert not signal_join(world, arms[0])
     close_all(world, arms[2:])
     assert signal_join(world, arms[0])
@@ -144,7 +128,6 @@ def test_no_one_joins_before_all_branches_are_closed(world):
 def test_however_often_it_is_rung_there_is_one_join_and_one_line(world):
     arms = fanned_out(world, 2)
     close_all(world, arms)
-
     assert [signal_join(world, arms[0], by) for by in ("chord", "worker", "sweeper")] == [True] * 3
     assert [each.kind for each in world.attempts(run_of(arms[0]))].count("join") == 1
     told = [(line.attempt, line.data) for line in world.events(run_of(arms[0])) if line.name == "join.rung"]
@@ -159,7 +142,6 @@ def test_a_join_is_work_like_any_other(world):
     box = world.scope(run_of(join), FAN)
     assert (join.kind, join.address, join.step, join.queue) == ("join", FAN, FAN, "flujo.control")
     assert (join.input, join.context, join.version) == (box.output, box.context, box.version)
-
     closed = moved(join, status="succeeded", output=packed([1]), drops_context=True, merges=True)
     root = moved(world.scope(run_of(join)), cursor=2, merges=True, context=packed({"n": 9}))
     assert world.commit(concluded(join, closed, root, fence=world.claim(join))) == "merged"
@@ -169,7 +151,6 @@ def test_a_join_is_work_like_any_other(world):
 
 def test_a_ring_for_what_is_no_fan_out_is_no_ring(world):
     arms = fanned_out(world, 1)
-
     assert not signal_join(world, arms[0], fan_out="")
     assert not signal_join(world, arms[0], fan_out=arms[0].address)
     assert not signal_join(world, arms[0], fan_out="nowhere")
@@ -184,7 +165,6 @@ def test_a_ring_after_a_cancel_is_none(world, stop):
         world.request_cancel(run_of(arms[0]))
     else:
         world.stores.backlog.stop(run_of(arms[0]), "cancelled", "enough")
-
     assert not signal_join(world, arms[0])
     assert join_of(arms[0]) not in [each.key for each in world.attempts(run_of(arms[0]))]
 
@@ -198,7 +178,6 @@ def test_a_parked_runs_join_is_made_and_waits(world):
     fence = world.claim(arms[1])
     world.commit(closing(arms[1], fence=fence))
     assert signal_join(world, arms[0])
-
     world.stores.plan_moves.park(join_of(arms[0]), world.claim(joined(world, arms[0])), "again")
     assert signal_join(world, arms[0])
     assert world.refusal(join_of(arms[0])) == "parked"
@@ -215,12 +194,8 @@ def test_a_join_whose_worker_died_is_due_again_and_in_the_end_poisoned(world):
         world.stores.leases.deregister_worker(f"v{number}")
         due = [(each.why, each.envelope) for each in world.due()]
         assert due == ([("lost", join)] if number < MAX_LOST else [])
-
     [(envelope, fence)] = world.poisoned()
     assert (envelope, fence) == (join, MAX_LOST + 2)
-
-
-# what the sweeper finds
 
 
 def test_a_join_that_no_one_rang_for_is_found_after_a_while(world):
@@ -229,7 +204,6 @@ def test_a_join_that_no_one_rang_for_is_found_after_a_while(world):
     world.pass_time(9)
     close_all(world, arms[1:])
     assert world.stores.scopes.missed_joins(9, 2.0) == []
-
     world.pass_time(2.1)
     assert world.stores.scopes.missed_joins(9, 2.0) == [(run_of(arms[0]), FAN)]
     signal_join(world, arms[0])
@@ -240,7 +214,6 @@ def test_no_ring_is_missed_while_a_branch_is_open(world):
     arms = fanned_out(world, 2)
     close_all(world, arms[:1])
     world.pass_time(99)
-
     assert world.stores.scopes.missed_joins(9, 2.0) == []
 
 
@@ -249,7 +222,6 @@ def test_a_cancelled_runs_join_is_not_looked_for(world):
     close_all(world, arms)
     world.pass_time(9)
     world.request_cancel(run_of(arms[0]))
-
     assert world.stores.scopes.missed_joins(9, 2.0) == []
 
 
@@ -257,11 +229,7 @@ def test_no_more_joins_are_looked_for_than_wanted(world):
     for _ in range(3):
         close_all(world, fanned_out(world, 1))
     world.pass_time(9)
-
     assert len(world.stores.scopes.missed_joins(2, 2.0)) == 2
-
-
-# aborts
 
 
 def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
@@ -269,7 +237,6 @@ def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
     arms = fanned_out(world, 3)
     before = world.scope(run_of(arms[0]), FAN)
     commit(world, arms[0], status="failed", aborts=True)
-
     here, other = (run_of(arms[0]), FAN), (run_of(arms[0]), "other")
     assert world.stores.scopes.aborted_among([other, here]) == {here}
     assert not world.stores.scopes.aborted_among([other])
@@ -283,7 +250,6 @@ def test_a_claim_tells_that_a_fan_out_it_is_in_was_aborted(world):
     ask = lambda arm, fan_outs: world.stores.attempts.claim(arm.key, "w1", max_lost=MAX_LOST, fan_outs=fan_outs)  # noqa: E731
     assert ask(arms[1], [FAN]) == Claim(fence=1)
     commit(world, arms[0], status="failed", aborts=True)
-
     assert ask(arms[2], ["other", FAN]) == Claim(fence=1, aborted=True)
     assert ask(arms[1], [FAN]) == Claim(fence=1, refusal="busy", aborted=True)
 
@@ -292,7 +258,6 @@ def test_two_branches_may_abort_and_both_are_heard(world):
     arms = fanned_out(world, 2)
     for arm in arms:
         commit(world, arm, status="failed", aborts=True)
-
     assert statuses(world, arms[0]) == ["failed", "failed"]
     assert signal_join(world, arms[0])
 
@@ -303,7 +268,6 @@ def test_winding_down_cancels_what_waits_and_leaves_what_runs(world):
     world.stores.backlog.mark_sent({arms[1].key: 0.0})
     commit(world, arms[0], status="failed", aborts=True)
     world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
-
     assert [world.status(arm) for arm in arms[1:]] == ["cancelled", "running", "cancelled", "cancelled"]
     assert {each.reason for each in world.attempts(run_of(arms[0])) if each.status == "cancelled"} == {"aborted"}
     assert statuses(world, arms[0]) == ["failed", "cancelled", "open", "cancelled", "cancelled"]
@@ -320,7 +284,6 @@ def test_winding_down_closes_what_no_one_is_in_however_deep(world):
     world.claim(inner[0])
     commit(world, arms[2], status="failed", aborts=True)
     world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
-
     rows = {row.address: row for row in world.tree(run_of(arms[0]))}
     open_ones = sorted(address for address, row in rows.items() if row.status == "open")
     assert open_ones == ["", FAN, f"{FAN}/b0", f"{FAN}/b0/loop", f"{FAN}/b0/loop#1"]
@@ -346,7 +309,6 @@ def test_winding_down_touches_its_own_fan_out_alone(world):
     [beside] = envelopes(decision)
     abort(world, run_of(arm), FAN)
     world.stores.scopes.wind_down_branches(run_of(arm), FAN)
-
     assert world.status(beside) == world.status(others[0]) == "ready"
     assert world.scope(run_of(arm), beside.address).status == "open"
     assert statuses(world, arm) == ["cancelled", "cancelled"]
@@ -363,7 +325,6 @@ def test_what_was_not_aborted_is_not_wound_down(world):
     before = world.picture(run_of(arms[0]))
     world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
     world.stores.scopes.wind_down_branches(run_of(arms[0]), "nowhere")
-
     assert world.picture(run_of(arms[0])) == before
 
 
@@ -373,7 +334,6 @@ def test_winding_down_twice_is_winding_down(world):
     world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
     before = world.picture(run_of(arms[0]))
     world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
-
     assert world.picture(run_of(arms[0])) == before
 
 
@@ -383,7 +343,6 @@ def test_an_aborted_fan_out_is_looked_after_until_its_branches_are_closed(world)
     commit(world, arms[0], status="failed", aborts=True)
     assert world.stores.scopes.aborted(9) == [(run_of(arms[0]), FAN)]
     assert world.stores.scopes.aborted(0) == []
-
     world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
     assert world.stores.scopes.aborted(9) == []
     world.pass_time(3)
@@ -394,7 +353,6 @@ def test_a_cancelled_runs_aborts_are_not_looked_after(world):
     arms = fanned_out(world, 2)
     commit(world, arms[0], status="failed", aborts=True)
     world.request_cancel(run_of(arms[0]))
-
     assert world.stores.scopes.aborted(9) == []
 
 
@@ -410,18 +368,13 @@ def test_an_outcome_of_an_attempt_that_was_wound_down_is_stale(world):
     claim = world.stores.attempts.claim(arms[0].key, "w2", max_lost=MAX_LOST)
     world.commit(closing(arms[0], fence=claim.fence, status="failed", aborts=True))
     world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
-
     assert world.commit(closing(arms[1], fence=fence)) == "stale"
-
-
-# stopping and parking
 
 
 def test_a_stop_closes_every_scope_and_cancels_what_is_held(world):
     arms = fanned_out(world, 4, lanes=2)
     world.claim(arms[0])
     assert world.stores.backlog.stop(run_of(arms[0]), "cancelled", "enough")
-
     assert {row.status for row in world.tree(run_of(arms[0]))} == {"cancelled"}
     assert not LIVE & {each.status for each in world.attempts(run_of(arms[0]))}
     assert [row.address for row in world.tree(run_of(arms[0])) if row.context is not None] == [""]
@@ -432,7 +385,6 @@ def test_what_a_stop_cancelled_was_not_said_before(world):
     arms = fanned_out(world, 2)
     fence = world.claim(arms[0])
     world.stores.backlog.stop(run_of(arms[0]), "cancelled", "enough")
-
     assert world.commit(closing(arms[0], fence=fence, status="cancelled")) == "stopped"
 
 
@@ -442,7 +394,6 @@ def test_parking_leaves_what_is_held_where_it_is(world):
     assert world.stores.plan_moves.park(arms[0].key, fences[0], "no such code here")
     assert not world.stores.plan_moves.park(arms[1].key, fences[1], "nor here")
     world.stores.plan_moves.unpark(run_of(arms[0]), "w")
-
     due = [each.envelope for each in world.due()]
     assert sorted(due, key=lambda each: each.key) == arms[:2]
     assert commit(world, arms[0]) == arms[2].key

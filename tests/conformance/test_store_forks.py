@@ -53,9 +53,6 @@ def run_of(new):
     return new.first.ticket.run
 
 
-# what is kept
-
-
 @pytest.mark.parametrize(("place", "given", "context"), [(0, "in", None), (1, "A", 1), (2, "B", 1)])
 def test_what_a_step_began_with_is_kept(world, old, place, given, context):
     found = world.beginning(run_of(old), place, NAMES[:place])
@@ -126,9 +123,6 @@ def test_what_is_refused_keeps_nothing(world, old):
     late = decided(old, succeeded("late", {"n": 9}), fence=1)
     assert world.commit(late) != "merged"
     assert world.beginning(run_of(old), 1, ["a"]).context == n(1)
-
-
-# the fork
 
 
 def test_a_fork_stands_where_the_step_began(world, old):
@@ -245,9 +239,6 @@ def test_a_run_that_was_stopped_can_be_forked(world, status):
     assert world.scope(run_of(fork)).context == n(1)
 
 
-# forks under another plan
-
-
 @pytest.fixture
 def onto():
     """The present code: a step was removed in front of the third, and one was added behind it."""
@@ -258,10 +249,8 @@ def test_a_fork_of_a_live_run_begins_under_the_present_plan(world, onto):
     """Input, context and what the steps before gave are taken over from the run, which continues."""
     new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
     at = go_on(world, new, spent("A", {"n": 1}), spent("B"))
-
     forked = world.forked(run_of(new), "c", onto=onto)
     run = world.fork(forked)
-
     assert run == run_of(forked)
     assert (world.run(run).fingerprint, world.run(run).forked_from) == (onto.fingerprint, run_of(new))
     assert [(each.step, each.status) for each in world.attempts(run)] == [
@@ -272,7 +261,6 @@ def test_a_fork_of_a_live_run_begins_under_the_present_plan(world, onto):
     assert (world.scope(run).cursor, world.scope(run).output, world.scope(run).context) == (1, packed("B"), n(1))
     assert world.stores.code.plan(onto.fingerprint) == onto
     assert (world.run(run_of(new)).status, world.status(at)) == ("running", "ready")
-
     done = decided(replace(new, plan=onto), succeeded("C"), fence=world.claim(forked), at=forked.first)
     assert world.commit(done) == "merged"
     assert following(done).step == "d"
@@ -281,7 +269,6 @@ def test_a_fork_of_a_live_run_begins_under_the_present_plan(world, onto):
 def test_a_fork_may_be_begun_again_at_its_own_step_only(world, old, onto):
     """The steps before stand elsewhere in the other plan, so what they began with is not kept for it."""
     run = world.fork(world.forked(run_of(old), "c", onto=onto, tenant="acme"))
-
     assert world.beginning(run, 1, ["a"]).context == n(1)
     assert world.beginning(run, 0, []) is None
 
@@ -289,7 +276,6 @@ def test_a_fork_may_be_begun_again_at_its_own_step_only(world, old, onto):
 def test_a_retry_of_a_live_run_is_still_refused(world, onto):
     new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
     forked = world.forked(run_of(new), "a", onto=onto)
-
     assert world.fork(replace(forked, of_live=False)) is None
 
 
@@ -297,5 +283,4 @@ def test_what_a_step_was_performed_with_is_taken_over(world, onto):
     new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
     go_on(world, new, succeeded("A", code=CodeMark("aaaa")), succeeded("B"))
     run = world.fork(world.forked(run_of(new), "c", onto=onto))
-
     assert [each.code for each in world.attempts(run)] == ["aaaa", None, None]

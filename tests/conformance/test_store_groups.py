@@ -1,7 +1,5 @@
 """Groups: claims and merges of many attempts in one statement. Requests with an answer took effect, the others did not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random
@@ -69,9 +67,6 @@ def running(world, count, outcome=None, **rest):
     return news, [decided(new, outcome or succeeded("one", {"n": 2}), fence=world.claim(new)) for new in news]
 
 
-# what a group takes and merges
-
-
 def test_a_group_is_one_statement_on_a_connection_that_was_configured_once(world, groups, monkeypatch):
     answers, read = [], LoopConnection._read
     monkeypatch.setattr(LoopConnection, "_read", lambda self, each: answers.append(each) or read(self, each))
@@ -89,9 +84,7 @@ def test_a_group_is_one_statement_on_a_connection_that_was_configured_once(world
 def test_a_group_claims_all_that_is_free(world, groups):
     news = recorded(world, 5)
     world.stores.backlog.mark_sent({news[0].first.key: 0.0})
-
     assert claims(groups, *(new.first.key for new in news)) == [Claim(1)] * 5
-
     assert {world.status(new) for new in news} == {"running"}
     assert {world.run(run_of(new)).status for new in news} == {"running"}
     assert {world.attempts(run_of(new))[0].worker for new in news} == {"w1"}
@@ -100,14 +93,12 @@ def test_a_group_claims_all_that_is_free(world, groups):
 def test_more_than_a_group_holds_is_asked_in_several(world, groups, monkeypatch):
     monkeypatch.setattr(module, "LARGEST", 3)
     news = recorded(world, 8)
-
     assert claims(groups, *(new.first.key for new in news)) == [Claim(1)] * 8
 
 
 def test_heavy_merges_go_in_several_groups(world, groups, monkeypatch):
     monkeypatch.setattr(module, "HEAVIEST", 10)
     _, decisions = running(world, 4, succeeded("x" * 100))
-
     assert commits(groups, *decisions) == [MERGED] * 4
 
 
@@ -117,7 +108,6 @@ def test_what_does_not_fit_into_the_socket_at_once_is_sent_in_parts(world, group
     decisions = [
         decided(new, succeeded(output), fence=world.claim(new)) for new, output in zip(news, outputs, strict=True)
     ]
-
     assert commits(groups, *decisions) == [MERGED] * len(outputs)
     assert [world.attempts(run_of(new))[0].output for new in news] == [packed(output) for output in outputs]
 
@@ -126,9 +116,7 @@ def test_a_group_merges_what_each_would_merge_alone(world, groups):
     news, decisions = running(
         world, 3, replace(succeeded("one", {"n": 2}), usage=SPENT, events=(Event("told", {"x": 1}, "info"),))
     )
-
     assert commits(groups, *decisions) == [MERGED] * 3
-
     for new, decision in zip(news, decisions, strict=True):
         first, second = world.attempts(run_of(new))
         assert (first.status, first.output, first.tokens) == ("succeeded", packed("one"), 15)
@@ -140,7 +128,6 @@ def test_a_group_merges_what_each_would_merge_alone(world, groups):
 
 def test_a_group_ends_runs(world, groups):
     news, decisions = running(world, 3, succeeded("done"), pipeline=pipeline_of("a"))
-
     assert commits(groups, *decisions) == [MERGED] * 3
     assert {(world.run(run_of(new)).status, world.run(run_of(new)).output) for new in news} == {
         ("succeeded", packed("done"))
@@ -149,7 +136,6 @@ def test_a_group_ends_runs(world, groups):
 
 def test_failures_are_merged_with_their_waits(world, groups):
     news, decisions = running(world, 2, failed(guidance="wrong tone"))
-
     assert commits(groups, *decisions) == [MERGED] * 2
     assert {world.attempts(run_of(new))[1].number for new in news} == {2}
     world.pass_time(10)
@@ -159,7 +145,6 @@ def test_failures_are_merged_with_their_waits(world, groups):
 def test_branches_close_in_a_group(world, groups):
     arms = fanned_out(world, 3)
     decisions = [closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms)]
-
     assert commits(groups, *decisions) == [MERGED] * 3
     rows = world.stores.scopes.children(arms[0].ticket.run, "f")
     assert [(row.status, row.patch, row.context) for row in rows] == [
@@ -176,7 +161,6 @@ def test_what_outcomes_repaired_is_kept_with_those_that_are_merged(world, groups
     ]
     decisions = [decided(new, each, fence=world.claim(new)) for new, each in zip(news, outcomes, strict=True)]
     decisions[1] = replace(decisions[1], notice=replace(decisions[1].notice, fence=7))
-
     assert commits(groups, *decisions) == [MERGED, None, MERGED]
     assert commits(groups, *decisions) == [None] * 3
     kept = [[(each.fence, each.correction) for each in world.corrections(run_of(new))] for new in news]
@@ -187,13 +171,9 @@ def test_a_branch_whose_lane_someone_waits_for_closes_alone(world, groups):
     arms = fanned_out(world, 3, lanes=2)
     decision = closing(arms[0], fence=world.claim(arms[0]))
     before = world.picture(arms[0].ticket.run)
-
     assert commits(groups, decision) == [None]
     assert world.picture(arms[0].ticket.run) == before
     assert world.stores.attempts.commit(decision).taken == arms[2].key
-
-
-# what it leaves alone
 
 
 def test_what_is_not_free_is_not_answered_and_stays_as_it_is(world, groups):
@@ -212,11 +192,9 @@ def test_what_is_not_free_is_not_answered_and_stays_as_it_is(world, groups):
     world.register_worker("w1")
     rest = (taken, cancelled, lost, expired, other)
     before = [world.picture(run_of(new)) for new in rest]
-
     plan = PlanName("other:pipeline", other.plan.fingerprint)
     asked = [groups.ledger.claim(new.first.key, "w1") for new in (free, taken, cancelled, lost, expired)]
     asked += [groups.ledger.claim(other.first.key, "w1", plan=plan), groups.ledger.claim(late.first.key, "nobody")]
-
     assert groups.together(*asked, groups.ledger.claim("run_none::a:1", "w1")) == [Claim(1), *[None] * 7]
     assert [world.picture(run_of(new)) for new in rest] == before
 
@@ -227,7 +205,6 @@ def test_a_stale_outcome_is_left_out_and_its_neighbours_are_merged(world, groups
     world.register_worker("w2")
     world.claim(news[1], "w2")
     before = world.picture(run_of(news[1]))
-
     assert commits(groups, *decisions) == [MERGED, None, MERGED]
     assert world.picture(run_of(news[1])) == before
     assert world.commit(decisions[1]) == "stale"
@@ -243,16 +220,13 @@ def test_nothing_of_a_merge_that_is_not_whole_is_kept(world, groups, postgres, h
         change = "version = version + 1" if how == "moved" else "status = 'cancelled'"
         postgres.execute(f"UPDATE flujo_scopes SET {change} WHERE run_id = '{run}'")
     before, told = world.picture(run), world.events(run)
-
     assert commits(groups, *decisions) == [MERGED, None, MERGED]
     assert (world.picture(run), world.events(run)) == (before, told)
 
 
 def test_two_that_ask_for_one_attempt_get_one_answer(world, groups):
     [new] = recorded(world, 1)
-
     assert claims(groups, new.first.key, new.first.key) == [Claim(1), None]
-
     decision = decided(new, succeeded("one"))
     assert commits(groups, decision, decision) == [MERGED, None]
 
@@ -262,12 +236,8 @@ def test_a_merge_beside_the_end_of_its_run_goes_alone(world, groups):
     arms = fanned_out(world, 2)
     ending, other = (closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms))
     ending = replace(ending, end=EndRun("failed", "error"))
-
     assert commits(groups, ending, other) == [MERGED, None]
     assert world.run(arms[0].ticket.run).status == "failed"
-
-
-# locks
 
 
 @pytest.mark.parametrize("table", ["attempts", "scopes", "runs"])
@@ -275,7 +245,6 @@ def test_a_row_that_someone_holds_delays_none_of_its_neighbours(world, groups, h
     news, decisions = running(world, 3)
     key = "id" if table == "runs" else "run_id"
     held.execute(f"SELECT 1 FROM flujo_{table} WHERE {key} = %s FOR UPDATE", [run_of(news[1])])
-
     assert commits(groups, *decisions) == [MERGED, None, MERGED]
     held.commit()
     assert commits(groups, decisions[1]) == [MERGED]
@@ -286,7 +255,6 @@ def test_a_claim_that_would_wait_is_left_out(world, groups, held, table):
     news = recorded(world, 3)
     key = "id" if table == "runs" else "run_id"
     held.execute(f"SELECT 1 FROM flujo_{table} WHERE {key} = %s FOR UPDATE", [run_of(news[1])])
-
     assert claims(groups, *(new.first.key for new in news)) == [Claim(1), None, Claim(1)]
     held.commit()
     assert claims(groups, news[1].first.key) == [Claim(1)]
@@ -323,17 +291,12 @@ def test_groups_against_cancels_never_wait_in_a_circle(world, groups, race, no_d
     assert seen == {"merged", "stopped"}
 
 
-# what breaks
-
-
 @pytest.mark.parametrize("poison", ["run_\x00::a:1", "run_\ud800::a:1"], ids=["for postgres", "for us"])
 def test_a_value_that_cannot_be_asked_for_costs_its_neighbours_no_answer(world, groups, poison):
     news = recorded(world, 7)
     sick, well = PlanName("sick:pipeline", "f"), PlanName("shapes:pipeline", news[0].plan.fingerprint)
     asked = [groups.ledger.claim(new.first.key, "w1", plan=well) for new in news]
-
     answers = groups.together(*asked[:4], groups.ledger.claim(poison, "w1", plan=sick), *asked[4:])
-
     assert answers == [*[Claim(1)] * 4, None, *[Claim(1)] * 3]
 
 
@@ -341,7 +304,6 @@ def test_the_pipeline_of_a_poisonous_value_goes_without_groups_for_a_while(world
     [new, later] = recorded(world, 2)
     plan = PlanName("shapes:pipeline", new.plan.fingerprint)
     assert claims(groups, "run_\x00::a:1", plan=plan) == [None]
-
     assert claims(groups, new.first.key, plan=plan) == [None]
     assert claims(groups, later.first.key, plan=None) == [Claim(1)], "others go on"
     monkeypatch.setattr(module, "SUSPECT_S", 0.0)
@@ -414,9 +376,6 @@ def test_failpoints_are_hit_once_for_a_group(world, groups, tmp_path, place, sta
         failpoints.arm("")
     assert {world.status(new) for new in news} == {status}
     assert {world.commit(each) for each in decisions} == {"merged" if status == "running" else "repeated"}
-
-
-# plans
 
 
 KEYS = {

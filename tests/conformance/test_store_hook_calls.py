@@ -61,7 +61,6 @@ def test_an_end_that_a_limit_turns_is_owed_once(world):
     to_reserve = [Reservation("run:run_turned", Amount(tokens=1), None, 1)]
     fence = world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve).fence
     world.conclude(new, succeeded(usage=SPENT), fence=fence)
-
     [call] = owed(world)
     records = world.stores.records.read(call.run)
     assert (records.run.status, records.run.error.code) == ("failed", "USAGE_LIMIT_EXCEEDED")
@@ -74,7 +73,6 @@ def test_an_open_question_is_owed(world, new):
     assert world.commit(concluded(at, moved(at), fence=world.claim(new), next=(to_reserve,))) == "merged"
     [call] = owed(world)
     assert (call.payload, world.stores.records.reply(call.attempt).question["message"]) == ("on_pause_requested", "go?")
-
     world.stores.backlog.stop(run_of(new), "cancelled", "enough")
     assert {call.payload for call in owed(world)} == {"on_pause_requested", "post_run"}
 
@@ -116,7 +114,6 @@ def test_a_call_of_a_dead_worker_is_taken_again(world, new):
     world.stores.hook_calls.take(call, "w1")
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
-
     assert owed(world, "w2", may_judge=False) == []
     assert world.stores.hook_calls.take(call, "w2", may_judge=False) is None
     assert owed(world, "w2") == [call]
@@ -190,7 +187,6 @@ def test_a_run_that_is_broken_off_fails_with_its_error(world, new):
     assert world.stores.attempts.break_off(run_of(new), FAULT)
     assert world.conclude(new, succeeded(), fence=fence) == "stopped"
     assert world.stores.backlog.runs_to_stop(10) == [(run_of(new), "failed")]
-
     world.stores.backlog.stop(run_of(new), "failed", "no more")
     run = world.run(run_of(new))
     assert (run.status, run.error, run.reason) == ("failed", FAULT, "no more")

@@ -1,7 +1,5 @@
 """Leases: who is alive, what a new incarnation takes over, and what a worker learns when it renews."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -22,13 +20,11 @@ def test_a_renewed_lease_lives_on(world, new):
     for _ in range(3):
         world.pass_time(LEASE_S - 1)
         assert world.stores.leases.renew("w1", LEASE_S, {new.first.key: 1}) == Renewal(set())
-
     assert world.due() == []
 
 
 def test_a_lease_that_is_over_cannot_be_renewed(world):
     world.pass_time(LEASE_S + 1)
-
     assert world.stores.leases.renew("w1", LEASE_S, {}) is None
 
 
@@ -36,7 +32,6 @@ def test_a_lease_that_is_over_cannot_be_renewed(world):
 def test_a_retired_or_unknown_worker_cannot_renew(world, name):
     world.stores.leases.deregister_worker("w1")
     world.stores.leases.deregister_worker(name)
-
     assert world.stores.leases.renew(name, LEASE_S, {}) is None
 
 
@@ -46,7 +41,6 @@ def test_a_renewal_and_a_look_tell_what_is_no_longer_held(world):
     world.conclude(ended, succeeded())
     world.request_cancel(cancelled.first.ticket.run)
     held[taken.first.key] = 7
-
     gone = {ended.first.key, cancelled.first.key, taken.first.key, "run_none::a:1"}
     assert world.stores.leases.lost_among("w1", held | {"run_none::a:1": 1}) == gone
     assert world.stores.leases.renew("w1", LEASE_S, held | {"run_none::a:1": 1}) == Renewal(gone)
@@ -59,7 +53,6 @@ def test_a_new_incarnation_adopts_what_is_still_its_own(world):
     world.conclude(ended, succeeded(), fence=world.claim(ended))
     world.pass_time(LEASE_S + 1)
     held = [mine.first.key, ended.first.key, idle.first.key, "run_none::a:1"]
-
     assert world.stores.leases.register_worker(member("w1~2"), LEASE_S, old="w1", held=held) == {mine.first.key}
     assert [due.envelope.key for due in world.due()] == [idle.first.key]
     assert world.conclude(mine, succeeded(), fence=fence) == "merged"
@@ -70,7 +63,6 @@ def test_what_another_has_taken_is_not_adopted(world, new):
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
     world.claim(new, "w2")
-
     assert world.stores.leases.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == set()
 
 
@@ -79,28 +71,23 @@ def test_what_was_marked_as_lost_is_not_adopted(world, new):
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
     world.due()
-
     assert world.stores.leases.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == set()
 
 
 def test_what_an_old_incarnation_did_not_hold_any_more_is_lost(world, new):
     world.claim(new)
-
     world.stores.leases.register_worker(member("w1~2"), LEASE_S, old="w1", held=[])
-
     assert [due.why for due in world.due()] == ["lost"]
 
 
 def test_an_old_incarnation_is_over_at_once(world, new):
     world.stores.leases.register_worker(member("w1~2"), LEASE_S, old="w1")
-
     assert world.refusal(new, "w1") == "unleased"
 
 
 def test_to_enlist_again_after_a_lost_answer_gives_the_same_answer(world, new):
     world.claim(new)
     first = world.stores.leases.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key])
-
     assert (
         world.stores.leases.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key])
         == first
@@ -112,7 +99,6 @@ def test_to_enlist_again_after_a_lost_answer_gives_the_same_answer(world, new):
 def test_retire_frees_what_is_still_held(world, new):
     world.claim(new)
     world.stores.leases.deregister_worker("w1")
-
     assert [due.why for due in world.due()] == ["lost"]
 
 
@@ -123,10 +109,8 @@ def test_what_no_one_works_on_is_disowned_and_counts_as_lost(world):
         world.claim(new)
     assert world.stores.leases.release_unowned("w1", {kept.first.key}, older_s=1.0) == set()
     world.pass_time(2.0)
-
     assert world.stores.leases.release_unowned("w2", set(), older_s=1.0) == set()
     assert world.stores.leases.release_unowned("w1", {kept.first.key}, older_s=1.0) == {forgotten.first.key}
-
     assert [(each.why, each.envelope.key) for each in world.due()] == [("lost", forgotten.first.key)]
 
 
@@ -141,10 +125,8 @@ def test_one_whose_own_lease_is_over_calls_no_one_dead(world):
         assert [due.why for due in world.due()] == ["lost"] * (losses < MAX_LOST)
     world.register_worker("w2")
     world.pass_time(LEASE_S + 1)
-
     assert world.stores.backlog.due(BrokerSnapshot(0.0, {}), judge="w2", max_lost=MAX_LOST, limit=9) == []
     assert world.stores.backlog.poisoned(judge="w2", max_lost=MAX_LOST, limit=9) == []
-
     world.stores.leases.register_worker(member("w2~2"), LEASE_S, old="w2")
     assert world.stores.backlog.due(BrokerSnapshot(0.0, {}), judge="w2", max_lost=MAX_LOST, limit=9) == []
     assert [due.envelope.key for due in world.due()] == [suspended.first.key]
@@ -155,9 +137,7 @@ def test_what_a_worker_ran_whose_process_is_gone_goes_out_at_once(world, new):
     """No one need judge its lease, which lives; the attempt keeps its number and has been lost once (M-013)."""
     fence = world.claim(new)
     assert world.stores.leases.neighbours("host") == [("w1", 1)]
-
     assert world.stores.leases.bury("w1", MAX_LOST) == {new.first.key}
-
     assert world.stores.leases.neighbours("host") == []
     assert [(due.why, due.envelope.key) for due in world.due(may_judge=False)] == [("ready", new.first.key)]
     assert world.conclude(new, succeeded(), fence=fence) == "stale"
@@ -168,7 +148,6 @@ def test_what_a_worker_ran_whose_process_is_gone_goes_out_at_once(world, new):
 def test_a_worker_is_buried_once(world, new):
     world.claim(new)
     world.stores.leases.bury("w1", MAX_LOST)
-
     assert world.stores.leases.bury("w1", MAX_LOST) == set()
     assert world.stores.leases.bury("nobody", MAX_LOST) == set()
 
@@ -179,7 +158,6 @@ def test_what_was_lost_too_often_or_is_to_stop_does_not_go_out_again(world):
     world.claim(deadly, room="alone")
     world.claim(cancelled)
     world.request_cancel(cancelled.first.ticket.run)
-
     assert world.stores.leases.bury("w1", 0) == set()
     assert world.due(may_judge=False) == []
 
@@ -193,7 +171,6 @@ def test_neighbours_are_those_of_the_host_that_run_something(world, new, lease):
     world.claim(new)
     if lease == "is over":
         world.pass_time(LEASE_S + 1)
-
     assert world.stores.leases.neighbours("host") == [("w1", 1)]
     assert world.stores.leases.bury("w1", MAX_LOST) == {new.first.key}
 
@@ -205,7 +182,6 @@ def test_what_a_worker_hands_back_goes_out_at_once_and_is_not_lost(world, new):
         assert world.stores.leases.hand_back("w1", [new.first.key, "run_none::a:1"]) == {new.first.key}
         assert [(due.why, due.envelope.key) for due in world.due(may_judge=False)] == [("ready", new.first.key)]
         assert world.conclude(new, succeeded(), fence=fence) == "stale"
-
     told = [event for event in world.setting.read_events(new.first.ticket.run) if event.name == "attempt.handed_back"]
     assert [event.data for event in told] == [{"worker": "w1", "times": times + 1} for times in range(3 * MAX_LOST)]
     assert [event.level for event in told] == ["info", "info", *["warning"] * (3 * MAX_LOST - 2)]
@@ -220,7 +196,6 @@ def test_what_a_broken_worker_hands_back_is_suspected_and_not_lost(world, new):
         world.stores.backlog.mark_sent({taken.first.key: 0.0})
         keys = {new.first.key, taken.first.key}
         assert world.stores.leases.hand_back("w1", keys, is_broken=True) == keys
-
     assert world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST).refusal == "suspect"
     assert world.claim(taken) == 1
     assert world.conclude(new, succeeded(), fence=world.claim(new, room="apart")) == "merged"
@@ -243,7 +218,6 @@ def test_an_attempt_that_is_handed_back_very_often_is_lost_in_the_end(world, new
 
 def test_a_worker_hands_back_a_message_that_it_has_not_claimed(world, new):
     world.stores.backlog.mark_sent({new.first.key: 0.0})
-
     assert world.stores.leases.hand_back("w1", [new.first.key]) == {new.first.key}
     assert [due.envelope.key for due in world.due(may_judge=False)] == [new.first.key]
 
@@ -253,6 +227,5 @@ def test_what_another_works_on_or_has_ended_is_not_handed_back(world):
     world.register_worker("w2")
     world.claim(taken, "w2")
     world.conclude(ended, succeeded(), fence=world.claim(ended))
-
     assert world.stores.leases.hand_back("w1", [taken.first.key, ended.first.key]) == set()
     assert world.due(may_judge=False) == []

@@ -52,7 +52,6 @@ def test_losses_in_company_make_a_suspect_and_never_poison(world, new, swept):
     """M-013: however many neighbours took its process with them, in the worker or apart from it in one container."""
     lose(world, new, SUSPECT_AFTER, swept=swept)
     lose(world, new, 5 * MAX_LOST, room="apart", swept=swept)
-
     assert not is_poisoned(world)
     assert world.conclude(new, succeeded(), fence=claim(world, new, room="apart").fence) == "merged"
 
@@ -60,14 +59,12 @@ def test_losses_in_company_make_a_suspect_and_never_poison(world, new, swept):
 def test_a_loss_is_not_yet_a_suspicion(world, new):
     """One lost worker sends nothing into quarantine, however many attempts it ran."""
     lose(world, new, SUSPECT_AFTER - 1)
-
     assert claim(world, new).fence is not None
 
 
 def test_a_suspect_is_refused_to_whoever_would_run_it_next_to_others(world, new):
     lose(world, new, SUSPECT_AFTER)
     before = world.picture(new.first.ticket.run)
-
     assert claim(world, new) == Claim(refusal="suspect", in_company=SUSPECT_AFTER)
     assert world.picture(new.first.ticket.run) == before
     assert claim(world, new, room="apart").fence == SUSPECT_AFTER + 1
@@ -79,7 +76,6 @@ def test_a_message_that_overtakes_the_commit_of_its_sweep_finds_a_suspect(world,
     worker = process(world)
     world.claim(new, worker)
     crash(world, worker)
-
     assert claim(world, new).refusal == "suspect"
     assert [due.why for due in world.due()] == ["lost"]
     assert claim(world, new).refusal == "suspect"
@@ -88,7 +84,6 @@ def test_a_message_that_overtakes_the_commit_of_its_sweep_finds_a_suspect(world,
 def test_a_suspect_that_a_live_worker_runs_is_busy(world, new):
     lose(world, new, SUSPECT_AFTER)
     world.claim(new, process(world), room="apart")
-
     assert [claim(world, new, room=room).refusal for room in ("shared", "apart", "alone")] == ["busy"] * 3
 
 
@@ -99,7 +94,6 @@ def test_losses_of_an_attempt_that_had_the_worker_for_itself_are_its_own(world, 
     worker = process(world)
     world.claim(new, worker, room="alone")
     crash(world, worker)
-
     assert claim(world, new, room="alone").refusal == "busy"
     assert world.due() == []
     [(envelope, fence)] = world.poisoned()
@@ -115,7 +109,6 @@ def test_a_loss_that_a_living_process_tells_is_the_attempts_own(world, new, room
         world.pass_time(0.001)
         assert world.stores.leases.release_unowned(worker, (), 0.0) == {new.first.key}
         assert not [due for due in world.due() if due.why != "lost"]
-
     assert is_poisoned(world)
 
 
@@ -124,7 +117,6 @@ def test_losses_in_company_count_beside_those_of_its_own(world, new):
     lose(world, new, SUSPECT_AFTER)
     lose(world, new, MAX_LOST, room="alone")
     lose(world, new, room="apart")
-
     assert not is_poisoned(world)
     assert claim(world, new).in_company == SUSPECT_AFTER + 1
     told = [event.data for event in world.events(new.first.ticket.run) if event.name == "attempt.lost"]
@@ -141,7 +133,6 @@ def test_an_adopted_attempt_is_in_the_room_it_was_claimed_for(world, new, room, 
         new.first.key
     }
     crash(world, f"{worker}~2")
-
     assert [due.why for due in world.due()] == ["lost"]
     [lost] = [event.data for event in world.events(new.first.ticket.run) if event.name == "attempt.lost"]
     assert lost["losses_alone"] == own
@@ -152,7 +143,6 @@ def test_a_claim_next_to_others_is_in_company_whatever_the_claim_before_was(worl
     world.stores.plan_moves.park(new.first.key, fence, "no such code here")
     world.stores.plan_moves.unpark(new.first.ticket.run, "w")
     lose(world, new)
-
     [lost] = [event.data for event in world.events(new.first.ticket.run) if event.name == "attempt.lost"]
     assert lost["losses_alone"] == 0
 
@@ -164,16 +154,11 @@ def test_messages_are_counted_from_the_last_loss(world, new):
         world.register_worker("w1")
         world.due(heads={new.first.queue: None})
     lose(world, new)
-
     assert world.attempts(new.first.ticket.run)[0].sends == 1
-
-
-# a suspect without a place
 
 
 def test_a_suspect_without_a_place_is_published_again_after_a_while(world, new):
     lose(world, new, SUSPECT_AFTER)
-
     world.stores.attempts.postpone(new.first.key, 3.0)
     assert world.due() == []
     world.pass_time(3.1)
@@ -185,8 +170,6 @@ def test_only_what_is_out_is_postponed(world, new, status):
     if status == "running":
         world.claim(new)
     before = world.picture(new.first.ticket.run)
-
     world.stores.attempts.postpone(new.first.key, 3.0)
-
     assert world.picture(new.first.ticket.run) == before
     world.stores.attempts.postpone("run_none::a:1", 3.0)

@@ -61,7 +61,6 @@ def test_an_outcome_of_a_lost_claim_merges_nothing(world, attempt):
     second = attempt.claim("w2")
     assert second.fence == lost.fence
     before = world.picture(RUN)
-
     assert attempt.conclude(lost, LESS) == "stale"
     assert world.picture(RUN) == before
     assert attempt.conclude(second, MORE) == "merged"
@@ -72,7 +71,6 @@ def test_an_outcome_of_a_lost_claim_is_not_taken_for_the_one_that_was_merged(att
     """Its input for the next step would be published, and that is not what was merged."""
     lost = attempt.claim_and_lose("w1")
     second = attempt.claim("w2")
-
     assert attempt.conclude(second, MORE) == "merged"
     assert attempt.conclude(lost, LESS) == "stale"
     assert attempt.conclude(second, MORE) == "repeated"
@@ -85,7 +83,6 @@ def test_a_worker_that_lost_its_claim_may_have_the_next_one(attempt):
     for _ in range(2):  # the first answer was lost
         assert attempt.conclude(lost, LESS) == "stale"
     again = attempt.claim("w1")
-
     assert attempt.conclude(lost, LESS) == "stale"
     assert attempt.conclude(again, MORE) == "merged"
     assert attempt.tokens() == 37
@@ -95,7 +92,6 @@ def test_a_claim_whose_answer_was_lost_is_merged(attempt):
     """Asked again it is refused as busy, and tells under what the worker continues."""
     attempt.claim("w1")
     again = attempt.claim("w1")
-
     assert again.refusal == "busy"
     assert attempt.conclude(again, MORE) == "merged"
 
@@ -105,7 +101,6 @@ def test_a_lost_worker_is_told_from_the_next_by_its_fence_too(world, attempt):
     lost = attempt.claim("w1")
     world.stores.leases.deregister_worker("w1")
     second = attempt.claim("w2")
-
     assert second.fence == lost.fence + 1
     assert attempt.conclude(replace(lost, claim_id=None), LESS) == "stale"
     assert attempt.conclude(replace(lost, claim_id=second.claim_id), LESS) == "stale"

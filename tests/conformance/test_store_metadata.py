@@ -46,7 +46,6 @@ both_statements = pytest.mark.parametrize("end", [in_the_middle, in_a_branch])
 @each_end
 def test_it_stands_with_the_attempt(world, end, outcome):
     _, attempts, _ = end(world, replace(outcome, metadata=TOLD))
-
     assert [row.metadata for row in attempts if row.ended_at is not None and row.metadata] == [TOLD]
 
 
@@ -54,7 +53,6 @@ def test_it_stands_with_the_attempt(world, end, outcome):
 @each_end
 def test_an_outcome_that_says_nothing_leaves_nothing(world, end, outcome):
     _, attempts, _ = end(world, outcome)
-
     assert [row.metadata for row in attempts] == [{}] * len(attempts)
 
 
@@ -62,7 +60,6 @@ def test_an_outcome_that_says_nothing_leaves_nothing(world, end, outcome):
 def test_results_and_traces_show_it(world, outcome):
     """M-460, M-290: at the step, and at the attempt that said it."""
     run, attempts, scopes = in_the_middle(world, replace(outcome, metadata=TOLD))
-
     [step, *_] = read_result(
         run, attempts, scopes, resolve=Resolver(("*",)), fetch=world.stores.blobs.fetch
     ).step_history

@@ -68,7 +68,6 @@ def test_a_request_to_close_a_breaker_is_kept_for_all_workers(world):
 def test_attempts_that_wait_for_the_model_ask_again(world, guard, model, wakes):
     new = world.record(enqueued(pipeline_of("a"), run_id="run_waits"))
     world.stores.attempts.defer(new.first.key, world.claim(new), 600.0, waits_for=waits_for("breaker", MODEL))
-
     assert world.edit_guard(guard, model, {}) == int(wakes)
     assert world.due() == []
     world.pass_time(WAKE_S)

@@ -38,7 +38,6 @@ def test_notices_come_in_the_order_of_their_commits_with_their_answers(world, ne
     (retry,) = world.stores.backlog.envelopes([f"{run}::a:2"])
     decision = decided(new, succeeded(), fence=world.claim(retry), at=retry)
     world.commit(replace(decision, answers=ANSWERS))
-
     told = world.notices(run)
     assert [(each.made, each.key, each.status, each.reason) for each in told] == [
         (1, first.key, "failed", "error"),

@@ -58,9 +58,7 @@ def test_a_group_of_merges_notifies_of_each_run_that_ends_and_of_no_other(real, 
     lasting = real.record(enqueued(pipeline_of("a", "b")))
     decisions = [decided(new, outcome, fence=real.claim(new)) for new in ending]
     decisions.append(decided(lasting, succeeded(), fence=real.claim(lasting)))
-
     answers = groups.together(*(groups.ledger.commit(each) for each in decisions))
-
     assert answers == [Committed("merged")] * 4
     assert sorted(heard()) == sorted(("flujo_runs", run_of(new)) for new in ending)
 
@@ -72,9 +70,7 @@ def test_a_group_of_merges_notifies_of_a_question(real, groups, heard):
         concluded(asks.first, moved(asks.first), fence=real.claim(asks), next=(question_to(asks),)),
         decided(goes_on, succeeded(), fence=real.claim(goes_on)),
     ]
-
     answers = groups.together(*(groups.ledger.commit(each) for each in decisions))
-
     assert answers == [Committed("merged")] * 2
     assert heard() == [("flujo_runs", run_of(asks))]
 

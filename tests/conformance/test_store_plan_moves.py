@@ -1,7 +1,5 @@
 """Runs that come under another plan: all that is open moves with it in one act, or nothing does (ADR 37)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -45,9 +43,7 @@ def new(world):
 def test_a_run_stands_where_its_rows_say(world, new):
     run = new.first.ticket.run
     world.conclude(new, succeeded(), fence=world.claim(new))
-
     state = world.stores.plan_moves.run_state(run)
-
     assert (state.reference, state.fingerprint, state.status, state.root) == (
         REFERENCE,
         new.plan.fingerprint,
@@ -66,9 +62,7 @@ def test_a_run_stands_where_its_rows_say(world, new):
 def test_what_is_open_continues_at_the_step_in_its_place(world, new):
     run, plan = new.first.ticket.run, plan_of("x", "a", "b")
     world.stores.backlog.mark_sent({new.first.key: 0.0})
-
     assert carry_on(world, new, plan) == "moved"
-
     assert world.run(run).fingerprint == plan.fingerprint
     assert open_attempts(world, new) == [(":x:1", "ready")]
     [due] = world.due()
@@ -105,9 +99,7 @@ def test_a_run_that_moved_since_it_was_judged_is_left_as_it_is(world, new):
     planned = move_to(world, new, plan_of("a", "b", "c"))
     world.conclude(new, succeeded(), fence=world.claim(new))
     before = world.picture(new.first.ticket.run)
-
     assert world.stores.plan_moves.carry_on(REFERENCE, planned) == "changed"
-
     assert world.picture(new.first.ticket.run) == before
     assert world.stores.code.plan(planned.plan.fingerprint) is None
 
@@ -118,7 +110,6 @@ def test_an_outcome_decided_under_the_old_plan_is_refused(world, new):
     decision = decided(new, succeeded(), fence=fence)
     carry_on(world, new, plan_of("a", "x", "b"))
     world.claim(new)
-
     assert world.commit(decided(new, succeeded(), fence=fence + 1)) == "stale"
     assert world.commit(decision) == "stale"
 
@@ -167,11 +158,9 @@ def test_a_worker_that_was_started_before_the_plan_was_known_does_not_move_its_r
     world.setting.pass_time(5.0)
     world.register_worker("young")
     assert carry_on(world, new, plan, worker="young") == "moved"
-
     state = world.stores.plan_moves.run_state(run)
     back = move(plan, new.plan, state, differences(plan, new.plan), control_queue=CONTROL_QUEUE, worker="w1")
     assert world.stores.plan_moves.carry_on(REFERENCE, back) == "older"
-
     world.setting.pass_time(5.0)
     world.register_worker("youngest")
     back = move(plan, new.plan, state, differences(plan, new.plan), control_queue=CONTROL_QUEUE, worker="youngest")
@@ -193,7 +182,6 @@ def is_able(world, new, *, fingerprint=None, queue="flujo.attempts", but="w1"):
 def test_a_worker_that_has_loaded_a_plan_can_take_its_runs(world, new):
     plan = new.plan.fingerprint
     assert not is_able(world, new, fingerprint=plan)
-
     world.stores.code.note_plan("w1", plan, None)
     assert not is_able(world, new, fingerprint=plan, but="w1"), "it asks for another one"
     world.register_worker("other")
@@ -201,7 +189,6 @@ def test_a_worker_that_has_loaded_a_plan_can_take_its_runs(world, new):
         world.stores.code.note_plan("other", plan, "blue")
     assert is_able(world, new, fingerprint=plan)
     assert not is_able(world, new, fingerprint=plan_of("z").fingerprint)
-
     world.stores.leases.register_worker(member("later"), 30.0, old="other")
     assert is_able(world, new, fingerprint=plan), "a new incarnation has what the process has loaded"
     world.stores.leases.deregister_worker("later")
@@ -233,7 +220,6 @@ def test_a_worker_that_has_let_a_run_continue_can_take_it(world, new):
     world.stores.plan_moves.unpark(new.first.ticket.run, "other")
     assert is_able(world, new)
     assert not is_able(world, new, but="other")
-
     world.stores.plan_moves.park(new.first.key, world.claim(new), "other bodies")
     assert not is_able(world, new)
 
@@ -242,9 +228,7 @@ def test_all_branches_of_a_fan_out_move_at_once(world):
     first, *_ = arms = fanned_out(world, 3, lanes=2)
     world.stores.backlog.mark_sent({first.key: 0.0})
     state = world.stores.plan_moves.run_state(first.ticket.run)
-
     assert world.stores.plan_moves.carry_on(REFERENCE, PlanMove(state, plan_of("z"), (), ())) == "moved"
-
     moved = world.stores.plan_moves.run_state(first.ticket.run)
     assert [
         (each.address, each.version - old.version) for each, old in zip(moved.scopes, state.scopes, strict=True)

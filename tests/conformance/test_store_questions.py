@@ -148,9 +148,6 @@ def test_who_waits_for_a_lane_keeps_no_run_from_being_paused(world):
     assert world.run(run_of(first)).status == "paused"
 
 
-# lanes
-
-
 def pausing(world, arm, lane=0, addresses=None):
     """A branch pauses and leaves its lane; tell who got it, and the question's envelope."""
     left = SlotReleased(FAN, lane, addresses or (arm.address,))
@@ -206,9 +203,6 @@ def test_an_aborted_fan_out_closes_its_questions(world):
     assert signal_join(world, first)
 
 
-# races, on Postgres
-
-
 real = pytest.mark.usefixtures("no_deadlock")
 
 
@@ -223,7 +217,6 @@ class TestRaces:
     @pytest.fixture
     def ask_in_threads(self, postgres, database_url):
         """Answer on a connection of one's own, as another process does."""
-
         made, own = [], threading.local()
 
         def answer(key, value, **rest):

@@ -34,9 +34,6 @@ def statuses(world, new):
     return [each.status for each in world.attempts(run_of(new))]
 
 
-# cancel against everything
-
-
 @pytest.mark.parametrize("outcome", [succeeded("one", {"n": 2}, usage=SPENT), failed()], ids=["success", "failure"])
 def test_nothing_merges_after_an_acknowledged_cancel(world, race, outcome):
     """Cancel wins: either the merge came before it, or not at all; and no live attempt is left."""
@@ -119,17 +116,12 @@ def test_two_cancels_are_acknowledged_once(world, race):
         assert sorted(race(stop, stop, stop)) == [False, False, True]
 
 
-# cancel against a merge, in lock step
-
-
 def test_a_request_to_cancel_waits_for_the_merge_under_way(world, database_url, held):
     new = world.record(enqueued(PIPELINE))
     parameters = bind_decision(decided(new, succeeded("one"), fence=world.claim(new)))
     say(held, "conclude", parameters)
-
     asked = waits(database_url, lambda: world.request_cancel(run_of(new)))
     held.commit()
-
     assert asked.result(timeout=60)
     assert statuses(world, new) == ["succeeded", "ready"]
 
@@ -139,15 +131,10 @@ def test_a_merge_waits_for_the_request_to_cancel_under_way_and_is_refused(world,
     decision = decided(new, succeeded("one"), fence=world.claim(new))
     request = requests.cancel(run_of(new), actor=None, reason=None)
     held.execute(requests.statement(request.name), request.parameters)
-
     merged = waits(database_url, lambda: world.commit(decision))
     held.commit()
-
     assert merged.result(timeout=60) == "stopped"
     assert statuses(world, new) == ["running"]
-
-
-# two of everything
 
 
 def test_one_of_many_claims_wins(world, race):
@@ -178,10 +165,8 @@ def test_the_same_outcome_at_once_is_merged_once(world, race):
 def test_two_hundred_concludes_at_once_all_merge(world):
     runs = [world.record(enqueued(PIPELINE, context={"n": 1})) for _ in range(200)]
     decisions = [decided(new, succeeded("one", {"n": 2}), fence=world.claim(new)) for new in runs]
-
     with ThreadPoolExecutor(8) as threads:
         verdicts = list(threads.map(world.commit, decisions))
-
     assert verdicts == ["merged"] * 200
     assert all(world.claim(following(decision)) == 1 for decision in decisions)
     assert {bytes(world.run(run_of(new)).context) for new in runs} == {bytes(packed({"n": 2}))}

@@ -22,14 +22,12 @@ def side_by_side():
 @pytest.mark.parametrize("make", [in_a_row, side_by_side])
 def test_a_plan_of_ten_thousand_steps_comes_back_equal(world, make):
     new = world.record(enqueued(make()))
-
     assert world.stores.code.plan(new.plan.fingerprint) == new.plan
 
 
 def test_metadata_of_thirty_thousand_items_comes_back_whole(world):
     metadata = {"items": list(range(30_000))}
     new = world.record(enqueued(metadata=metadata))
-
     assert world.run(new.first.ticket.run).metadata == metadata
 
 
@@ -37,9 +35,7 @@ def test_a_fan_outs_metadata_names_all_its_branches(world):
     names = [f"b{number}" for number in range(30_000)]
     new = world.record(enqueued())
     box = opening(FAN, "", kind="parallel", status="succeeded", metadata={"executed_branches": names})
-
     world.commit(concluded(new.first, moved(new.first, merges=True), opens=(box,), fence=world.claim(new)))
-
     [_, read] = world.scopes(new.first.ticket.run)
     assert read.metadata == {"executed_branches": names}
 
@@ -50,9 +46,7 @@ def test_an_error_of_any_size_is_kept_within_bounds_and_read_back(world):
     outcome = failed(
         retryable=False, feedback="\0\ud800" + "x" * 5_000_000, code="c" * 5_000_000, suggestion="s" * 5_000_000
     )
-
     world.commit(decided(new, outcome, fence=world.claim(new)))
-
     run = world.run(new.first.ticket.run)
     [attempt] = world.attempts(new.first.ticket.run)
     assert run.status == "failed"

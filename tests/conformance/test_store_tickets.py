@@ -46,7 +46,6 @@ def new(world):
 def test_a_ticket_is_rebuilt_with_the_table_it_was_enqueued_with(world, table):
     """M-149: an empty table is not none; that it is written is what turns AROS on (C-05)."""
     new = world.record(enqueued(aros=table))
-
     [envelope] = world.stores.backlog.envelopes([new.first.key])
     assert envelope == new.first
     assert envelope.ticket.aros == table
@@ -54,7 +53,6 @@ def test_a_ticket_is_rebuilt_with_the_table_it_was_enqueued_with(world, table):
 
 def test_what_is_published_again_has_it(world, new):
     world.pass_time(2)
-
     assert [tables(due.envelope.ticket) for due in world.due()] == [BOTH]
 
 
@@ -62,7 +60,6 @@ def test_what_is_published_again_has_it(world, new):
 def test_what_follows_has_it(world, new, outcome):
     decision = decided(new, outcome, fence=world.claim(new))
     world.commit(decision)
-
     world.pass_time(6)
     assert [due.envelope for due in world.due()] == [following(decision)]
     assert tables(following(decision).ticket) == BOTH
@@ -73,7 +70,6 @@ def test_what_was_lost_permanently_has_it(world, new):
         world.register_worker(worker)
         world.stores.attempts.claim(new.first.key, worker, max_lost=MAX_LOST + 1, room="alone")
         world.pass_time(LEASE_S + 1)
-
     [(envelope, _)] = world.poisoned(10)
     assert tables(envelope.ticket) == BOTH
 
@@ -83,7 +79,6 @@ def test_branches_and_their_join_have_it(world, new):
     world.commit(decision)
     arms = world.stores.backlog.envelopes([f"{new.first.ticket.run}:f/b{place}:s:1" for place in range(2)])
     assert [arm.ticket for arm in arms] == [new.first.ticket] * 2
-
     for arm in arms:
         world.commit(concluded(arm, moved(arm, status="succeeded"), fence=world.claim(arm)))
     assert signal_join(world, arms[0])
@@ -97,7 +92,6 @@ def test_a_child_run_inherits_it_however_deep(world, new):
     child = first_of(world, outer)
     inner = beginning(child, fence=world.claim(child))
     world.commit(inner)
-
     assert tables(child.ticket) == BOTH
     assert tables(first_of(world, inner).ticket) == BOTH
 
@@ -111,7 +105,6 @@ def test_a_child_run_stands_under_the_limits_of_its_first_run(world):
     child = first_of(world, outer)
     inner = beginning(child, fence=world.claim(child))
     world.commit(inner)
-
     assert [each.ticket.limits for each in (child, first_of(world, inner))] == [limits, limits]
 
 
@@ -119,7 +112,6 @@ def test_a_run_without_one_gives_its_children_none(world):
     arms = fanned_out(world, 1)
     decision = beginning(arms[0], fence=world.claim(arms[0]))
     world.commit(decision)
-
     assert first_of(world, decision).ticket.aros is None
 
 
@@ -130,6 +122,5 @@ def test_a_second_enqueue_under_one_key_changes_nothing(world):
     )
     world.record(first)
     world.record(second)
-
     [envelope] = world.stores.backlog.envelopes([first.first.key, second.first.key])
     assert tables(envelope.ticket) == BOTH

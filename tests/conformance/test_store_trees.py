@@ -48,14 +48,10 @@ def climb(world, inner, **changes):
     return moved(rows[0], cursor=1), moved(rows[1]), moved(rows[2], **changes)
 
 
-# openings
-
-
 def test_what_is_opened_is_read_back_as_it_was_said(world, new):
     lanes = {"f": 2, "f/b/g": 0}
     given = opening("f/b", "f", kind="loop", step="g", name="b", place=4, lanes=lanes, cursor=3, metadata={"k": [1]})
     world.commit(concluded(new.first, moved(new.first), fence=world.claim(new), opens=(given,)))
-
     row = world.scope(new.first.ticket.run, "f/b")
     for name in (
         "address",
@@ -76,7 +72,6 @@ def test_what_is_opened_is_read_back_as_it_was_said(world, new):
 
 def test_the_root_is_a_sequence_below_nothing(world, new):
     root = world.scope(new.first.ticket.run)
-
     assert (root.parent, root.kind, root.step, root.name, root.place, root.lanes) == (
         None,
         "sequence",
@@ -91,7 +86,6 @@ def test_the_root_is_a_sequence_below_nothing(world, new):
 def test_a_scope_may_be_opened_and_closed_by_one_decision(world, new):
     given = opening("p", "", kind="parallel", status="failed", fault=FAULT, context=None)
     world.commit(concluded(new.first, moved(new.first), fence=world.claim(new), opens=(given,)))
-
     row = world.scope(new.first.ticket.run, "p")
     assert (row.status, row.fault, row.context) == ("failed", FAULT, None)
     assert world.stores.scopes.is_last_of_lane(new.first.ticket.run, "p", new.first.key)
@@ -99,7 +93,6 @@ def test_a_scope_may_be_opened_and_closed_by_one_decision(world, new):
 
 def test_children_come_in_their_order_and_without_contexts(world):
     arms = fanned_out(world, 12)
-
     rows = world.stores.scopes.children(run_of(arms[0]), FAN)
     assert [row.address for row in rows] == [f"{FAN}/b{place}" for place in range(12)]
     assert {row.context for row in rows} == {None}
@@ -118,7 +111,6 @@ def test_an_unknown_scope_is_none_and_has_no_children(world, new):
 def test_envelopes_are_rebuilt_in_the_order_they_are_asked_for(world):
     arms = fanned_out(world, 4)
     keys = [arm.key for arm in reversed(arms)]
-
     assert world.stores.backlog.envelopes([*keys, "run_none::a:1"]) == arms[::-1]
     assert world.stores.backlog.envelopes([]) == []
 
@@ -130,13 +122,9 @@ def test_the_sweeper_rebuilds_lanes_and_kinds(world, new):
     )
     world.commit(decision)
     world.pass_time(GRACE_S + 1)
-
     [due] = world.due()
     assert [due.envelope] == envelopes(decision)
     assert due.envelope.key.endswith(":c:s:start")
-
-
-# moves
 
 
 def test_scopes_above_move_with_the_attempts_own(world, inner):
@@ -147,9 +135,7 @@ def test_scopes_above_move_with_the_attempts_own(world, inner):
         moved(box, cursor=2, merges=True, output=packed("two"), context=packed({"n": 2}), metadata={"iterations": 1}),
         moved(root),
     )
-
     assert world.commit(concluded(inner, *moves, fence=world.claim(inner))) == "merged"
-
     own, box, root_after = (world.scope(run_of(inner), address) for address in (INNER, LOOP, ""))
     assert (own.status, own.cursor, own.version, own.output, own.context) == ("succeeded", 1, 1, packed("done"), None)
     assert (box.status, box.cursor, box.version, box.output) == ("open", 2, 1, packed("two"))
@@ -166,7 +152,6 @@ def test_what_a_move_does_not_name_stays(world, inner):
     world.commit(decision)
     [after] = envelopes(decision)
     world.commit(concluded(after, moved(after, metadata=second), fence=world.claim(after)))
-
     row = world.scope(run_of(inner), INNER)
     assert (row.metadata, row.fault, row.patch) == ({"iterations": 2, "by": "x"}, FAULT, packed("p"))
     assert (row.output, row.context) == (inner.input, inner.context)
@@ -215,7 +200,6 @@ def test_a_run_may_end_from_deep_inside(world, new, inner):
     moves = [replace(move, status="failed", fault=FAULT) for move in climb(world, inner)]
     end = EndRun("failed", "step 'a' failed", FAULT)
     world.commit(concluded(inner, *moves, fence=world.claim(inner), close="failed", outcome=failed(), end=end))
-
     assert [world.scope(run_of(inner), address).status for address in (INNER, LOOP, "")] == ["failed"] * 3
     run = world.run(run_of(inner))
     assert (run.status, run.error, run.is_live) == ("failed", FAULT, False)
@@ -226,12 +210,8 @@ def test_said_twice_it_is_done_once(world, new):
     decision = fanning_out(new.first, 3, lanes=2, fence=world.claim(new))
     world.commit(decision)
     before = world.picture(new.first.ticket.run)
-
     assert world.commit(decision) == "repeated"
     assert world.picture(new.first.ticket.run) == before
-
-
-# rows
 
 
 def test_the_publisher_of_many_rows_has_longer(world):
@@ -239,7 +219,6 @@ def test_the_publisher_of_many_rows_has_longer(world):
     fanned_out(world, 400)
     world.pass_time(GRACE_S + 0.3)
     assert world.due(limit=1000) == []
-
     world.pass_time(400 * GRACE_PER_ROW_S)
     assert len(world.due(limit=1000)) == 400
 
@@ -247,7 +226,6 @@ def test_the_publisher_of_many_rows_has_longer(world):
 def test_what_is_held_is_never_due(world):
     arms = fanned_out(world, 5, lanes=2)
     world.pass_time(10 * 365 * 86_400)
-
     due = [each.envelope.address for each in world.due(epoch=world.now() + 9, heads={"flujo.attempts": None})]
     assert sorted(due) == [arm.address for arm in arms[:2]]
     assert [world.status(arm) for arm in arms] == ["queued", "queued", "ready", "ready", "ready"]
@@ -255,7 +233,6 @@ def test_what_is_held_is_never_due(world):
 
 def test_a_branch_that_is_held_has_no_lane_yet(world):
     arms = fanned_out(world, 3, lanes=2)
-
     assert [row.lanes for row in world.stores.scopes.children(run_of(arms[0]), FAN)] == [{FAN: 0}, {FAN: 1}, {}]
 
 
@@ -264,7 +241,6 @@ def test_a_long_address_and_hostile_metadata_are_no_matter(world, new):
     deep = "/".join(["ü" * 40] * 12)
     given = opening(deep, "", metadata={"a\x00": "\ud800"}, fault=replace(FAULT, message="a\x00b"))
     decision = concluded(new.first, moved(new.first), fence=world.claim(new), opens=(given,))
-
     assert world.commit(decision) == "merged"
     assert world.scope(new.first.ticket.run, deep).fault.feedback == "it broke"
 
@@ -276,6 +252,5 @@ def test_what_was_answered_while_deciding_is_kept_with_the_attempt(postgres):
     new = world.record(enqueued(pipeline_of("a")))
     answers = ({"role": "exit_condition", "answer": True}, {"role": "a\x00", "answer": None})
     world.commit(concluded(new.first, moved(new.first), fence=world.claim(new), answers=answers))
-
     [row] = postgres.rows("SELECT answers FROM flujo_attempts WHERE key = %(key)s", key=new.first.key)
     assert [each["answer"] for each in row["answers"]] == [True, None]

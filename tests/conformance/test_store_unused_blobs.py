@@ -148,9 +148,6 @@ def test_the_parts_of_a_value_stay_with_it_and_go_with_it(db):
     assert all(part_key(part) in left for part in used.parts if part_key(part) in stored_apart(used))
 
 
-# races
-
-
 def old_and_unused(db, value):
     """A value that the search under way is about to delete."""
     db.stores.blobs.store([value])

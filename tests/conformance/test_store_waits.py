@@ -31,7 +31,6 @@ def test_it_is_published_again_when_its_time_has_come(world, new):
     assert put_off(world, new, world.claim(new))
     [row] = world.attempts(RUN)
     assert (row.status, row.worker, row.number, row.started_at) == ("ready", None, 1, None)
-
     world.pass_time(19)
     assert world.due() == []
     world.pass_time(2)
@@ -45,7 +44,6 @@ def test_only_its_holder_may_put_it_off(world, new, fence):
     put_off(world, new, world.claim(new), 0.0)
     assert world.claim(new) == 2
     before = world.picture(RUN)
-
     assert not put_off(world, new, fence)
     assert (world.picture(RUN), len(waits(world))) == (before, 1)
 
@@ -59,7 +57,6 @@ def test_it_may_be_put_off_in_silence(world, new):
 
 def test_an_outcome_of_who_put_it_off_is_refused(world, new):
     put_off(world, new, world.claim(new))
-
     assert world.conclude(new, succeeded(), fence=1) == "stale"
     assert world.status(new) == "ready"
 
@@ -67,7 +64,6 @@ def test_an_outcome_of_who_put_it_off_is_refused(world, new):
 def test_the_wait_is_told_once_however_long_it_lasts(world, new):
     for _ in range(3):
         put_off(world, new, world.claim(new))
-
     [told] = waits(world)
     assert (told.attempt, told.level, told.data) == (new.first.key, "warning", WAITING.data)
 
@@ -76,7 +72,6 @@ def test_a_mark_that_comes_late_does_not_take_it_for_published(world, new):
     """Marks are made in batches: this one is of the message that was claimed since, and there is no other yet."""
     put_off(world, new, world.claim(new), 2.0)
     world.stores.backlog.mark_sent({new.first.key: 0.1})
-
     assert world.status(new) == "ready"
     world.pass_time(3)
     assert [due.why for due in world.due()] == ["ready"]
@@ -93,11 +88,7 @@ def test_it_ends_with_its_run(world, how):
         world.pass_time(6)
     assert world.stores.backlog.runs_to_stop(10) == [(RUN, how)]
     assert world.stores.backlog.stop(RUN, how, how)
-
     assert (world.status(new), world.run(RUN).status) == ("cancelled", how)
-
-
-# budgets
 
 
 def limited(world):
@@ -135,7 +126,6 @@ def test_what_a_lost_worker_may_have_spent_stays_reserved(world):
     world.pass_time(LEASE_S + 1)
     world.register_worker("w2")
     put_off(world, new, claimed(world, new, "w2"))
-
     assert reserved(world) == 60
     world.stores.backlog.stop(RUN, "cancelled", "asked")
     assert reserved(world) == 0
@@ -153,7 +143,6 @@ def test_a_starved_attempt_waits_and_retains_its_number_but_not_for_ever(world, 
         world.pass_time(3)
         assert [due.why for due in world.due()] == ["ready"]
         assert [event.data["times"] for event in world.events(RUN) if event.name == STARVED.name][-1] == times
-
     fence = world.claim(new)
     before = world.picture(RUN)
     assert not world.stores.attempts.return_starved(new.first.key, fence, 2.0, STARVED, most=2)

@@ -48,11 +48,9 @@ def test_the_bell_of_an_aborted_fan_out_is_left_to_who_aborted_it(world, sweeper
     arms = fanned_out(world, 2)
     run = arms[0].ticket.run
     assert world.commit(closing(arms[0], fence=world.claim(arms[0]), status="failed", aborts=True)) == "merged"
-
     sweeper.sweep()
     assert [row.status for row in world.stores.scopes.children(run, FAN)] == ["failed", "cancelled"]
     assert rung_by(world, run) == []
-
     world.pass_time(JOIN_OVERDUE_S + 1)
     sweeper.sweep()
     assert rung_by(world, run) == ["sweeper"]

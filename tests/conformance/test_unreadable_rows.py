@@ -62,7 +62,6 @@ def test_a_run_that_no_one_can_carry_on_fails_and_says_what_is_wrong(engine, sta
         if ended(engine, started_run)["status"] == "failed":
             break
         engine.recover()
-
     row = ended(engine, started_run)
     assert (row["status"], row["code"]) == ("failed", "UNREADABLE")
     [event] = [each for each in engine.rows.read_events(started_run) if each.name == "run.unreadable"]
@@ -77,11 +76,9 @@ def test_one_row_that_cannot_be_read_keeps_no_other_from_being_published(engine)
     engine.rows.rows("UPDATE flujo_scopes SET output = '' WHERE run_id = %(run)s RETURNING 1", run=runs[1])
     engine.rows.pass_time(100.0)
     damaged = []
-
     due = engine.stores.backlog.due(
         BrokerSnapshot(0.0, {}), judge="w", max_lost=MAX_LOST, limit=9, damaged=lambda *row: damaged.append(row)
     )
-
     assert [each.envelope.ticket.run for each in due] == [runs[0], runs[2]]
     assert [row[0] for row in damaged] == [runs[1]]
 
@@ -94,7 +91,6 @@ def test_a_lost_row_that_cannot_be_read_is_told_of_with_its_fence(engine):
         "UPDATE flujo_scopes SET output = ''"
     )
     damaged = []
-
     assert (
         engine.stores.backlog.poisoned(judge="w", max_lost=2, limit=9, damaged=lambda *row: damaged.append(row)) == []
     )
@@ -102,18 +98,13 @@ def test_a_lost_row_that_cannot_be_read_is_told_of_with_its_fence(engine):
     assert (told, fence, type(error)) == (run, 5, Unreadable)
 
 
-# both stores: what fails such a run
-
-
 @pytest.mark.parametrize("claims", [True, False])
 def test_a_run_is_broken_off_whether_it_has_begun_or_not(world, claims):
     new = world.record(enqueued())
     if claims:
         world.claim(new)
-
     assert world.stores.attempts.break_off(run_of(new), FAULT, TOLD, key=new.first.key)
     assert world.stores.backlog.stop(run_of(new), "failed", "no")
-
     run = world.run(run_of(new))
     assert (run.status, run.reason, run.error) == ("failed", "no", FAULT)
     assert ("run.unreadable", new.first.key) in [(each.name, each.attempt) for each in world.events(run_of(new))]
@@ -122,7 +113,6 @@ def test_a_run_is_broken_off_whether_it_has_begun_or_not(world, claims):
 def test_with_a_fence_it_is_broken_off_only_by_who_holds_the_attempt(world):
     new = world.record(enqueued())
     fence = world.claim(new)
-
     assert not world.stores.attempts.break_off(run_of(new), FAULT, key=new.first.key, fence=fence + 1)
     assert world.stores.attempts.break_off(run_of(new), FAULT, key=new.first.key, fence=fence)
 
@@ -132,6 +122,5 @@ def test_no_run_that_can_move_is_stranded(world):
     world.conclude(waiting, succeeded(), fence=world.claim(waiting))
     over = world.record(enqueued())
     world.commit(decided(over, failed(retryable=False), fence=world.claim(over)))
-
     assert fanned
     assert world.stores.scopes.stranded(9) == []

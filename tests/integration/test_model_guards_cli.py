@@ -49,13 +49,11 @@ def listed(flujo, group):
 def test_a_breaker_is_listed_disabled_set_and_reset(flujo):
     assert [*listed(flujo, "breakers")] == ["*"]
     assert listed(flujo, "breakers")["*"]["settings"]["failures"] == 3
-
     assert flujo("breakers", "disable", MODEL) == {"model": MODEL, "woken": 0}
     flujo("breakers", "set", MODEL, "rate=0.8", "slow_rate=")
     shown = listed(flujo, "breakers")[MODEL]
     assert (shown["state"], shown["edits"]) == ("disabled", {"enabled": False, "rate": 0.8, "slow_rate": None})
     assert (shown["settings"]["failures"], shown["settings"]["rate"]) == (3, 0.8)
-
     flujo("breakers", "enable", MODEL)
     assert listed(flujo, "breakers")[MODEL]["state"] == "closed"
     flujo("breakers", "reset", MODEL)

@@ -243,6 +243,5 @@ def test_the_handle_of_a_run_that_was_rolled_back_says_why_there_is_no_run(site,
     with Session(engine) as session:
         run = site.client.enqueue(fine, 1, connection=session)
         session.rollback()
-
     with pytest.raises(RunNotFound, match="exists once that commits"):
         run.result(timeout=5)

@@ -82,7 +82,6 @@ def test_each_run_behaves_as_if_it_were_alone(seed, chaos):
         results = engine.finish_all()
         [first, *tasks] = results
         told = reference_of(pipeline, value, engine.cut_in(first))
-
         _same(results[first], told)
         for task in tasks:
             _same(results[task], engine.alone(task))

@@ -58,7 +58,6 @@ def test_an_import_behaves_alike_in_a_run_of_its_own(seed, chaos):
         replayed = [replay(*engine.recorded(run)) for run in engine.runs()]
         assert [each.difference for each in replayed] == [None] * len(replayed)
         told = reference_of(pipeline, value, engine.cut())
-
         assert (result.run_status, result.error and result.error.type_name) == (told.status, told.error)
         assert plain(result.unchecked().output) == plain(told.output)
         assert plain(result.final_pipeline_context) == plain(told.context)

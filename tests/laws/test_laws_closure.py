@@ -44,9 +44,6 @@ TELLING = (21, 72, 75, 177, 312, 426, 459)
 lawful = settings(max_examples=examples(50), deadline=None, database=None)
 
 
-# what pipelines here are made of
-
-
 def always(output: Any, context: Any) -> bool:
     return True
 
@@ -88,9 +85,6 @@ class Mixed(Ledger):
     """Its items are of many sorts."""
 
     items: list[Any] = Field(default=[{}, "x", {}, 3.0, {}])
-
-
-# held
 
 
 @lawful
@@ -143,9 +137,6 @@ def test_the_corpus_holds_everything():
     assert wanted - seen == set()
 
 
-# found, and kept
-
-
 def test_a_step_runs_after_a_container_that_ended_in_the_decision_that_began_its_sequence():
     """Its attempt is made with the version its sequence is opened with, or its outcome would never be taken."""
     body = Pipeline([parallel("nothing"), tell("after")])
@@ -170,9 +161,6 @@ def test_a_map_that_breaks_leaves_what_ended_in_the_same_decision():
     """Some of its items have ended before the decision, some in it, one breaks it, and one was not begun."""
     items = {"str": tell("say"), "dict": parallel("nothing")}
     behaves(Pipeline([each_by_type("map", items)], context_model=Mixed))
-
-
-# broken, and noticed
 
 
 def notices(seeds: Iterable[int], chaos: int = 0, make: Callable[[int], Pipeline] = pipeline_of) -> bool:

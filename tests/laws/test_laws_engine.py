@@ -61,9 +61,6 @@ def plainly(shape):
         return engine.story_of_it()
 
 
-# the laws
-
-
 def whatever_happens_the_end_is_the_same(shape, happened):
     """Messages doubled, dropped and reordered, workers that die, late outcomes: the result and history of the plain run."""
     with Rough(shape) as engine:
@@ -131,9 +128,6 @@ def nothing_follows_a_cancel(shape, before, after):
         assert (acknowledged[0].status == "cancelled") == asked
 
 
-# held
-
-
 @lawful
 @given(shapes, mishaps)
 def test_whatever_happens_the_end_is_the_same(shape, happened):
@@ -167,9 +161,6 @@ def test_the_corpus_ends_in_every_way():
     assert {shape for shape, end in ends.items() if end == "failed"} == {"failing", "refused", "aborted", "spoilt"}
     assert plainly("stumbling")[1] == "{'total': 12, 'notes': ['r 2']} after 1"
     assert plainly("large")[2].notes_text == "bees" * 200
-
-
-# broken, and noticed
 
 
 def test_mutant_who_merges_without_looking(monkeypatch):

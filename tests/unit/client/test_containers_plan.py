@@ -31,9 +31,6 @@ def two(*_):
     return True
 
 
-# what nests, at random
-
-
 names = st.sampled_from(["a", "body", "b c", "ü", "1"])
 
 
@@ -85,7 +82,6 @@ def test_whatever_nests_passes_the_check(pipeline):
 def test_a_plan_survives_its_journey_even_where_the_order_of_keys_is_lost(pipeline, seed):
     plan = compile_plan(pipeline)
     again = Plan.from_tree(shuffled(json.loads(dumps(plan.to_tree())), random.Random(seed)))
-
     assert again == Plan.from_tree(loads(dumps(plan.to_tree()))) == plan
     assert [list(node.bodies) for node in every(again.nodes)] == [list(node.bodies) for node in every(plan.nodes)]
 
@@ -101,7 +97,6 @@ def every(nodes):
 def test_walking_gives_every_node_its_live_step(pipeline):
     nodes = list(every(compile_plan(pipeline).nodes))
     live = list(walk(pipeline))
-
     assert [(node.path, node.name, node.kind) for node in nodes] == [
         (path, each.name, each.kind) for path, each in live
     ]
@@ -111,7 +106,6 @@ def test_walking_gives_every_node_its_live_step(pipeline):
 @given(pipelines, st.integers(1, 999))
 def test_the_address_of_a_live_scope_leads_to_its_steps(pipeline, number):
     plan, live = compile_plan(pipeline), dict(walk(pipeline))
-
     for path, step in live.items():
         address = sequence_of(path, live, number)
         spot = plan.locate(address)
@@ -145,16 +139,12 @@ def test_another_address_is_refused(address):
         plan.locate(address)
 
 
-# the fingerprint
-
-
 def test_a_plan_of_plain_steps_keeps_its_fingerprint(monkeypatch):
     """Runs that began under an older release are carried on: this digest is of the release without containers."""
     monkeypatch.setattr(plain.echo, "__module__", "builders")  # where it stood then
     agent = plain.Agent(model="m", output_type=int | None, system_prompt="p")
     options = {"updates_context": True, "sink_to": "x.y", "queue": "gpu", "meta": {"k": [1, None]}}
     steps = [plain.BASE, Step("z", agent, **options)]
-
     plan = compile_plan(Pipeline(steps, name="pinned", version="3", context_model=plain.Book))
     assert plan.fingerprint == "9a082d409f3bcd5be4d8588c4052a1dadf80fdd2298d2e3230bdf3979b296052"
 
@@ -233,18 +223,13 @@ def test_what_makes_no_difference_makes_no_other_fingerprint():
 def test_the_functions_of_a_refinement_and_the_names_of_a_gathering_count():
     mapped = [Step.refine_until("r", WORK, WORK, feedback_mapper=each) for each in (None, one, two)]
     gathered = [Step.gather("g", each) for each in (["a"], ["b"])]
-
     assert len({fingerprint(step) for step in (*mapped, *gathered)}) == 5
-
-
-# what enqueue records
 
 
 @pytest.mark.parametrize("step", [LOOP, MAP, PARALLEL, CHOICE, IMPORT, MACHINE], ids=lambda step: step.kind)
 def test_a_pipeline_that_begins_with_a_container_begins_with_a_start(step):
     """Design §4: the coordinator's queue opens what has no attempt of its own."""
     first = enqueued(Pipeline([step]), queue="mine").first
-
     assert (first.kind, first.address, first.step, first.queue) == ("start", ROOT, "x", CONTROL_QUEUE)
     assert first.key == f"{first.ticket.run}::x:start"
     assert Envelope.from_wire(loads(dumps(first.to_wire()))) == first

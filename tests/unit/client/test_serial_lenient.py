@@ -172,9 +172,6 @@ def test_a_mock_is_recognised_before_it_is_asked_anything(mock):
     assert mock.mock_calls == []
 
 
-# --- cycles, depth, size ---------------------------------------------------------------------------------------------
-
-
 def test_cycles_end_in_a_placeholder():
     """M-426: self, mutual, through lists and objects."""
     looped: list[Any] = []
@@ -226,9 +223,6 @@ def test_values_that_would_grow_without_end_stay_bounded():
     started = time.monotonic()
     assert len(orjson.dumps(safe_serialize(tower))) < 1_000_000
     assert time.monotonic() - started < 5
-
-
-# --- hostile objects -------------------------------------------------------------------------------------------------
 
 
 class _Endless(Mapping):
@@ -331,9 +325,6 @@ def test_every_text_is_safe_for_postgres(value):
     written = orjson.dumps(safe_serialize(value))
     assert b"\\u0000" not in written
     json.loads(written, parse_constant=pytest.fail)
-
-
-# --- registered classes ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -106,9 +106,6 @@ def of(story, name):
     return [data for each, data in story if each == name]
 
 
-# what a call passes on
-
-
 def test_what_is_passed_beside_the_task_reaches_the_agent():
     """M-300, M-301, M-303: the evidence call, with what was lost in it."""
     spy = Spy()
@@ -163,9 +160,6 @@ def test_an_agent_that_takes_no_context_gets_it_in_its_prompt():
 
 def test_without_a_context_the_prompt_is_the_task():
     assert called(AgentTool(lambda data: data, name="x"), task="plan it") == {"success": True, "output": "plan it"}
-
-
-# what is refused
 
 
 def test_an_empty_call_is_refused_with_the_eight_keys():
@@ -241,9 +235,6 @@ def test_what_an_agent_says_it_cannot_do_is_told():
     assert "AgentError: no such site" in result.step_history[0].feedback
 
 
-# what the calling model sees
-
-
 def test_the_tool_tells_what_it_wants():
     """M-311, M-312, M-313."""
     model = script("fine")
@@ -276,9 +267,6 @@ def test_what_is_no_agent_is_refused(agent):
 def test_a_contract_cannot_describe_what_is_not_in_the_context(key):
     with pytest.raises(ConfigurationError, match=f"property '{key}'"):
         AgentTool(Spy(), name="x", input_schema={"properties": {key: {}}})
-
-
-# in a run
 
 
 def test_an_agent_that_forgets_reads_why_and_calls_again():
@@ -633,9 +621,6 @@ def test_the_runs_context_is_not_the_tools(engine):
     result = engine.run(Pipeline([Step("main", agent)]), "go", context={"note": "the run's"})
     assert seen == [{"fact": 1}]
     assert result.final_pipeline_context.note == "the run's"
-
-
-# as a step's agent
 
 
 def test_a_steps_input_is_the_call():

@@ -45,7 +45,6 @@ class Counts:
 def test_every_turn_is_told_and_recorded(engine):
     planner = Counts()
     result = engine.run(looped(planner, {"work": long_text}, max_loops=MANY), "goal")
-
     assert planner.told == ALL
     assert [each for _, _, each in turns(result)] == [*ALL, "done"]
     assert all(type(each) is ExecutedCommandLog for each in result.final_pipeline_context.command_log)
@@ -83,7 +82,6 @@ def test_a_person_and_a_failure_in_the_middle_lose_no_turn(engine):
     assert engine.result(run_id).run_status == "paused"
     engine.answer(run_id, "yes")
     engine.drain()
-
     expected = ["yes" if number == MANY - 10 else long_text(number) for number in range(1, MANY)]
     assert [each for _, _, each in turns(engine.result(run_id))] == [*expected, "done"]
     assert flaky.calls == 2

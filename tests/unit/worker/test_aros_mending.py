@@ -85,14 +85,9 @@ def answering_agent(*answers, output_type):
     return Agent(FunctionModel(answer), output_type=output_type, retries=0)
 
 
-# --- what the schema refuses ---------------------------------------------------------------------------------------
-
-
 def test_a_processor_gets_what_only_the_schema_refused_converted_as_far_as_it_goes(engine):
     euros = Euros()
-
     _, result = ran(engine, Says(EUROS), euros)
-
     assert result.success, result.error
     assert euros.got == [{"price": "3,50 EUR", "count": 2}]
     assert result.output == {"price": 3.5, "count": 2}
@@ -102,11 +97,9 @@ def test_a_processor_gets_what_only_the_schema_refused_converted_as_far_as_it_go
 def test_the_same_inside_a_run_of_pydantic_ai(engine, kind):
     """The last word is the type's: the step's output is of it."""
     euros = Euros()
-
     _, result = ran(
         engine, answering_agent('{"price": "3,50 EUR"}', output_type=kind), euros, block={"structured_output": "off"}
     )
-
     assert result.success, result.error
     assert result.output == Priced(price=3.5)
     assert euros.got == [{"price": "3,50 EUR"}]
@@ -114,7 +107,6 @@ def test_the_same_inside_a_run_of_pydantic_ai(engine, kind):
 
 def test_an_agent_of_ones_own_with_a_type(engine):
     _, result = ran(engine, Says(EUROS, output_type=Priced), Euros(), block={"coercion": BLOCK["coercion"]})
-
     assert result.output == Priced(price=3.5, count=2)
 
 
@@ -126,7 +118,6 @@ def test_a_type_that_is_no_object_is_mended_without_the_key_it_was_asked_under(e
         return [float(str(each).replace(",", ".")) for each in data]
 
     _, result = ran(engine, answering_agent('{"response": ["3,5", 4]}', output_type=list[float]), numbers, block={})
-
     assert (result.output, got) == ([3.5, 4.0], [["3,5", 4]])
 
 
@@ -145,9 +136,7 @@ def test_what_only_the_type_refuses_is_mended_too(engine, who):
 
     text = '{"day": "23.11.2026"}'
     agent = Says(text, output_type=Dated) if who == "own" else answering_agent(text, output_type=Dated)
-
     run, result = ran(engine, agent, swiss, block={})
-
     assert result.output == Dated(day=dt.date(2026, 11, 23)), result.error
     assert [data["stage"] for name, data in events(engine, run) if name == "output.coercion.success"] == ["custom"]
 
@@ -158,7 +147,6 @@ def test_a_mended_output_is_told_as_a_correction_and_not_as_a_refusal(tmp_path):
     path.write_text("[aros]\ncorrection_ledger_enabled = true")
     with LocalEngine(ConfigManager(path, environ={}).settings()) as engine:
         run, result = ran(engine, Says(EUROS), Euros())
-
         stages = [data["stage"] for name, data in events(engine, run) if name == "output.coercion.success"]
         assert (result.success, stages) == (True, ["extract", "semantic", "custom"])
         assert not events(engine, run, "output.coercion.fail")
@@ -169,9 +157,7 @@ def test_a_mended_output_is_told_as_a_correction_and_not_as_a_refusal(tmp_path):
 
 def test_a_processor_that_leaves_it_as_it_was_leaves_the_refusal_as_it_was(engine):
     _, bare = ran(engine, Says('{"price": "cheap"}'))
-
     run, result = ran(engine, Says('{"price": "cheap"}'), lambda data, context=None: data)
-
     assert result.error.message == bare.error.message
     assert [name for name, _ in events(engine, run, "output.coercion.fail")] == ["output.coercion.fail"]
 
@@ -180,7 +166,6 @@ def test_a_processor_that_leaves_it_as_it_was_leaves_the_refusal_as_it_was(engin
 def test_a_cap_that_is_hit_is_recorded_on_the_event(engine, cap):
     """M-081."""
     run, _ = ran(engine, Says("[x] " * 20 + EUROS), block={"schema": SCHEMA, "coercion": {cap: 9}})
-
     ((_, data),) = events(engine, run, "output.coercion.fail")
     assert data["rule"] == "limit"
     assert f"coercion.{cap}" in str(data)
@@ -194,7 +179,6 @@ def test_one_that_cannot_take_it_leaves_the_refusal_for_the_model_and_is_named(e
         return {"price": data["price"] * 2.0}
 
     _, result = ran(engine, agent, doubled, retries=1)
-
     assert result.output == {"price": 2.0}
     assert "at /price: expected number" in agent.told[1]
     assert "doubled raised TypeError" in agent.told[1]
@@ -202,9 +186,7 @@ def test_one_that_cannot_take_it_leaves_the_refusal_for_the_model_and_is_named(e
 
 def test_the_model_is_asked_again_only_after_the_last_word(engine):
     agent = Says('{"price": "cheap"}', EUROS)
-
     _, result = ran(engine, agent, lambda data, context=None: {**data, "count": 9}, Euros(), retries=1)
-
     assert result.output == {"price": 3.5, "count": 9}
     assert len(agent.told) == 2
     assert "at /price" in agent.told[1]
@@ -218,17 +200,14 @@ def test_a_signal_from_a_processor_is_no_failed_mending(engine, signal):
         raise signal
 
     run, _ = ran(engine, Says(EUROS), stops)
-
     fault = engine.history(run)[0].fault
     assert fault is None or fault.type_name == type(signal).__name__
 
 
 def test_a_processor_is_called_once_in_an_attempt(engine):
     euros = Euros()
-
     ran(engine, Says(EUROS), euros)
     ran(engine, Says('{"price": 1}'), euros)
-
     assert len(euros.got) == 2
 
 
@@ -239,9 +218,7 @@ def test_a_processor_is_called_once_in_an_attempt(engine):
 )
 def test_what_could_not_be_read_or_may_mean_two_things_is_nothing_to_mend(engine, text):
     euros = Euros()
-
     _, result = ran(engine, Says(text), euros)
-
     assert (result.success, euros.got) == (False, [])
 
 
@@ -254,12 +231,8 @@ def test_what_reads_the_answer_for_a_container_comes_after_the_last_word(engine)
 
     _, refused = ran(engine, Says('{"price": "cheap"}'), read)
     _, result = ran(engine, Says(EUROS), Euros(), read)
-
     assert result.output == 3.5
     assert refused.error.message.startswith("at /price: expected number")
-
-
-# --- what leaves the processors ------------------------------------------------------------------------------------
 
 
 def test_a_processor_that_breaks_the_schema_fails_the_attempt_by_name(engine):
@@ -270,7 +243,6 @@ def test_a_processor_that_breaks_the_schema_fails_the_attempt_by_name(engine):
         return {**data, "price": "much"} if data["price"] == 1 else data
 
     run, result = ran(engine, agent, Euros(), spoils, retries=1)
-
     assert result.output == {"price": 2}
     assert agent.told[1].count("after the output processor spoils: at /price: expected number, found string") == 1
     assert engine.history(run)[0].fault.type_name == "AgentIOValidationError"
@@ -284,13 +256,11 @@ def test_one_that_changes_it_in_its_place_is_noticed_too(engine):
         return data
 
     _, result = ran(engine, Says('{"price": 1}'), spoils)
-
     assert "after the output processor spoils: at /price" in result.error.message
 
 
 def test_one_that_forgets_to_give_something_back_is_told_so(engine):
     _, result = ran(engine, Says('{"price": 1}'), print)
-
     assert "after the output processor print: at (root): expected object, found null" in result.error.message
 
 
@@ -347,7 +317,6 @@ def test_a_typed_output_is_judged_by_its_type(engine, who, kind, text, change, h
         return change(given)
 
     _, result = ran(engine, agent, changed, block={})
-
     assert result.success == holds, result.error
     assert holds or "after the output processor changed: " in result.error.message
 
@@ -356,13 +325,11 @@ def test_a_typed_output_is_judged_by_its_type(engine, who, kind, text, change, h
 def test_where_aros_does_not_act_processors_do_as_they_like(engine, block):
     """M-167, C-41."""
     _, result = ran(engine, Says('{"price": 1}'), lambda data, context=None: 7, block=block)
-
     assert result.output == 7
 
 
 def test_a_text_step_has_no_schema_to_break(engine):
     _, result = ran(engine, Says("fine"), lambda data, context=None: {"said": data}, block={"aop": "full"})
-
     assert result.output == {"said": "fine"}
 
 
@@ -373,6 +340,5 @@ def test_what_a_plugin_puts_in_the_answers_place_is_judged_too(engine, solution,
             return PluginOutcome(success=True, new_solution=solution)
 
     _, result = ran(engine, Says('{"price": 1}'), plugins=[Replaces()])
-
     assert result.success == holds
     assert holds or "after a plugin put it in the answer's place: at /price" in result.error.message

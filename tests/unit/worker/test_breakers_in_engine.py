@@ -51,7 +51,6 @@ def test_after_the_threshold_no_one_calls_until_the_recovery_is_over(engine):
     """M-463: three failures, then a wait without a call, then a probe."""
     provider, began = Provider(DOWN, DOWN, DOWN), engine.now
     result = engine.run(Pipeline([provider.step()]), "hello")
-
     assert (result.output, provider.calls) == ("well", 4)
     assert names(engine, result.run_id) == ["opened", "waiting", "half_open", "closed"]
     assert engine.now - began >= 30
@@ -61,7 +60,6 @@ def test_a_wait_consumes_no_number(engine):
     """C-02, M-013: calls made are attempts, waits are none."""
     provider = Provider(DOWN, DOWN, DOWN)
     result = engine.run(Pipeline([provider.step()]), "hello")
-
     history = engine.history(result.run_id)
     assert [(each.number, each.status) for each in history] == [
         (1, "failed"),
@@ -77,14 +75,12 @@ def test_other_runs_wait_too_and_their_only_attempt_is_left_to_them(engine):
     engine.run(Pipeline([Provider(DOWN, DOWN, DOWN).step(config=StepConfig(max_retries=2))]), "hello")
     other = Provider()
     result = engine.run(Pipeline([other.step(config=ONCE)]), "hello")
-
     assert (result.output, other.calls) == ("well", 1)
     assert names(engine, result.run_id) == ["waiting", "half_open", "closed"]
 
 
 def test_its_events_say_what_and_why(engine):
     result = engine.run(Pipeline([Provider(DOWN, DOWN, DOWN).step()]), "hello")
-
     by_name = {event.name: event for event in breaker_events(engine, result.run_id)}
     model = "function:large"
     opened = {"model": model, "calls": 3, "failed": 3, "slow": 0, "recovery_s": 30.0}
@@ -124,7 +120,6 @@ def test_an_answer_that_does_not_fit_is_no_failure_of_the_model(engine):
     """C-02: it is tried again, and the breaker stays closed."""
     agent = make_agent_async(Provider().model, output_type=int)
     result = engine.run(Pipeline([Step("count", agent, config=StepConfig(max_retries=5))]), "hello")
-
     assert (result.success, names(engine, result.run_id)) == (False, [])
 
 
@@ -160,7 +155,6 @@ def test_the_provider_may_ask_for_a_longer_or_a_shorter_wait(engine, asked):
     result = engine.run(Pipeline([Provider(DOWN, DOWN, busy).step(config=StepConfig(max_retries=2))]), "hello")
     opened, began = breaker_events(engine, result.run_id)[0], engine.now
     engine.run(Pipeline([Provider().step()]), "hello")
-
     assert opened.data["recovery_s"] == asked
     assert asked <= engine.now - began <= asked + 15
 
@@ -168,7 +162,6 @@ def test_the_provider_may_ask_for_a_longer_or_a_shorter_wait(engine, asked):
 def test_models_have_breakers_of_their_own(engine):
     engine.run(Pipeline([Provider(DOWN, DOWN, DOWN).step(config=StepConfig(max_retries=2))]), "hello")
     result = engine.run(Pipeline([Provider(name="small").step(), Step("plain", str.upper)]), "hello")
-
     assert (result.output, names(engine, result.run_id)) == ("WELL", [])
 
 
@@ -219,7 +212,6 @@ def test_a_prechecks_validator_is_told_of_too(engine):
     gates = {"reasoning_precheck": {"enabled": True, "validator_agent": judge}}
     pipeline = Pipeline([Provider().step(config=ONCE, processing=gates)])
     results = [engine.run(pipeline, "<thinking>a plan</thinking> go") for _ in range(3)]
-
     assert [result.output for result in results] == ["well"] * 3
     assert breaker_events(engine, results[-1].run_id)[0].data["model"] == "function:judge"
 
@@ -252,7 +244,6 @@ def test_an_attempt_that_never_called_gives_its_probe_back(engine):
 
     step = Provider().step(config=ONCE, processors=AgentProcessors(prompt_processors=[broken]))
     assert names(engine, engine.run(Pipeline([step]), "hello").run_id) == ["waiting", "half_open"]
-
     began = engine.now
     result = engine.run(Pipeline([Provider().step()]), "hello")
     assert (names(engine, result.run_id), engine.now - began) == (["closed"], 0)
@@ -264,7 +255,6 @@ def test_what_waits_has_reserved_nothing(engine):
     config = StepConfig(max_retries=0, expected_tokens=50)
     run = engine.enqueue(Pipeline([Provider().step(config=config)]), "hello", limits=UsageLimits(total_tokens_limit=60))
     assert engine.deliver(engine.bus.popleft()) == "waiting"
-
     assert engine.stores.reads.read_budgets()[f"run:{run}"].reserved.tokens == 0
     engine.drain()
     assert engine.result(run).success
@@ -275,7 +265,6 @@ def test_a_fan_outs_branches_wait_and_join(engine):
     provider = Provider(DOWN, DOWN, DOWN)
     branches = {f"b{number}": provider.step() for number in range(5)}
     result = engine.run(Pipeline([Step.parallel("all", branches)]), "hello")
-
     assert result.output == dict.fromkeys(branches, "well")
     assert Counter(names(engine, result.run_id))["waiting"] >= 4
 
@@ -285,7 +274,6 @@ def test_a_run_past_its_deadline_ends_while_it_waits(engine):
     run = engine.enqueue(Pipeline([Provider().step()]), "hello", deadline=engine.now + 10)
     assert engine.deliver(engine.bus.popleft()) == "waiting"
     engine.pass_time(11)
-
     assert engine.result(run).run_status == "expired"
 
 
@@ -315,7 +303,6 @@ def test_a_step_that_continues_with_an_answer_to_its_tool_waits_too(engine):
     answered = engine.now
     engine.answer(run, "yes")
     engine.drain()
-
     assert engine.result(run).output == "well"
     assert names(engine, run) == ["waiting", "half_open", "closed"]
     assert calls[1] - answered >= 29

@@ -88,14 +88,12 @@ def test_a_run_is_left_to_a_live_worker_that_has_its_code(engine, other, policy)
     engine.deploy(old, steps("b", on_change=policy))  # what has been merged is gone, so the run cannot carry on
     other(old)
     waiting = engine.enqueue(steps("z"), "x")
-
     for _ in range(3):
         engine.deliver(engine.bus.popleft())
         assert [Envelope.from_wire(loads(each)).key for each in engine.bus] == [f"{run}::b:1", f"{waiting}::z:1"]
     assert engine.stores.reads.read_run(run).status == "running"
     assert [each.level for each in named(engine, run, "run.waits_for_old_code")] == ["info"]
     assert named(engine, run, "run.parked") == []
-
     engine.stores.leases.deregister_worker("other")
     engine.deliver(engine.bus.popleft())
     assert engine.stores.reads.read_run(run).status == "parked"
@@ -146,10 +144,8 @@ def test_a_run_waits_for_a_branch_that_runs_under_the_old_code(engine):
     engine.stores.leases.register_worker(member("other"), 60.0)
     engine.stores.attempts.claim(first.key, "other", max_lost=3)
     engine.deploy(old, branches("a", "b", "c"))
-
     engine.bus.popleft()
     assert engine.deliver(engine.bus.popleft()) == "waiting"
-
     [told] = named(engine, run, "run.waits_for_old_code")
     assert f"step '{first.step}' is running under the old code" in told.data["reason"]
     assert named(engine, run, "run.carried_on") == []
@@ -201,11 +197,9 @@ def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine)
     engine.deploy(old, steps("z", "a", "b"))
     engine.drain()
     assert engine.stores.reads.read_run(run).status == "parked"
-
     engine.deploy(old, steps("a", "b", "c"))
     sweeper(engine).sweep()
     engine.drain()
-
     assert engine.stores.reads.read_run(run).status == "succeeded"
     assert [each.step for each in engine.history(run)] == ["a", "b", "c"]
 

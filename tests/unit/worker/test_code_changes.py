@@ -54,13 +54,11 @@ def test_a_conversation_whose_tool_changed_is_warned_of_once(engine, deploy):
     """The published case: 8 of 10 in the first turn, 80 of 100 in the second, and nothing else said so."""
     run = begin(engine, deploy(judging(TEN)))
     assert changes(engine, run) == []
-
     new = deploy(judging(HUNDRED))
     turn(engine, run, new)
     assert changes(engine, run) == [["tool judging_app:rate"]]
     turn(engine, run, new)
     turn(engine, run, deploy(judging(TEN)), "enough")
-
     assert changes(engine, run) == [["tool judging_app:rate"]], "once, also when an old worker takes a turn"
     assert engine.stores.reads.read_run(run).status == "succeeded"
 
@@ -72,14 +70,12 @@ def test_a_conversation_whose_tool_changed_is_warned_of_once(engine, deploy):
 def test_a_tools_schema_and_a_prompt_count(engine, deploy, replaced, part):
     run = begin(engine, deploy(judging()))
     turn(engine, run, deploy(judging(**replaced)))
-
     assert part in changes(engine, run)[0]
 
 
 def test_comments_and_docstrings_are_no_change(engine, deploy):
     run = begin(engine, deploy(judging()))
     turn(engine, run, deploy(judging(docstring='"""Other words."""  # and a comment')))
-
     assert changes(engine, run) == []
     assert len({each.code for each in engine.stores.reads.read_attempts(run) if each.step == "judge"}) == 1
 
@@ -87,7 +83,6 @@ def test_comments_and_docstrings_are_no_change(engine, deploy):
 def test_a_pipeline_may_not_mind(engine, deploy):
     run = begin(engine, deploy(judging(policy="ignore")))
     turn(engine, run, deploy(judging(HUNDRED, policy="ignore")))
-
     assert changes(engine, run) == []
     first, second = [each.code for each in engine.stores.reads.read_attempts(run) if each.step == "judge"]
     assert first != second, "what each was performed with is on record all the same"
@@ -96,7 +91,6 @@ def test_a_pipeline_may_not_mind(engine, deploy):
 def test_a_pipeline_may_have_its_runs_parked_there(engine, deploy):
     run = begin(engine, deploy(judging(policy="park")))
     turn(engine, run, deploy(judging(HUNDRED, policy="park")))
-
     record = engine.stores.reads.read_run(run)
     assert record.status == "parked"
     assert "tool judging_app:rate changed" in record.reason
@@ -108,7 +102,6 @@ def test_a_pipeline_may_have_its_runs_parked_there(engine, deploy):
 
 def test_each_attempt_records_what_it_was_performed_with(engine, deploy):
     run = begin(engine, deploy(judging()))
-
     [code] = {each.code for each in engine.stores.reads.read_attempts(run) if each.step == "judge"}
     parts = engine.stores.code.versions([code])[code].parts
     assert {name.partition(" ")[0] for name in parts} >= {"model", "prompt", "settings", "output", "tool", "schema"}

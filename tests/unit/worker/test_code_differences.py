@@ -63,7 +63,6 @@ def shown(engine, old, new, *, steps=2):
 def test_a_prompt_is_shown_with_what_changed_in_it(engine):
     long = "\n".join(f"Rule {number}." for number in range(10))
     found = shown(engine, pipeline(judge(long)), pipeline(judge(long.replace("Rule 4.", "Rule four."))))
-
     [(where, words, lines)] = found
     assert (where, words) == ("before", "step 'judge': prompt changed")
     assert lines == (" Rule 3.", "-Rule 4.", "+Rule four.", " Rule 5.")
@@ -75,7 +74,6 @@ def test_a_prompt_is_shown_with_what_changed_in_it(engine):
 def test_each_difference_is_before_at_or_after_the_run(engine, steps, where):
     engine.run(pipeline(judge("One.")), "x")  # what a step was performed with is on record from then on
     found = shown(engine, pipeline(judge("One.")), pipeline(judge("Two.")), steps=steps)
-
     assert [(each, words) for each, words, _ in found] == [
         (where, "step 'judge': prompt changed from 'One.' to 'Two.'")
     ]
@@ -87,7 +85,6 @@ def test_model_settings_tools_and_schemas_are_named(engine):
         pipeline(judge(), ends="z"),
         pipeline(judge(model="large", temperature=0.5, tools=[rate_by_hundred]), ends="z"),
     )
-
     words = [each for _, each, _ in found]
     assert "step 'judge': model changed from 'small' to 'large'" in words
     assert "step 'judge': schema of tool rate changed" in words
@@ -122,7 +119,6 @@ def test_fields_of_the_same_context_class_are_named(engine):
     old = pipeline(judge(), context(kept=(int, 1), gone=(str, ""), other=(int, 0), loud=(int, 1)))
     new = pipeline(judge(), context(kept=(int, 1), other=(str, "0"), loud=(int, 2), extra=(list, [])))
     found = shown(engine, old, new)
-
     assert [(where, words) for where, words, _ in found] == [
         ("at", "the pipeline: context field 'extra' was added (list, default [])"),
         ("at", "the pipeline: context field 'gone' was removed (str, default \"\")"),
@@ -135,7 +131,6 @@ def test_a_secret_in_a_prompt_or_a_default_is_not_stored(engine):
     agent = judge("The api_key=sk-proj-abcdefghijklmnopqrstuvwxyz0123456789 opens it.")
     globals()["Notes"] = context(password=(str, "hunter2hunter2"))
     run = engine.run(pipeline(agent, Notes), "x").run_id  # noqa: F821 - contexts are found by their names in a module
-
     assert "sk-proj" not in texts(engine, run)
     assert "hunter2" not in texts(engine, run)
 
@@ -158,7 +153,6 @@ def test_a_long_difference_is_cut():
     was, now = ("\n".join(f"{word} {number}" for number in range(100)) for word in ("old", "new"))
     old, new = (CodeVersion.of({"prompt of step 'a'": text[:3]}, {"prompt of step 'a'": text}) for text in (was, now))
     [found] = all_differences(plan, plan, CodeOnRecord([StepVersion("", "a", old)], {}, {"a": new}))
-
     assert len(found.lines) == MOST_LINES + 1
     assert found.lines[-1] == f"and {200 - MOST_LINES} more lines"
 
@@ -182,7 +176,6 @@ def test_an_event_and_a_parked_reason_name_the_same(engine):
     engine.deliver(engine.bus.popleft())
     engine.deploy(old, pipeline(judge("Two."), ends="other"))
     engine.drain()
-
     [moved] = [each for each in engine.story(run) if each.name == "run.carried_on"]
     assert "step 'judge': prompt changed from 'One.' to 'Two.'" in moved.data["changes"]
     assert moved.level == "warning"

@@ -34,7 +34,6 @@ def test_items_that_had_not_begun_are_closed_with_their_branch(engine):
     engine.deliver(engine.bus.popleft())  # the start of the long branch
     engine.bus.rotate(1)
     engine.drain()
-
     assert engine.result(run).run_status == "failed"
     assert meanwhile.calls == 1
     assert {each.address: each.status for each in engine.stores.reads.read_scopes(run) if each.status == "open"} == {}

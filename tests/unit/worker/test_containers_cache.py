@@ -58,15 +58,11 @@ def kept(engine: LocalEngine) -> dict[str, bytes]:
     return {key: value for key, (value, _) in engine.cache._entries.items() if not key.endswith(":flight")}
 
 
-# hits
-
-
 def test_a_hit_is_the_result_without_an_attempt(engine):
     """SYS-31: marked, no number consumed, nothing spent, the agent not asked."""
     agent = Counted(lambda data: AgentAnswer(f"made of {data}", SPENT))
     pipeline = bare(cached(agent), step("after"))
     first, second = engine.run(pipeline, "wax"), engine.run(pipeline, "wax")
-
     assert (agent.calls, first.output, second.output) == (1, "made of wax", "made of wax")
     result = at(second, "work")
     assert (result.success, result.output, result.attempts, result.step_history) == (True, "made of wax", 0, [])
@@ -100,7 +96,6 @@ def test_the_context_update_comes_back(engine):
     pipeline = of(cached(agent, updates_context=True, sink_to="items"))
     engine.run(pipeline, "bees", context={})
     result = engine.run(pipeline, "bees", context={"count": 40, "seen": ["wasps"], "title": "old"})
-
     context = result.final_pipeline_context
     assert (agent.calls, context.count, context.seen, context.title) == (1, 42, ["wasps", "bees"], "about bees")
     assert context.items == {"title": "about bees"}
@@ -178,9 +173,6 @@ def test_a_cached_loop_is_kept_as_a_whole(engine):
     agent = Counted()
     pipeline = bare(Step.cached(loop_of(step("work", agent))))
     assert [engine.run(pipeline, "x").output, engine.run(pipeline, "x").output, agent.calls] == ["x", "x", 2]
-
-
-# misses
 
 
 def test_a_failure_is_never_kept(engine):
@@ -270,9 +262,6 @@ def test_a_change_that_does_not_fit_is_a_miss(engine):
     result = engine.run(pipeline, "x", context={"items": None})
     assert (result.success, result.final_pipeline_context.items, agent.calls) == (True, ["x"], 2)
     assert cache_events(engine, result.run_id)[0] == ("miss", "unfit")
-
-
-# caches that fail, and values that are not ours
 
 
 class Away:
@@ -411,9 +400,6 @@ def test_with_signing_keys_no_one_else_can_plant_results(engine):
         signed.cache.set(key, proper.replace(b'"x"', b'"forged"'), 0)
         assert signed.run(pipeline, "x").output == "x"
         assert signed.run(pipeline, "x").step_history[0].metadata_ == {"cache_hit": True}
-
-
-# beside other containers
 
 
 def test_a_fallback_outside_is_not_kept_and_one_inside_is(engine):

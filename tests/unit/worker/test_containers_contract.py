@@ -69,7 +69,6 @@ def test_its_result_is_filled_by_the_same_rules(engine, make):
     """M-283."""
     result = engine.run(of(step("before"), make(body()), step("after", lambda data: data)), "in")
     found = at(result, "box")
-
     assert result.success
     assert [each.name for each in result.step_history] == ["before", "box", "after"]
     assert (found.name, found.success, found.attempts) == ("box", True, 1)
@@ -85,7 +84,6 @@ def test_its_children_stand_in_its_history(engine, make):
     """M-283, M-444: one for each scope beneath it, with the steps that ran there; the same fields all the way down."""
     result = engine.run(of(make(body())), "in")
     [child, *others] = at(result, "box").step_history
-
     assert [each.name for each in child.step_history][-1] in ("work", "critic")
     assert others == []
     for each in every(at(result, "box")):
@@ -115,7 +113,6 @@ def test_its_time_is_that_of_what_ran_in_it(engine, make):
 def test_its_figures_are_those_of_what_ran_in_it(engine, make):
     """M-283, M-432: nothing twice, nothing left out."""
     result = engine.run(of(make(body())), "in")
-
     assert (at(result, "box").cost_usd, at(result, "box").token_counts) == (0.25, 15)
     assert (result.total_cost_usd, result.total_tokens) == (0.25, 15)
 
@@ -125,7 +122,6 @@ def test_what_was_written_inside_is_seen_after_it(engine, make):
     """M-280, M-284."""
     after = step("after", lambda data, context: (context.title, context.count))
     result = engine.run(of(make(body()), after), "in")
-
     assert result.output == ("wrote in", 1)
 
 
@@ -138,7 +134,6 @@ def test_its_result_has_the_context_that_it_left(engine, make):
 
     result = engine.run(of(step("before"), make(body()), step("after", overwrite)), "in")
     before, box, after = result.step_history
-
     assert type(box.branch_context) is Work
     assert (box.branch_context.title, box.branch_context.count) == ("wrote in", 1)
     assert "after" not in box.branch_context.step_outputs
@@ -153,7 +148,6 @@ def test_what_is_in_it_has_its_context_too_where_it_stands_once(engine, kind):
     result = engine.run(of(CONTAINERS[kind](Pipeline([inner]))), "in")
     [child] = at(result, "box").step_history
     counts = [each.branch_context and each.branch_context.count for each in (child, at(child, "inner"))]
-
     assert counts == ([None, None] if kind in REPEATING else [1, 1])
 
 
@@ -206,7 +200,6 @@ def test_a_failure_in_it_is_told_up_to_the_run(engine, make):
     """M-283, M-441: class and words are the step's own at every floor; nothing comes after, nothing stays open."""
     result = engine.run(of(make(body(fails)), step("after")), "in")
     found = at(result, "box")
-
     assert_attributed(engine, result, "NonRetryableError", "NonRetryableError", "no in")
     assert [each.name for each in result.step_history] == ["box"]
     assert (found.success, found.output) == (False, None)
@@ -226,7 +219,6 @@ def test_what_failed_in_it_was_not_merged(engine, make):
     made = Pipeline([step("work", work), step("broken", writes_and_fails)])
     result = engine.run(of(make(made)), "in")
     context = result.final_pipeline_context
-
     assert (context.title, context.count, context.items) == ("", 0, ("in",))
 
 
@@ -235,7 +227,6 @@ def test_what_a_failed_body_spent_is_in_the_totals(engine, make):
     """U-14, C-11: and told in the container's result."""
     result = engine.run(of(make(Pipeline([step("work", work), step("no", fails)]))), "in")
     found = at(result, "box")
-
     assert (result.total_cost_usd, result.total_tokens) == (0.25, 15)
     assert found.cost_usd + found.metadata_.get("failed_branch_cost_usd", 0.0) == 0.25
 
@@ -245,7 +236,6 @@ def test_retries_inside_it_are_the_steps_own(engine, make):
     """M-405: with waits; one attempt more, no second child."""
     flaky = Flaky(1)
     result = engine.run(of(make(body(flaky, config=TWICE))), "in")
-
     assert (result.run_status, flaky.calls) == ("succeeded", 2)
     assert [each.attempts for each in every(at(result, "box")) if each.name == "work"] == [2]
 
@@ -268,7 +258,6 @@ def test_control_flow_passes_through_it(engine, make):
 def test_it_is_in_any_other(engine, make, outer):
     """M-285: the same writes, the same spend, two floors down."""
     result = engine.run(of(outer(Pipeline([make(body())]))), "in")
-
     assert (result.run_status, result.total_cost_usd) == ("succeeded", 0.25)
     assert result.final_pipeline_context.count == 1
     assert set(scopes(engine, result).values()) == {"succeeded"}
@@ -279,5 +268,4 @@ def test_it_is_in_any_other(engine, make, outer):
 def test_its_failure_climbs_out_of_any_other(engine, make, outer):
     """M-441."""
     result = engine.run(of(outer(Pipeline([make(body(fails))])), step("after")), "in")
-
     assert_attributed(engine, result, "NonRetryableError", "NonRetryableError", "no in")

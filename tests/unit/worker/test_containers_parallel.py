@@ -44,15 +44,11 @@ def wrote(result):
     return result.final_pipeline_context
 
 
-# how many
-
-
 @pytest.mark.parametrize("count", [0, 1, 2, large(1000)])
 def test_any_number_of_branches(engine, count):
     """SYS-13, M-444: outputs by branch, in declared order, each result in the history."""
     result = engine.run(bare(fan({f"b{n}": step("more", more) for n in range(count)}), step("after")), 1)
     found = at(result, "fan")
-
     assert result.success
     assert result.output == {f"b{n}": 2 for n in range(count)}
     assert list(result.output) == [each.name for each in found.step_history] == found.metadata_["executed_branches"]
@@ -77,7 +73,6 @@ def test_fan_outs_stand_three_deep_in_each_other(engine):
         return Step.parallel(f"fan{depth}", dict.fromkeys("abc", body))
 
     result = engine.run(of(nest(3), step("after")), 1)
-
     assert result.output["b"]["c"]["a"] == 1
     assert (wrote(result).count, len(wrote(result).seen)) == (27, 27)
     assert set(scopes(engine, result).values()) == {"succeeded"}
@@ -88,14 +83,10 @@ def test_branches_are_tried_again_with_waits(engine):
     """M-405 inside a branch; the sibling does not wait."""
     flaky = Flaky(1)
     result = engine.run(bare(fan({"a": step("shaky", flaky, config=TWICE), "b": step("x")})), "in")
-
     assert (result.output, flaky.calls) == ({"a": "in", "b": "in"}, 2)
     assert at(result, "fan", "a", "shaky").attempts == 2
     waits = [each for each in engine.story(result.run_id) if each.name == "flujo.retry"]
     assert [each.data["delay_seconds"] for each in waits] == [7.0]
-
-
-# merging
 
 
 class Tally(BaseModel):
@@ -166,7 +157,6 @@ def test_error_on_conflict_refuses_any_field_that_two_branches_changed(engine):
 def test_error_on_conflict_takes_what_is_disjoint_or_the_same(engine):
     branches = {"a": step("x", note(title="t", done=True)), "b": step("y", note(count=7, done=True))}
     result = engine.run(of(fan(branches, merge_strategy="error_on_conflict"), model=Tally), "in")
-
     assert (wrote(result).title, wrote(result).count, wrote(result).done) == ("t", 7, True)
 
 
@@ -175,7 +165,6 @@ def test_a_conflict_names_the_field_both_branches_and_the_way_out(engine, strate
     """C-46; what they wrote is not told."""
     branches = {"left": step("x", note(title="secret one")), "right": step("y", note(title="secret two"))}
     result = engine.run(of(fan(branches, merge_strategy=strategy)), "in")
-
     assert_attributed(engine, result, "fan", "ContextMergeError", "branches 'left' and 'right' both changed title")
     assert "field_mapping" in result.error.suggestion
     assert "merge_strategy" in result.error.suggestion
@@ -193,7 +182,6 @@ def test_only_mapped_fields_of_a_branch_are_merged(engine, strategy):
     }
     made = fan(branches, merge_strategy=strategy, field_mapping={"a": ["title"], "b": ["seen"]})
     context = wrote(engine.run(of(made), "in"))
-
     assert (context.title, context.count, context.seen, context.items) == ("from a", 0, ["b"], [1])
 
 
@@ -229,7 +217,6 @@ class ByName(BaseModel):
 def test_a_field_that_is_called_like_a_branch_receives_its_output(engine):
     """Requirements §2.3 `ignore_branch_names`; a branch that wrote the field itself has the last word."""
     branches = {"left": step("x"), "right": step("y", note(right="own"))}
-
     assert wrote(engine.run(of(fan(branches), model=ByName), "in")) == ByName(left="in", right="own")
     told = engine.run(of(fan(branches, ignore_branch_names=True), model=ByName), "in")
     assert wrote(told) == ByName(right="own")
@@ -237,7 +224,6 @@ def test_a_field_that_is_called_like_a_branch_receives_its_output(engine):
 
 def test_an_output_that_does_not_fit_its_field_is_refused_without_telling_it(engine):
     result = engine.run(of(fan({"left": step("x")}), model=ByName), 4711)
-
     assert_attributed(engine, result, "fan", "ContextMergeError", "does not fit ByName: left")
     assert "4711" not in result.error.message
     assert "branches 'left' go to the fields of these names" in result.error.suggestion
@@ -250,12 +236,8 @@ class Bounded(BaseModel):
 
 def test_a_context_that_no_longer_fits_its_model_is_refused(engine):
     """The model is asked once, about what all branches did together."""
-
     result = engine.run(of(fan({n: step("x", note(count=1)) for n in "ab"}), model=Bounded), "in")
     assert_attributed(engine, result, "fan", "ContextMergeError", "does not fit Bounded: count")
-
-
-# a merge of one's own
 
 
 def by_hand(context, branches):
@@ -275,7 +257,6 @@ def test_a_function_may_merge(engine, merge, title):
     """Requirements §2.3: it gives a context, or changes the one it is given."""
     branches = {"b": step("x", note(title="B")), "a": step("y", note(title="A"))}
     result = engine.run(of(fan(branches, merge_strategy=merge)), "in")
-
     assert (wrote(result).title, type(wrote(result))) == (title, Notes)
     assert wrote(result).step_outputs["fan"] == {"b": "in", "a": "in"}
 
@@ -299,12 +280,8 @@ def test_a_merge_function_sees_only_branches_that_succeeded(engine):
 def test_a_merge_function_that_goes_wrong_fails_the_fan_out(engine, merge, type_name, said):
     """U-34: with its reason, which a log line alone would lose."""
     result = engine.run(of(fan(merge_strategy=merge)), "in", context={"title": "before"})
-
     assert_attributed(engine, result, "join of 'fan'", type_name, said)
     assert wrote(result).title == "before"
-
-
-# reducing
 
 
 async def count(outputs):
@@ -334,7 +311,6 @@ def test_outputs_are_reduced(engine, word, given, made):
     """Requirements §2.3 `reduce`: by a word or a function."""
     branches = [step("give", lambda _, value=value: value) for value in given]
     result = engine.run(bare(fan(branches, reduce=word)), "in")
-
     assert (result.output, result.success) == (made, True)
 
 
@@ -347,14 +323,10 @@ def test_a_reduction_that_goes_wrong_fails_the_fan_out(engine, reduce, type_name
     assert_attributed(engine, engine.run(bare(fan(reduce=reduce)), "in"), "join of 'fan'", type_name, said)
 
 
-# failures
-
-
 def test_a_failing_branch_fails_the_fan_out(engine):
     """M-443: its own words are told, its siblings are closed, nothing of them is merged."""
     branches = {"a": step("no", fails), "b": Pipeline([step("y", note(title="b")), step("z")])}
     result = engine.run(of(fan(branches), step("after")), "in")
-
     assert_attributed(engine, result, "branch 'a' failed", "NonRetryableError", "no in")
     assert scopes(engine, result) == {"": "failed", "fan": "failed", "fan/a": "failed", "fan/b": "cancelled"}
     assert [each.success for each in at(result, "fan").step_history] == [False, False]
@@ -364,7 +336,6 @@ def test_a_failing_branch_fails_the_fan_out(engine):
 def test_siblings_that_wait_for_a_lane_are_closed_too(engine):
     branches = {name: step("no", fails) for name in "abcd"}
     result = engine.run(bare(fan(branches, max_concurrency=2)), "in")
-
     assert result.run_status == "failed"
     assert "open" not in scopes(engine, result).values()
     assert [scopes(engine, result)[f"fan/{name}"] for name in "cd"] == ["cancelled", "cancelled"]
@@ -379,7 +350,6 @@ def test_a_failed_branch_may_be_ignored(engine):
 
     branches = {"a": step("no", writes_and_fails), "b": step("y", note(count=1))}
     result = engine.run(of(fan(branches, on_branch_failure="ignore"), step("after")), "in")
-
     assert result.success
     assert (result.output["b"], result.output["a"].success, result.output["a"].name) == ("in", False, "a")
     assert "NonRetryableError: no" in result.output["a"].feedback
@@ -391,7 +361,6 @@ def test_at_least_one_branch_must_succeed(engine):
     """M-443."""
     branches = {"a": step("no", fails), "b": step("never", fails)}
     result = engine.run(bare(fan(branches, on_branch_failure="ignore")), "in")
-
     assert_attributed(engine, result, "branch 'a' failed", "NonRetryableError", "no in")
 
 
@@ -405,7 +374,6 @@ def test_an_abort_inside_a_branch_ends_the_run(engine, strategy):
     branches = {"a": step("stop", aborts), "b": Pipeline([step("x"), step("y")])}
     inner = Step.parallel("inner", branches, on_branch_failure=strategy)
     result = engine.run(bare(Step.parallel("outer", {"in": inner, "z": step("z")}, on_branch_failure="ignore")), "in")
-
     assert (result.run_status, result.error.code) == ("failed", "PIPELINE_ABORT")
     assert "open" not in scopes(engine, result).values()
     assert scopes(engine, result)["outer/in/inner/b"] == "cancelled"
@@ -419,13 +387,9 @@ def test_a_failure_three_deep_tells_the_way(engine):
     for depth in (1, 2, 3):
         made = Step.parallel(f"fan{depth}", {f"b{depth}": made, "z": step("z")})
     result = engine.run(bare(made), "in")
-
     assert at(result, "fan3").feedback == (
         "branch 'b3' failed: branch 'b2' failed: branch 'b1' failed: Agent execution failed with NonRetryableError: no in"
     )
-
-
-# costs
 
 
 def pays_and_fails(data):
@@ -439,13 +403,9 @@ def test_only_successful_branches_count_in_the_fan_outs_figures(engine):
     branches = {"a": step("paid", paid), "b": failing, "deep": inner}
     result = engine.run(bare(fan(branches, on_branch_failure="ignore")), "in")
     found = at(result, "fan")
-
     assert (found.cost_usd, found.token_counts) == (0.75, 45)
     assert (found.metadata_["failed_branch_cost_usd"], found.metadata_["failed_branch_tokens"]) == (0.25, 15)
     assert (result.total_cost_usd, result.total_tokens) == (1.0, 60)
-
-
-# lanes
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 20])
@@ -453,7 +413,6 @@ def test_no_more_branches_are_at_work_than_lanes(engine, most):
     """SYS-13, U-13 `max_concurrency`; branches of several steps keep their lane from the first to the last."""
     body = Pipeline([step("x", more), step("y", more)])
     result = engine.run(bare(fan({f"b{n}": body for n in range(10)}, max_concurrency=most)), 0)
-
     assert result.output == {f"b{n}": 2 for n in range(10)}
     assert engine.most["fan"] == min(most, 10)
     taken = {each.lanes["fan"] for each in engine.stores.reads.read_scopes(result.run_id) if each.lanes}
@@ -463,12 +422,8 @@ def test_no_more_branches_are_at_work_than_lanes(engine, most):
 def test_lanes_are_counted_for_each_fan_out_alone(engine):
     inner = Step.parallel("inner", {f"b{n}": step("x", more) for n in range(4)}, max_concurrency=2)
     result = engine.run(bare(fan({"a": inner, "b": inner}, max_concurrency=1)), 0)
-
     assert result.success
     assert (engine.most["fan/a/inner"], engine.most["fan/b/inner"]) == (2, 2)
-
-
-# size
 
 
 LARGE = 1_000_000
@@ -487,7 +442,6 @@ def test_branches_share_one_snapshot(engine):
         tracemalloc.stop()
     stored = [blob for blob in engine.stores.tables.blobs.values() if blob.size > LARGE / 10]
     print(f"peak {peak / 1e6:.0f} MB for {BRANCHES} branches, each with {LARGE / 1e6:.0f} MB of context")
-
     assert (result.output, wrote(result).left) == (BRANCHES, text)
     assert len(stored) == 1
     assert max(engine.sizes.values()) < 3000

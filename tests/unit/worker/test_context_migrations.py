@@ -118,7 +118,6 @@ def parked(engine, run):
 
 def test_a_field_that_is_added_with_a_default_is_read(engine, run, deploy):
     go_on(engine, run, deploy(orders('price: int = 3\n    note: str = ""\n    copies: int = 1')))
-
     assert output(engine, run) == {"title": "Emma", "price": 3, "note": "signed", "copies": 1}
 
 
@@ -132,7 +131,6 @@ def test_a_field_that_is_added_with_a_default_is_read(engine, run, deploy):
 )
 def test_without_a_function_the_run_is_parked_with_the_reason(engine, run, deploy, fields, why):
     go_on(engine, run, deploy(orders(fields)))
-
     reason = parked(engine, run)
     assert f"its context does not fit Order: {why}" in reason
     assert "context_migrations" in reason
@@ -157,7 +155,6 @@ def test_a_model_with_another_name_is_read_if_its_fields_fit(engine, deploy, fie
     for resolve in (engine.attempts._outcomes._resolve, engine.attempts.preparation.migrations._bench.resolve):
         resolve._found.clear()
     engine.answer(run, "yes")
-
     if isinstance(found, str):
         assert f"its context does not fit Purchase: {found}" in parked(engine, run)
         return
@@ -185,7 +182,6 @@ def test_an_import_s_own_context_is_not_a_former_one_of_its_importer(engine):
     inner = Pipeline([Step("read", lambda _, *, context: context.title)], context_model=Inner)
     pipeline = Pipeline([ImportStep("inner", pipeline=inner)], name="orders", context_model=Outer)
     engine.stores.code.adopt_plan(engine._local.put(pipeline), compile_plan(former), None)
-
     result = engine.run(pipeline, "in")
     assert (result.run_status, result.output) == ("succeeded", "Emma")
 
@@ -194,7 +190,6 @@ def test_an_import_s_own_context_is_not_a_former_one_of_its_importer(engine):
 def test_a_function_under_the_version_or_the_fingerprint_migrates_it(engine, run, deploy, key):
     key = engine.stores.reads.read_run(run).fingerprint[:12] if key == "fingerprint" else key
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=TO_CENTS, functions=f"{{{key!r}: to_cents}}")))
-
     assert output(engine, run) == {"title": "Emma", "cents": 300}
     assert engine.stores.reads.read_run(run).context.tree()["v"] == {"title": "Emma", "cents": 300}
     [told] = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
@@ -208,7 +203,6 @@ def test_it_is_migrated_once(engine, run, deploy):
     engine.drain()
     new = orders("cents: int = 0", migrations=TO_CENTS, functions='{"1": to_cents}', steps=steps)
     go_on(engine, first, deploy(new))
-
     assert output(engine, first)["cents"] == 300
     assert [event.name for event in engine.stores.reads.read_events(first)].count("context.migrated") == 1
 
@@ -227,7 +221,6 @@ def test_it_is_migrated_once(engine, run, deploy):
 def test_a_function_that_does_not_do_parks_the_run(engine, run, deploy, body, why):
     migration = f"def to_cents(old):\n    {body}"
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=migration, functions='{"1": to_cents}')))
-
     reason = parked(engine, run)
     assert why in reason
     assert "hunter2" not in reason
@@ -236,7 +229,6 @@ def test_a_function_that_does_not_do_parks_the_run(engine, run, deploy, body, wh
 
 def test_a_function_for_another_version_is_not_called(engine, run, deploy):
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=TO_CENTS, functions='{"2": to_cents}')))
-
     assert "field 'price' was removed" in parked(engine, run)
 
 
@@ -278,7 +270,6 @@ def test_an_open_fan_out_is_migrated_where_its_branches_meet(engine, deploy, ste
     run = within_fan_out(engine, deploy, "price: int = 3", functions=IN_EURO + MERGE, steps=steps)
     functions = IN_CENTS + TO_CENTS + MERGE
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=functions, functions='{"1": to_cents}', steps=steps)))
-
     assert output(engine, run) == {"title": "Emma", "cents": cents}
     told = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
     assert {each["migration"] for each in told} == {"1"}
@@ -302,14 +293,12 @@ def test_a_fan_out_outlives_two_changes_of_its_model(engine, deploy):
         deploy(orders("mills: int = 0", migrations=mills, functions='{"1": to_mills}', steps=steps)),
         step="f",
     )
-
     assert output(engine, run) == {"title": "Emma", "mills": 3000 + 1000 + 500 + 5}
 
 
 def test_without_a_function_an_open_fan_out_is_parked(engine, deploy):
     run = within_fan_out(engine, deploy, "price: int = 3")
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=IN_CENTS, steps=BOTH)))
-
     assert "field 'price' was removed; give the pipeline a function" in parked(engine, run)
 
 
@@ -322,7 +311,6 @@ def test_a_function_that_fails_where_branches_meet_parks_the_join_until_one_does
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=strict, functions='{"1": to_cents}', steps=BOTH)))
     assert "the migration for '1' raised KeyError 1" in parked(engine, run)
     assert engine.stores.reads.read_attempts(run)[-1].kind == "join"
-
     mended = strict.replace("{0: 'none'}", "{0: 'none', 1: 'some'}")
     deployed = orders("cents: int = 0", migrations=mended, functions='{"1": to_cents}', steps=BOTH)
     go_on(engine, run, deploy(deployed), step=None)
@@ -351,7 +339,6 @@ def test_branches_agree_on_a_field_that_was_added_while_they_ran(engine, deploy,
     new = deploy(orders(f"price: int = 3\n    copies: int {default}", migrations=counted, steps=steps))
     go_on(engine, run, new, step="b")
     go_on(engine, run, new, step="f")
-
     told = output(engine, run)
     assert (told["title"], told["price"]) == ("Emma", 4)
     assert told["copies"] == copies or (copies is None and told["copies"] >= 100)
@@ -383,11 +370,9 @@ def test_a_worker_of_the_old_code_drops_no_field_that_a_new_one_has_written(engi
     new = deploy(orders("price: int = 3\n    copies: int = 1", migrations=counted, steps=steps))
     go_on(engine, run, new, step="b")
     now = engine._local._entries[engine.stores.reads.read_run(run).reference], sys.modules["orders_app"]
-
     redeployed(engine, run, *old, monkeypatch)
     engine.answer(run, "yes", step="f")
     assert "'copies'" in parked(engine, run)
-
     redeployed(engine, run, *now, monkeypatch)
     engine.stores.plan_moves.unpark(run, "w")
     engine.sweep()
@@ -412,7 +397,6 @@ def test_a_worker_of_the_old_code_notices_that_a_field_has_another_type(engine, 
     new = deploy(orders(now, migrations=SPEND.replace("CHANGES", f"context.price = {written}"), steps=steps))
     go_on(engine, run, new, step="b")
     present = engine._local._entries[engine.stores.reads.read_run(run).reference], sys.modules["orders_app"]
-
     redeployed(engine, run, *old, monkeypatch)
     if "list" in was:  # which of two lists it is takes a look at the record, and that is made every few seconds
         monkeypatch.setattr("flujo_worker.changed_code.context_migrations.LOOK_AGAIN_S", 0.0)
@@ -420,7 +404,6 @@ def test_a_worker_of_the_old_code_notices_that_a_field_has_another_type(engine, 
     record = engine.stores.reads.read_run(run)
     assert (record.status, record.context.tree()["v"]["price"]) == ("parked", ast.literal_eval(written))
     assert "field 'price' was " in record.reason
-
     redeployed(engine, run, *present, monkeypatch)
     engine.stores.plan_moves.unpark(run, "w")
     engine.sweep()

@@ -91,9 +91,7 @@ def test_an_attempt_is_handed_back_when_its_code_has_ended_however_it_ended(engi
     """What it had spent is recorded; it is neither lost nor failed, and keeps its number."""
     run, _ = started_step(when_cancelled)
     began = time.monotonic()
-
     stop(engine, post, grace_s=60.0)
-
     assert time.monotonic() - began < 60
     [attempt] = engine.history(run)
     assert (attempt.status, attempt.number, post.sent) == ("ready", 1, [attempt.key])
@@ -104,9 +102,7 @@ def test_an_attempt_is_handed_back_when_its_code_has_ended_however_it_ended(engi
 
 def test_what_does_not_end_is_handed_back_after_the_grace_time(engine, post, started_step):
     run, _ = started_step(ignore)
-
     stop(engine, post, grace_s=0.1)
-
     assert [attempt.status for attempt in engine.history(run)] == ["ready"]
     assert len(post.sent) == 1
 
@@ -130,13 +126,10 @@ def test_a_broker_that_is_away_leaves_the_rest_to_the_sweeper(engine, post, star
     """The row is due by itself; nothing is raised, for the process has more to do."""
     run, _ = started_step(end)
     post.is_away = True
-
     stop(engine, post)
-
     assert [attempt.status for attempt in engine.history(run)] == ["ready"]
 
 
 def test_a_worker_that_works_on_nothing_has_nothing_to_hand_back(engine, post):
     stop(engine, post)
-
     assert post.sent == []

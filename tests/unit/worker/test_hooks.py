@@ -69,9 +69,6 @@ def told_failures(engine, run):
     return [event.data for event in engine.story(run) if event.name == "hook.failed"]
 
 
-# what is told, and when
-
-
 def test_a_run_is_told_from_its_beginning_to_its_end(engine):
     told = Told()
     engine.run(hooked(step("a"), step("b"), hooks=[told]), 1)
@@ -83,7 +80,6 @@ def test_payloads_tell_what_their_names_say(engine):
     told = Told()
     pipeline = hooked(step("a", more, sink_to="count"), hooks=[told], model=Notes)
     result = engine.run(pipeline, 1, context={"title": "bees"})
-
     assert {(each.run_id, each.pipeline_name, each.context.title) for each in told.payloads} == {
         (result.run_id, "offers", "bees")
     }
@@ -175,9 +171,6 @@ def test_a_cancelled_run_has_ended(engine):
     assert told.only("post_run").pipeline_result.run_status == "cancelled"
 
 
-# questions
-
-
 def ask(**rest):
     return HumanInTheLoopStep("ask", message_for_user="well?", **rest)
 
@@ -188,7 +181,6 @@ def test_a_question_is_told_and_so_is_its_answer(engine):
     asked = told.only("on_pause_requested")
     assert (asked.message, asked.step_name, asked.address, asked.context.title) == ("well?", "ask", "", "bees")
     assert told.names == ["pre_run", "on_pause_requested"]
-
     engine.answer(run.run_id, "yes")
     assert told.names[2:] == ["post_step", "post_run"]
     assert told.only("post_step").step_result.output == "yes"
@@ -222,9 +214,6 @@ def test_an_abort_at_a_question_ends_the_run(engine):
         result.raise_for_status()
     assert (result.run_status, told.names) == ("failed", ["pre_run", "on_pause_requested", "post_run"])
     assert engine.approvals(result.run_id) == []
-
-
-# who is called
 
 
 def test_a_hook_is_called_with_the_payloads_it_is_annotated_with(engine):
@@ -308,9 +297,6 @@ def test_a_step_in_the_background_has_the_step_hooks_it_is_written_under(engine)
     assert [each.run_id for each in told.payloads if each.event_name == "post_run"] == [result.run_id]
 
 
-# what goes wrong in a hook
-
-
 @pytest.mark.parametrize("at", [*STOPPABLE, "post_run", "on_pause_requested"])
 def test_an_error_in_a_hook_is_told_and_breaks_nothing(engine, at):
     """§2.9; redacted, like all that is told."""
@@ -319,7 +305,6 @@ def test_an_error_in_a_hook_is_told_and_breaks_nothing(engine, at):
     result = engine.run(pipeline, 1)
     if result.run_status == "paused":
         result = engine.answer(result.run_id, "yes")
-
     assert result.run_status == ("failed" if at == "on_step_failure" else "succeeded")
     failures = told_failures(engine, result.run_id)
     assert {(each["hook"], each["payload"], each["error"]) for each in failures} == {("Told", at, "OSError")}
@@ -361,9 +346,6 @@ def test_a_hook_cannot_end_the_process(engine):
 def test_a_hook_cannot_pause_a_run(engine):
     result = engine.run(hooked(step("a"), hooks=[Told("pre_step", PausedException("wait"))]), 1)
     assert result.run_status == "succeeded"
-
-
-# what a hook can stop
 
 
 @pytest.mark.parametrize("at", STOPPABLE)
@@ -444,9 +426,6 @@ def test_an_abort_in_post_run_does_not_mask_a_limit(engine):
     assert told.only("post_run").pipeline_result.error.code == UsageLimitExceededError.code
 
 
-# strict
-
-
 @pytest.mark.parametrize("at", [*STOPPABLE, "on_pause_requested"])
 @pytest.mark.parametrize("error", [ValueError("no"), PausedException("wait")])
 def test_strict_hooks_end_the_run_with_any_error(strict, at, error):
@@ -462,9 +441,6 @@ def test_strict_hooks_end_the_run_with_any_error(strict, at, error):
     assert told.names[-2:] == [at, "post_run"]
 
 
-# replay
-
-
 @pytest.mark.parametrize("at", ["pre_run", "pre_step", "post_step", "on_pause_requested", None])
 def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
     """ADR 22: what a hook stopped is in the attempt's row."""
@@ -472,7 +448,6 @@ def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
     fork = ParallelStep("fork", branches={"x": step("s"), "y": step("t")}, merge_strategy="no_merge")
     run = engine.run(hooked(fork, ask(), hooks=[told]), 1).run_id
     told.payloads.clear()
-
     stores = engine.stores
     recorded = (
         stores.reads.read_recording(run),
@@ -481,9 +456,6 @@ def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
         stores.reads.read_children(run),
     )
     assert (replay(*recorded).difference, told.names) == (None, [])
-
-
-# calls that are lost
 
 
 def ended_untold(engine, hook):
@@ -523,7 +495,6 @@ def test_a_call_that_ends_every_worker_is_given_up(engine):
     lose(engine, "alone")
     [call] = engine.hook_calls.due()
     assert engine.hook_calls.carry_out(call)
-
     assert ("post_run" in told.names, engine.hook_calls.due()) == (False, [])
     [lost] = [event for event in engine.story(run) if event.name == "hook.lost"]
     assert (lost.level, lost.data) == ("error", {"payload": "post_run", "times": engine.settings.worker.max_lost + 1})

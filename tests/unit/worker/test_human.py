@@ -130,9 +130,6 @@ def test_an_answer_of_a_class_that_is_not_to_be_had_is_asked_for_again():
         assert engine.answer(run, {"approved": True}).output == {"approved": True}
 
 
-# refusals
-
-
 def refusal(engine, run, value="yes", **named):
     with pytest.raises(ResumeError) as refused:
         engine.answer(run, value, **named)
@@ -180,9 +177,6 @@ def test_a_deadline_closes_the_question(engine):
     assert engine.result(run).run_status == "expired"
 
 
-# expiry
-
-
 def test_a_question_stays_open_permanently_without_an_expiry(engine):
     run = paused_run(engine, sequence(ask()))
     engine.pass_time(30 * 86_400)
@@ -226,9 +220,6 @@ def test_an_answer_after_the_expiry_is_refused_as_expired(engine):
     assert refusal(engine, run).error_code == "QUESTION_EXPIRED"
     engine.pass_time(0)
     assert refusal(engine, run).error_code == "QUESTION_EXPIRED"
-
-
-# what is refused before it is sent
 
 
 @pytest.mark.parametrize(

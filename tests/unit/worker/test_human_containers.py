@@ -170,9 +170,6 @@ def test_one_question_after_the_other(engine):
     assert engine.answer(run, 2).output == {"a": 2}
 
 
-# one branch at a time, message by message
-
-
 def only(engine, address):
     """Deliver what stands at an address until nothing is left of it; tell which deliveries counted as their chord's part."""
     counted = []

@@ -43,9 +43,7 @@ def conclude_all(engine):
 @pytest.mark.parametrize(("make", "output"), [(in_a_row, 1), (side_by_side, {f"b{n}": 1 for n in range(MAX_BRANCHES)})])
 def test_as_much_as_the_limits_allow_runs_to_its_end(engine, make, output):
     run = engine.enqueue(make(), 1)
-
     conclude_all(engine)
-
     record = engine.stores.reads.read_run(run)
     assert (
         record.status,

@@ -69,7 +69,6 @@ def wait_until(is_so):
 def test_an_agent_that_ignores_its_cancellation_fails_with_its_timeout(engine, stubborn):
     """The error is that of a timeout which was obeyed, and says besides that this one was not."""
     result = engine.run(Pipeline([Step("deaf", stubborn, config=ONCE)]), "in")
-
     [attempt] = engine.history(result.run_id)
     assert (attempt.fault.category, attempt.fault.type_name) == ("agent", "TimeoutError")
     assert attempt.fault.message == "no answer within 0.05 s, and the code ignored its cancellation"
@@ -96,14 +95,12 @@ def test_what_stands_around_an_agent_has_its_timeout_too(engine, stubborn, where
     extra = {"processors": AgentProcessors(prompt_processors=[code])} if where == "processors" else {where: [code]}
     long_enough = ONCE.model_copy(update={"timeout_s": 0.5})  # for the agent itself, on a busy machine
     result = engine.run(Pipeline([Step("s", echo, config=long_enough, **extra)]), "in")
-
     [attempt] = engine.history(result.run_id)
     assert (attempt.fault.category, attempt.fault.type_name) == (category, "TimeoutError")
 
 
 def test_a_resource_that_ignores_its_cancellation_fails_the_step(engine, stubborn):
     result = engine.run(Pipeline([Step("s", echo, config=ONCE)], resources=stubborn), "in")
-
     [attempt] = engine.history(result.run_id)
     assert (attempt.fault.category, attempt.fault.type_name) == ("system", "TimeoutError")
 
@@ -111,7 +108,6 @@ def test_a_resource_that_ignores_its_cancellation_fails_the_step(engine, stubbor
 def test_a_condition_that_ignores_its_cancellation_fails_its_step(engine, stubborn):
     loop = LoopStep("loop", loop_body_pipeline=Pipeline([Step("x", echo)]), exit_condition_callable=stubborn)
     result = engine.run(Pipeline([loop]), "in")
-
     assert not result.success
     assert "TimeoutError" in result.step_history[-1].feedback
 
@@ -120,7 +116,6 @@ def test_what_is_left_behind_changes_nothing_and_its_spending_is_recorded(engine
     result = engine.run(Pipeline([Step("deaf", stubborn, config=ONCE)]), "in")
     before = [event.name for event in engine.story(result.run_id)]
     stubborn.release.set()
-
     wait_until(lambda: engine.stores.reads.read_run(result.run_id).cost_usd == 0.5)
     assert [event.name for event in engine.story(result.run_id)] == before
     assert not engine.result(result.run_id).success
@@ -131,7 +126,6 @@ def test_the_count_goes_down_when_it_ends_at_last(engine, stubborn):
     hang = threading.Event()
     engine.run(Pipeline([Step("deaf", stubborn, config=ONCE)]), "in")
     engine.run(Pipeline([Step("sync", lambda data: hang.wait(30), config=ONCE)]), "in")
-
     wait_until(lambda: engine.left_behind == 2)
     stubborn.release.set()
     wait_until(lambda: engine.left_behind == 1)
@@ -149,7 +143,6 @@ def test_a_step_that_blocks_the_loop_past_its_timeout_fails_with_it():
     with LocalEngine() as engine:
         result = engine.run(Pipeline([Step("s", blocks, config=ONCE)]), "in")
         [attempt] = engine.history(result.run_id)
-
     assert (attempt.fault.type_name, attempt.fault.message) == ("TimeoutError", "no answer within 0.05 s")
     assert attempt.cost_usd == 0.5
 
@@ -231,5 +224,4 @@ def test_an_attempt_that_is_cancelled_after_its_agents_answer_has_spent_what_tha
     paid = Step("s", lambda data: AgentAnswer(data, Usage(3, 4, 1, 0.5)), plugins=[Slow()])
     result = engine.run(Pipeline([paid]), "in")
     canceller.join()
-
     wait_until(lambda: engine.stores.reads.read_run(result.run_id).cost_usd == 0.5)

@@ -86,15 +86,11 @@ def test_loading_a_pipelines_code_does_not_count_as_the_steps_time(engine, monke
     assert latency_s <= time.monotonic() - began - 0.3
 
 
-# how often an agent is called, by what went wrong
-
-
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_an_agents_failure_is_tried_again_as_often_as_allowed(engine, retries):
     """M-405: 1 + max_retries calls, each a separate attempt (M-004); the category is on each (M-461)."""
     agent = Agent(ValueError("Internal error"))
     result = run_one(engine, agent, config=StepConfig(max_retries=retries))
-
     assert agent.calls == retries + 1
     assert [each.number for each in engine.history(result.run_id)] == list(range(1, retries + 2))
     assert categories(engine, result) == ["agent"] * (retries + 1)
@@ -105,7 +101,6 @@ def test_an_agent_that_recovers_has_as_many_attempts_as_it_took(engine):
     """M-004: three attempts, 1, 2 and 3."""
     agent = Agent(ValueError("no"), times=2)
     result = run_one(engine, agent)
-
     assert (result.status, result.output, agent.calls) == ("completed", "out", 3)
     assert [(each.number, each.status) for each in engine.history(result.run_id)] == [
         (1, "failed"),
@@ -119,7 +114,6 @@ def test_a_refusing_validator_ends_the_step_at_once(engine):
     """M-288: one call, and the feedback names the validator."""
     agent = Agent()
     result = run_one(engine, agent, validators=[never])
-
     assert (agent.calls, categories(engine, result)) == (1, ["validation"])
     assert "never: never good enough" in result.step_history[0].feedback
 
@@ -128,7 +122,6 @@ def test_a_refusing_plugin_ends_the_step_at_once(engine):
     """C-01."""
     agent, plugin = Agent(), No()
     result = run_one(engine, agent, plugins=[plugin])
-
     assert (agent.calls, plugin.calls, categories(engine, result)) == (1, 1, ["plugin"])
     assert "No: not like this" in result.step_history[0].feedback
 
@@ -142,7 +135,6 @@ def test_a_judge_that_raises_ends_the_step_at_once(engine, where, category):
     """Its failure stays in its own domain (C-02)."""
     agent, judge = Agent(), type("Judge", (), {"validate": staticmethod(raises)})()
     result = run_one(engine, agent, **{where: [judge]})
-
     assert (agent.calls, categories(engine, result)) == (1, [category])
     assert "KeyError" in result.step_history[0].feedback
 
@@ -150,7 +142,6 @@ def test_a_judge_that_raises_ends_the_step_at_once(engine, where, category):
 def test_a_non_retryable_error_is_not_tried_again(engine):
     agent = Agent(NonRetryableError("give up"))
     result = run_one(engine, agent)
-
     assert (agent.calls, categories(engine, result)) == (1, ["agent"])
 
 
@@ -158,7 +149,6 @@ def test_an_abort_ends_the_run_and_reaches_the_client_as_itself(engine):
     """C-23."""
     agent = Agent(PipelineAbortSignal("enough"))
     result = run_one(engine, agent)
-
     assert (agent.calls, result.status) == (1, "failed")
     assert engine.history(result.run_id)[0].reason == "aborted"
     with pytest.raises(PipelineAbortSignal, match="enough"):
@@ -175,7 +165,6 @@ def test_an_agent_that_is_too_slow_is_an_agents_failure(engine, is_sync):
             await asyncio.sleep(60)
 
     result = run_one(engine, agent, config=StepConfig(max_retries=1, timeout_s=0.02))
-
     assert categories(engine, result) == ["agent", "agent"]
     assert result.step_history[0].feedback.endswith("TimeoutError: no answer within 0.02 s")
 
@@ -196,7 +185,6 @@ def exits_in_a_thread(data):
 def test_an_agent_cannot_end_more_than_its_attempt(engine, agent):
     """Neither the worker's event loop nor the run depends on it."""
     result = run_one(engine, agent, config=StepConfig(max_retries=1))
-
     assert categories(engine, result) == ["agent", "agent"]
     assert run_one(engine, Agent()).success
 
@@ -204,19 +192,14 @@ def test_an_agent_cannot_end_more_than_its_attempt(engine, agent):
 def test_the_next_step_does_not_run_after_a_failure(engine):
     agent = Agent()
     result = engine.run(Pipeline([Step("a", Agent(NonRetryableError("no"))), Step("b", agent)]), "in")
-
     assert agent.calls == 0
     with pytest.raises(RunFailed, match="NonRetryableError: no"):
         result.raise_for_status()
 
 
-# what an agent is given
-
-
 def test_every_attempt_but_the_first_is_told_what_was_wrong(engine):
     agent = Agent(AgentIOValidationError("no"), times=2)
     run_one(engine, agent)
-
     assert agent.seen == [None, "no", "no"]
 
 
@@ -248,14 +231,12 @@ class Callable:
 def test_any_agent_will_do(engine, agent, output):
     """An option goes to whom takes it, and to no one else (M-021…M-024)."""
     result = run_one(engine, agent, config=StepConfig(temperature=0.5), context={})
-
     assert result.output == output
 
 
 def test_there_is_no_context_where_the_run_has_none(engine):
     """M-023."""
     result = run_one(engine, Callable())
-
     assert result.output == "in at None with NoneType"
     assert result.final_pipeline_context is None
 
@@ -285,9 +266,6 @@ def test_sync_agents_that_hang_leave_room_for_the_next():
     assert [result.error.type_name for result in stuck] == ["TimeoutError"] * 4
 
 
-# what becomes of the output
-
-
 class Book(BaseModel):
     total: int = 0
     note: str = ""
@@ -296,20 +274,17 @@ class Book(BaseModel):
 
 def test_an_output_updates_the_context(engine):
     result = run_one(engine, lambda _: {"total": 3}, context=Book(note="kept"), updates_context=True)
-
     assert result.final_pipeline_context == Book(total=3, note="kept")
 
 
 def test_an_output_sinks_into_the_context(engine):
     result = run_one(engine, lambda _: 7, context=Book(), sink_to="inner.seven")
-
     assert result.final_pipeline_context.inner == {"seven": 7}
 
 
 def test_an_output_that_does_not_fit_the_context_fails_the_step_without_another_call(engine):
     agent = Agent(answer={"total": "many"})
     result = run_one(engine, agent, context=Book(), updates_context=True)
-
     assert (agent.calls, result.final_pipeline_context) == (1, Book())
     assert "step 's': the output does not fit Book: total" in result.step_history[0].feedback
 
@@ -322,7 +297,6 @@ def test_what_a_failed_attempt_did_to_its_context_is_gone(engine):
         raise ValueError("after all")
 
     result = run_one(engine, scribble, context=Book(note="kept"))
-
     assert result.final_pipeline_context == Book(note="kept")
 
 
@@ -330,7 +304,6 @@ def test_an_output_that_cannot_travel_names_its_path(engine):
     """M-005: one call, for trying again would give the same."""
     agent = Agent(answer={"rows": [1, {"handle": object()}]})
     result = run_one(engine, agent)
-
     assert (agent.calls, categories(engine, result)) == (1, ["system"])
     assert "output of step 's'.rows[1].handle" in result.step_history[0].feedback
 
@@ -341,14 +314,12 @@ def test_a_context_that_cannot_travel_names_its_path(engine):
         return data
 
     result = run_one(engine, spoil, context={})
-
     assert "context.scratchpad.socket" in result.step_history[0].feedback
 
 
 def test_a_snapshot_that_is_too_large_fails_the_step(engine):
     with LocalEngine(Settings(limits={"snapshot_inline_bytes": 1000, "snapshot_max_bytes": 2000})) as small:
         result = run_one(small, lambda data: data * 1000, value="long")
-
     assert result.error.code == "SNAPSHOT_TOO_LARGE"
     assert "at most 2,000 can be sent" in result.error.message
 
@@ -364,7 +335,6 @@ def test_values_above_the_inline_limit_are_kept_once_and_pointed_at():
         assert all(len(message) < 1500 for message in engine.bus)
         engine.drain()
         result = engine.result(run_id)
-
     assert (result.output, result.final_pipeline_context.note) == (4001, noise + "!")
 
 
@@ -374,7 +344,6 @@ def test_a_snapshot_that_was_lost_fails_the_step():
         engine.stores.tables.blobs.clear()
         engine.drain()
         [attempt] = engine.history(run_id)
-
     assert (attempt.fault.code, attempt.fault.category) == ("SNAPSHOT_LOST", "system")
 
 
@@ -383,7 +352,6 @@ def test_what_was_spent_is_added_up_over_the_attempts(engine):
         return AgentAnswer("out", Usage(10, 5, 1, 0.25))
 
     result = engine.run(Pipeline([Step("a", pay), Step("b", pay)]), "in")
-
     assert (result.total_tokens, result.total_cost_usd) == (30, 0.5)
     assert [(each.token_counts, each.cost_usd) for each in result.step_history] == [(15, 0.25), (15, 0.25)]
 
@@ -395,11 +363,7 @@ def test_what_a_failed_call_had_spent_is_recorded(engine):
         raise error
 
     result = run_one(engine, fail)
-
     assert result.total_tokens == 60
-
-
-# deliveries
 
 
 def test_a_second_delivery_does_nothing(engine):
@@ -407,7 +371,6 @@ def test_a_second_delivery_does_nothing(engine):
     agent = Agent()
     engine.enqueue(Pipeline([Step("s", agent)]), "in")
     message = engine.bus[0]
-
     assert engine.deliver(message) == "merged"
     assert engine.deliver(message) == "ended"
     assert agent.calls == 1
@@ -419,7 +382,6 @@ def test_a_run_of_other_code_is_parked_with_its_reason(engine):
     run_id = engine.enqueue(pipeline, "in")
     engine.attempts.catalog._entries.clear()
     engine.attempts.catalog._load = lambda *_: _entry(Pipeline([Step("s", awaited)]))
-
     assert engine.deliver(engine.bus.popleft()) == "parked"
     run = engine.stores.reads.read_run(run_id)
     assert run.status == "parked"
@@ -434,7 +396,6 @@ def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypa
     first = enqueued(Pipeline([Step("s", plain)])).first
     unreachable = replace(first, ticket=replace(first.ticket, reference="connecting:pipeline"))
     run_id = engine.stores.client.record(replace(enqueued(Pipeline([Step("s", plain)])), first=unreachable))
-
     assert engine.deliver(dumps(unreachable.to_wire())) == "parked"
     assert "raised OSError: no route to postgresql://app:***@db/app" in engine.stores.reads.read_run(run_id).reason
 
@@ -443,7 +404,6 @@ def test_a_cancelled_run_calls_no_one(engine):
     agent = Agent()
     run_id = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     engine.stores.client.request_cancel(run_id)
-
     assert engine.deliver(engine.bus.popleft()) == "stopped"
     assert agent.calls == 0
 
@@ -463,10 +423,8 @@ def test_a_message_of_a_plan_that_the_run_does_not_go_by_is_dropped_and_sent_aga
     run = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     envelope = Envelope.from_wire(loads(engine.bus.popleft()))
     engine.stores.backlog.mark_sent({envelope.key: 0.0})
-
     early = replace(envelope, ticket=replace(envelope.ticket, fingerprint="0" * 64))
     assert engine.deliver(dumps(early.to_wire())) == "moved"
-
     assert agent.calls == 0
     engine.drain()
     assert (agent.calls, engine.result(run).output) == (1, "out")
@@ -478,10 +436,8 @@ def test_a_message_that_names_another_pipeline_is_refused_and_harms_no_one(engin
     run = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     envelope = Envelope.from_wire(loads(engine.bus[0]))
     forged = replace(envelope, ticket=replace(envelope.ticket, reference="other:pipeline"))
-
     with pytest.raises(WireError, match="does not belong to the pipeline"):
         engine.coordinator.effects.run(engine.attempts.deliver(forged))
-
     assert agent.calls == 0
     engine.drain()
     assert (agent.calls, engine.result(run).output) == (1, "out")

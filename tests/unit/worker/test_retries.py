@@ -182,19 +182,14 @@ def test_large_values_are_pointed_at_and_found(service):
     assert result.final_pipeline_context.run_id == result.run_id
 
 
-# forks under the present code
-
-
 def test_a_fork_continues_with_the_present_code(engine):
     """The issue's `flujo runs fork`: any run, with the context as it was at that step."""
     old = Pipeline([Step("a", lambda data: f"{data} a"), Step("b", lambda data: f"{data} old")])
     run = engine.enqueue(old, "in")
     engine.drain()
     new = Pipeline([Step("b", lambda data: f"{data} new"), Step("c", lambda data: f"{data} c")])
-
     forked = engine.fork(run, "b", onto=new)
     engine.drain()
-
     assert engine.result(forked).output == "in a new c"
     assert engine.result(run).output == "in a old"
     assert engine.stores.reads.read_run(forked).forked_from == run
@@ -203,7 +198,6 @@ def test_a_fork_continues_with_the_present_code(engine):
 def test_a_fork_at_a_step_that_the_present_code_lacks_is_refused(engine):
     run = engine.enqueue(Pipeline([Step("a", lambda data: data), Step("b", lambda data: data)]), "in")
     engine.drain()
-
     with pytest.raises(RetryError, match="the present code of 'pipeline' has no top-level step 'b'") as refused:
         engine.fork(run, "b", onto=Pipeline([Step("a", len), Step("renamed", len)]))
     assert "begin at one of these: 'a', 'renamed'" in str(refused.value)

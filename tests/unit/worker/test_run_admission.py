@@ -192,7 +192,6 @@ def test_a_run_that_waits_for_a_person_holds_its_limit_and_not_its_window(engine
     assert [engine.stores.reads.read_run(run).status for run in (first, second)] == ["paused", "queued"]
     engine.answer(first, "yes")
     assert engine.stores.reads.read_run(second).status == "paused"
-
     with LocalEngine(Settings.model_validate({"admission": {"tenant_window": 1}})) as windowed:
         runs = [windowed.enqueue(asks, "x") for _ in range(3)]
         windowed.drain()

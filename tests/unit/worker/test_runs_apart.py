@@ -35,7 +35,6 @@ def test_runs_whose_attempts_alternate_have_contexts_and_loops_of_their_own(engi
     runs = [engine.enqueue(PIPELINE, "go", context={"items": items}) for items in given]
     engine.drain()
     results = [engine.result(run) for run in runs]
-
     assert [result.final_pipeline_context.items for result in results] == given
     assert [result.final_pipeline_context.count for result in results] == [8] * 4
     assert [len(result.step_history[1].step_history) for result in results] == [2, 4, 8, 1]
@@ -46,10 +45,8 @@ def test_a_run_has_more_statuses_than_its_context(engine):
     waiting, cancelled = engine.enqueue(PIPELINE, "go"), engine.enqueue(PIPELINE, "go")
     late = engine.enqueue(PIPELINE, "go", deadline=engine.now - 1)
     assert engine.stores.reads.read_run(waiting).status == "queued"
-
     engine.stores.client.request_cancel(cancelled, "never mind")
     engine.drain()
-
     statuses = [engine.stores.reads.read_run(run).status for run in (cancelled, late)]
     assert statuses == ["cancelled", "expired"]
     assert {"queued", *statuses, "running", "paused", "succeeded", "failed"} <= set(RUN_STATUSES)

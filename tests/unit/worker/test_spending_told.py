@@ -245,7 +245,6 @@ def nobody_asked():
 def test_strict_costs_refuse_a_model_without_a_price_before_it_is_asked():
     """Requirements §2.7: strict + unpriced → PricingNotConfiguredError; nothing was spent to find out."""
     result = run(talking(), cost={"strict": True})
-
     assert (result.run_status, Billed.asked, result.total_tokens) == ("failed", 0, 0)
     with pytest.raises(PricingNotConfiguredError, match=r"'acme\.m1'") as raised:
         result.raise_for_status()

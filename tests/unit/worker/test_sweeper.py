@@ -54,7 +54,6 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
     catalog = CodeRegistry(["shapes"], lambda _: None)
     coordinator = Coordinator(stores, lambda *_: None, Evaluator(stores, catalog, NO_CODE), backoff=Backoff())
     sweeper = sweeper_of(stores, Post(), coordinator, catalog)
-
     assert sweeper.sweep() == 0
     assert tried.read_text() == "tried\n"
     assert len(stores.plan_moves.parked(10)) == 3
