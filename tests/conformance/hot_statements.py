@@ -38,7 +38,7 @@ HOT: Final = frozenset(
     name
     for names in (
         "claim refusal reserve open_budgets",  # claims
-        "conclude conclude_many settle hold_budgets release",  # merges
+        "conclude conclude_many settle hold_budgets",  # merges; `settle` also releases
         "scope children envelopes aborted_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
