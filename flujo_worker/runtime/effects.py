@@ -31,7 +31,7 @@ LONGEST_WAIT_S: Final = 2.0
 
 
 class ClaimTerms(TypedDict):
-    """On what terms an attempt is claimed; see `Ledger.claim`."""
+    """On what terms an attempt is claimed; see `AttemptStore.claim`."""
 
     max_lost: int
     may_judge: bool
@@ -43,10 +43,10 @@ class Effects(Protocol):
     """The effects of an attempt."""
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
-        """Take the attempt that a message asks for; see `Ledger.claim`."""
+        """Take the attempt that a message asks for; see `AttemptStore.claim`."""
 
     async def commit(self, decision: Decision) -> Committed:
-        """Apply a decision; see `Ledger.commit`."""
+        """Apply a decision; see `AttemptStore.commit`."""
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         """Publish what follows; what the broker does not take is left to the sweeper."""
