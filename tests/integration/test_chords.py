@@ -12,7 +12,7 @@ import pytest
 from celery.contrib.testing.worker import start_worker
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.envelope import Envelope, JoinSignal
+from flujo_client.contract.envelope import TASK_JOIN, Envelope, JoinSignal
 from flujo_client.transport.wire import register
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app
@@ -55,6 +55,9 @@ class Toy:
     def start(self, runs):
         for _ in range(runs):
             self.go_on(enqueued().first, self.program, at=0)
+
+    def deliver(self, task, wire, *, task_id):
+        return (self.join if task == TASK_JOIN else self.attempt)(wire, task_id=task_id)
 
     def attempt(self, wire, *, task_id):
         envelope = Envelope.from_wire(wire)
