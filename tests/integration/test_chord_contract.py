@@ -19,7 +19,7 @@ from flujo_client.transport.chords import group_of, membership
 from flujo_client.transport.wire import dump, load, register
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app
-from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
+from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts
 from flujo_worker.engine.dispatch import RedisPublisher
 from tests.support.builders import enqueued
 from tests.support.fleet import wait_until

@@ -21,7 +21,7 @@ from celery.worker import state
 
 from flujo_client.contract.envelope import TASKS
 from flujo_worker.celery_app.consumer.channel import Capacity, connection_for
-from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
+from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts
 from flujo_worker.celery_app.consumer.stopping import after
 from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.engine.engine import LoopEffects, Taker
