@@ -267,6 +267,8 @@ class Loop:
     def leave_overdue(self, grace_s: float) -> list[tuple[str, Place]]:
         """Leave behind what has not ended within its grace; return the names and places. To be called from another thread."""
         now, left = time.monotonic(), []
+        if not self.answers.is_set():
+            self.blame()  # once more: when the loop fell silent, it may have had too little CPU to tell
         for call in tuple(self._calls):
             if call.is_left or not call.is_overdue(now, grace_s):
                 continue

@@ -1,6 +1,7 @@
 """A process that gets no CPU blames itself: its attempts begin again, the provider's breaker hears nothing, and it takes fewer attempts."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -12,7 +13,7 @@ from pydantic_ai.models.function import FunctionModel
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.config.manager import Settings
 from flujo_worker.agents import make_agent_async
-from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.event_loop import Loop, within
 from flujo_worker.domain.starvation import LEAST, attempts_allowed, is_starved
 from flujo_worker.liveness.watchdog import SlotThrottle
 from flujo_worker.testing import LocalEngine
@@ -133,6 +134,30 @@ def test_a_loop_measures_how_late_it_is():
         loop.submit(block()).result(10)
         assert loop.late_s - before >= 0.35
     finally:
+        loop.close()
+
+
+def test_who_blocks_the_loop_is_blamed_when_left_behind_though_the_process_was_starved_at_first(monkeypatch):
+    """A blocked worker retires: without blame the step that blocks it would be begun again elsewhere, and block the next worker."""
+    loop, begun, ended = Loop(), threading.Event(), threading.Event()
+    starved = [True, False]
+    monkeypatch.setattr(Loop, "is_starved", property(lambda _: starved.pop(0)))
+
+    async def block():
+        async with within(0.01):
+            begun.set()
+            ended.wait(30)
+
+    try:
+        future = loop.submit(block(), "step")
+        assert begun.wait(10)
+        loop.answers.clear()
+        assert loop.blame()[0] == ""
+        while not loop.leave_overdue(0.01) and not future.done():
+            starved.append(False)
+        assert future.blocked_at.function.endswith("block")
+    finally:
+        ended.set()
         loop.close()
 
 
