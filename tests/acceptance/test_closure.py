@@ -48,7 +48,7 @@ def test_anything_in_anything_behaves_as_the_reference_says_in_real_processes(si
     runs = {seed: site.client.enqueue(f"closure_pipelines:p_{seed}", f"input {seed % 5}") for seed in seeds}
     for seed, run in runs.items():
         result = run.result(timeout=2 * PATIENCE_S)
-        law.same(
+        law.assert_same_ending(
             result, law.reference_of(law.pipeline_of(seed), f"input {seed % 5}", places(site, run.id, "cancelled"))
         )
         assert_nothing_left(site, run)
@@ -70,7 +70,7 @@ def test_people_in_anything_behave_as_the_reference_says_in_real_processes(site,
     wait_until(all_have_ended, 2 * PATIENCE_S, what=site.log)
     for seed, run in runs.items():
         reference = law.reference_of(pipelines.peopled(seed), f"input {seed % 5}", places(site, run.id, "cancelled"))
-        law.same(run.result(), reference)
+        law.assert_same_ending(run.result(), reference)
         assert_nothing_left(site, run)
         assert_decided_again_as_it_was(site, run)
 

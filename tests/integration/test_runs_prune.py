@@ -29,7 +29,7 @@ def url(services):
 @pytest.fixture
 def stores(url):
     with_one = PostgresStores(url, pool_max=1).open()
-    with_one.register_worker(member("w1"), 3_600.0)
+    with_one.leases.register_worker(member("w1"), 3_600.0)
     yield with_one
     with_one.close()
 

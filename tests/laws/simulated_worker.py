@@ -67,7 +67,7 @@ class SimulatedWorker:
         self.ended: list[str] = []
         self.broker = BrokerConnection(broker, self.fuse)
         rows: Any = Statements(stores, self.fuse, watch)
-        self.sender = Sender(self.broker, rows)  # type: ignore[arg-type]
+        self.sender = Sender(self.broker, rows.backlog)  # type: ignore[arg-type]
         self.effects = SteppedEffects(rows, self.sender.send, self.fuse)
         self.coordinator = Coordinator(
             rows,
@@ -78,7 +78,7 @@ class SimulatedWorker:
             on_gated_end=self.ended.append,
             effects=self.effects,
         )
-        self.lease = SteppedLease(rows, member(name), lease_s=LEASE_S, renew_s=RENEW_S)
+        self.lease = SteppedLease(rows.leases, member(name), lease_s=LEASE_S, renew_s=RENEW_S)
         stores.leases.register_worker(member(name), LEASE_S)
         hooks = HookCaller(catalog, bench, strict=False)
         loop, threads = bench.loop, bench.threads

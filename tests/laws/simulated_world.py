@@ -23,7 +23,6 @@ from flujo_worker.concurrency.event_loop import CallFuture
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.runtime.effects import BlockingEffects
-from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.testing.local_engine import _Chords
 
 TIMED = ("attempts.lease", "attempts.claim", "engine.dispatch", "recovery.sweeper")
@@ -129,19 +128,22 @@ class Fuse:
 
 
 class Statements:
-    """The store as one process reaches it: statement by statement, each of which may be its last.
+    """The stores as one process reaches them: statement by statement, each of which may be its last.
 
     Args:
-        store: the store of all.
+        stores: the stores of all, or one of them.
         fuse: the process's.
         watch: called around each statement with its name, itself and its arguments.
     """
 
-    def __init__(self, stores: MemoryStores, fuse: Fuse, watch: Callable[..., Any]) -> None:
+    def __init__(self, stores: Any, fuse: Fuse, watch: Callable[..., Any]) -> None:
         self._stores, self._fuse, self._watch = stores, fuse, watch
 
     def __getattr__(self, name: str) -> Any:
         act = getattr(self._stores, name)
+        if not callable(act):
+            self.__dict__[name] = Statements(act, self._fuse, self._watch)
+            return self.__dict__[name]
 
         def statement(*args: Any, **kwargs: Any) -> Any:
             return self._fuse.passing(name, partial(self._watch, name, act, *args, **kwargs), StoreError)

@@ -109,7 +109,9 @@ def laws_at_the_end(stores: MemoryStores, broker: Broker, watch: Watch, cases: S
     left += [f"run {run}" for run, row in stores.tables.runs.items() if row.is_live]
     left += [f"waiting run {run}" for run in stores.tables.waiting_runs]
     left += [f"place of {run} at {gate}" for gate, places in stores.tables.places.items() for run in places]
-    left += [f"permit of {key}" for key, permit in stores.tables.permits.items() if stores._uses_permit(key, permit)]
+    left += [
+        f"permit of {key}" for key, permit in stores.tables.permits.items() if stores.limits._uses_permit(key, permit)
+    ]
     left += [
         f"reservation of {key}"
         for key, rows in stores.tables.reservations.items()

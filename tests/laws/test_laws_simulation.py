@@ -36,7 +36,7 @@ SEEDS_PER_MUTANT = 150
 def simulated():
     """Let engines go by the simulator's clock, log nothing, and leave suspects to `test_laws_losses.py`: they wait in threads."""
     with simulated_time(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flujo_worker.store.memory.ledger.SUSPECT_AFTER", 10**6)
+        patch.setattr("flujo_worker.store.memory.attempts.SUSPECT_AFTER", 10**6)
         prepared()
         logging.disable(logging.CRITICAL)
         yield
