@@ -7,7 +7,7 @@ from pathlib import Path
 from flujo_worker.store.memory.tables import Tables
 
 names: set[str] = set()
-_add_event = Tables._add_event
+_add_event = Tables.add_event
 
 
 @wraps(_add_event)
@@ -16,7 +16,7 @@ def _recorded(self, run, key, name, *rest):  # type: ignore[no-untyped-def]
     return _add_event(self, run, key, name, *rest)
 
 
-Tables._add_event = _recorded  # type: ignore[method-assign]
+Tables.add_event = _recorded  # type: ignore[method-assign]
 
 
 def pytest_sessionfinish() -> None:
