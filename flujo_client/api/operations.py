@@ -140,7 +140,6 @@ def record_or_find(
     In the caller's own transaction a gate is locked until the caller's commit only where it may refuse or replace a run; otherwise the run
     waits for the next admission.
 
-
     Raises:
         AdmissionRefused: a limit with `on_full="drop"` is reached.
         IdempotencyConflict: the key is in use for other work.

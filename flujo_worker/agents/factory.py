@@ -55,7 +55,6 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised
     The agent calls its model once. `max_retries`, `timeout` and `auto_repair` are defaults for steps that run it. They are read when a step
     is made with the agent object; an agent named by a reference only contributes its timeout.
 
-
     Args:
         model: a pydantic-ai model string such as `openai:gpt-4o`, `local:mock` for a model that answers with its prompt, a model object, or
             a function that makes one when it is needed.
@@ -69,7 +68,6 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised
         name: for traces.
         options: `temperature`, `top_p`, `top_k` and `max_tokens`, which a step's own override; anything else is passed to
             `pydantic_ai.Agent` unchanged; `tools` may contain `AgentTool`s.
-
 
     Raises:
         ConfigurationError: an invalid number, or model settings with retries.

@@ -375,7 +375,6 @@ async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling
     Its exceptions are attributed to the present stage, with the usage so far. That includes all exceptions: a `sys.exit()` of user code
     would end the event loop, its own cancellation the attempt. Only a cancellation of the attempt itself passes through.
 
-
     Raises:
         StageError: the stage that failed, and its exception.
     """

@@ -47,7 +47,6 @@ def decide(
 
     Send it the answers to the questions it yields; a `UserCodeFailed` or `UserCodePaused` thrown in is an answer too.
 
-
     Args:
         plan: the pipeline the run was started with.
         notice: an attempt's outcome.

@@ -35,11 +35,9 @@ class DatabaseClock:
     It is installed in the database of the settings, which must be migrated and must not have had runs; connections of running workers are
     replaced. It stays in the database. Only one process uses it at a time.
 
-
     Args:
         settings: those of the workers; None reads `flujo.toml` and the environment, or joins `flujo up`.
         patience_s: real seconds that workers may take for what is due.
-
 
     Raises:
         ConfigurationError: no services are set or running, the settings are those of production, the database has runs but

@@ -23,7 +23,6 @@ class Recent:
     bound is on the stored bytes and, if they are compressed, on their JSON. A part that several values share is held once, while one of
     them is. Thread-safe.
 
-
     Args:
         most: bytes that may be stored.
     """

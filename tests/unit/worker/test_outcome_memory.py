@@ -7,10 +7,11 @@ from flujo_worker import LocalEngine
 from flujo_worker.runtime.attempt_run import StageError
 
 FAILURES = 20
+MESSAGE = "x" * 20_000
 
 
 async def fail(_: int) -> int:
-    raise RuntimeError("x" * 20_000)
+    raise RuntimeError(MESSAGE)
 
 
 FAILING = Pipeline([Step("fail", fail, config=StepConfig(max_retries=0))])
@@ -25,7 +26,7 @@ def test_failed_attempts_are_freed_without_the_garbage_collector():
         try:
             for number in range(FAILURES):
                 assert engine.run(FAILING, number).run_status == "failed"
-            kept = [each for each in gc.get_objects() if isinstance(each, StageError)]
+            kept = [each for each in gc.get_objects() if isinstance(each, StageError) and str(each) == MESSAGE]
         finally:
             gc.enable()
     assert len(kept) < FAILURES / 4
