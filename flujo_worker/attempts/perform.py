@@ -184,7 +184,8 @@ class Attempts:
         except (KeyMissing, CodeMismatch) as lack:
             return await self._leave_claimed(envelope, held, lack)
         except Unreadable as error:
-            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, key=envelope.key)
+            run, fence = envelope.ticket.run, held.fence  # after a failover, another worker may have begun it
+            await self._effects.call(self._coordinator.break_off, run, error, key=held.key, fence=fence)
             return DeliveryResult("unreadable")
 
     async def leave_encrypted(self, key: str, error: KeyMissing) -> DeliveryResult:

@@ -184,8 +184,7 @@ class Coordinator:
     def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
         """Fail a run that no worker can continue: its rows cannot be read, or nothing that follows can be merged.
 
-        With a fence only if that attempt still runs under it; return whether the run was failed here. If this process ends after the mark,
-        a sweep winds the run down.
+        With a fence only if that attempt still runs under it; return whether the run was failed here. A sweep winds down what is only marked.
         """
         if (lack := lack_in(error)) is not None:
             logger.error("run %s is left to other workers: %s", run, lack)
