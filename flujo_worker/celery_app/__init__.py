@@ -1,1 +1,1 @@
-"""The Celery app, its tasks and its consumer: everything that knows Celery's and kombu's insides."""
+"""The Celery app, its tasks and its consumer: all code that depends on the internals of Celery and kombu."""

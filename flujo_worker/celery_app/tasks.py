@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery
 from celery.exceptions import Ignore
 
-from flujo_client.contract.envelope import (
-    TASK_HEALTH_CHECK,
-    TASK_SWEEP,
-    TASKS,
-)
+from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP, TASKS
 from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts

@@ -44,7 +44,7 @@ class Observed:
     junk: int = 0
     """How many items were pushed that are not messages."""
     deadlocks: int = 0
-    """How many Postgres has reported; its log was read before each end of the server."""
+    """How many deadlocks Postgres has reported; its log was read before each end of the server."""
 
 
 def judge(site: Site, acknowledged: Collection[str], observed: Observed) -> list[InvariantResult]:

@@ -169,7 +169,7 @@ def _summary(counts: Counter[str], *, dry_run: bool) -> str:
 
 
 class _ReadOnlyCode(CodeInPostgres):
-    """Records of code in which the models that are here are not recorded."""
+    """Reads the records of code, and does not record the models of this process."""
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:  # noqa: ARG002 - as the port has it
         rows = self._pool.rows("known_context_fields", {"model": model, "digest": digest})
@@ -177,7 +177,7 @@ class _ReadOnlyCode(CodeInPostgres):
 
 
 class _ContextTrial:
-    """Find how a worker with the present code would treat runs' contexts: read them, migrate them, or park the run. Nothing is stored.
+    """Finds how a worker with the present code would treat runs' contexts: read them, migrate them, or park the run. Nothing is stored.
 
     Args:
         settings: which modules may be imported, and how long a migration may take.

@@ -186,7 +186,8 @@ class Loop:
     """The process's event loop. Make it after a fork, never before.
 
     Attributes:
-        settle: called on the loop when it was late, with the seconds. It may block: no coroutine that waits continues before what others cancel meanwhile.
+        settle: called on the loop when it was late, with the seconds. It may block: tasks that other threads
+            cancel meanwhile are cancelled before any waiting coroutine continues.
     """
 
     def __init__(self) -> None:
@@ -268,7 +269,7 @@ class Loop:
         """Leave behind what has not ended within its grace; return the names and places. To be called from another thread."""
         now, left = time.monotonic(), []
         if not self.answers.is_set():
-            self.blame()  # once more: when the loop fell silent, it may have had too little CPU to tell
+            self.blame()  # again: at first the loop may have had too little CPU to show which call blocks it
         for call in tuple(self._calls):
             if call.is_left or not call.is_overdue(now, grace_s):
                 continue

@@ -1,1 +1,1 @@
-"""The engine of a worker process: what it is built from, its loop's groups, and how messages leave it."""
+"""The engine of a worker process: the parts that it is built from, its event loop, and how it publishes messages."""

@@ -117,7 +117,7 @@ class RedisPublisher:
 
 @contextmanager
 def _failing_as(what: str = "") -> Iterator[None]:
-    """Raise DispatchError for a broker that is away: with what was not done, or with the sentence that the error has."""
+    """Raise DispatchError for a broker that is away. Its message begins with `what`, unless the error has a sentence of its own."""
     try:
         yield
     except ServiceUnreachable as error:
@@ -235,7 +235,7 @@ def _sent_at(raw: bytes) -> float:
 class TimedMessages:
     """Holds messages that are due in a moment, and publishes them from a separate thread when their time comes; `publish` must not raise.
 
-    Nothing rests on it: their rows are in Postgres with the same time, and the sweeper publishes what a process that died had held.
+    No message depends on it: the rows are in Postgres with the same time, and the sweeper publishes the messages that a dead process held.
     """
 
     def __init__(self, publish: Callable[[Sequence[Envelope]], None]) -> None:
@@ -269,7 +269,7 @@ class TimedMessages:
             self._publish(due)
 
     def _next_due(self) -> list[Envelope]:
-        """Wait for the next messages; return none when this is to end."""
+        """Wait for the next messages; return none when the thread must end."""
         with self._changed:
             while not self._is_stopping:
                 now = time.monotonic()

@@ -47,7 +47,7 @@ class Host:
     Args:
         settings: with database and broker set.
         app: the app with the tasks.
-        is_own_app: whether it is Flujo's, and not one that pipelines were attached to.
+        is_own_app: whether the app is Flujo's own; otherwise pipelines were attached to it.
         is_child: whether a worker process started this one for one attempt, and so detects its death.
         on_loop: whether attempts are coroutines on a separate event loop; otherwise each runs in the thread that delivers it.
         slots: the number of attempts that the process runs at once; `worker.concurrency` when None.
@@ -133,7 +133,7 @@ class Host:
         self.keys.check()
 
     def stop(self) -> None:
-        """Release the lease and all resources, once a hand-back that has begun is done."""
+        """Release the lease and all resources, after any hand-back that is under way."""
         with self._handing_back:
             pass
         self._services.events.put(Event("worker.stopped", at=time.time()))

@@ -1,4 +1,4 @@
-"""What a worker process is made of, each part of those before it: services, users' code, attempts, upkeep."""
+"""The parts of a worker process, each built from those before it: services, users' code, attempts, upkeep."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Services:
 
 
 class UserCode:
-    """Users' code: where it is found, and where and within which bounds it runs."""
+    """Loads users' code, and runs it within its bounds."""
 
     def __init__(self, services: Services) -> None:
         settings, stores = services.settings, services.stores
@@ -116,7 +116,7 @@ class UserCode:
 
 
 class AttemptEngine:
-    """Performs attempts and moves runs on. Without a check, an attempt may break the process: it harms no other one."""
+    """Performs attempts and moves runs on. Without `check` an attempt may break the process, because no other attempt runs there."""
 
     def __init__(
         self, services: Services, code: UserCode, quarantine: Quarantine, keys: OwnKeys, check: SelfCheck | None
@@ -169,7 +169,7 @@ class AttemptEngine:
 
 
 class Upkeep:
-    """What a worker does besides attempts: it sweeps, calls hooks, and watches itself and its neighbours."""
+    """The work of a process apart from attempts: it sweeps, calls hooks, and watches itself and its neighbours."""
 
     def __init__(
         self,
@@ -229,4 +229,4 @@ class Upkeep:
 
 
 def _unchecked() -> None:
-    """Check nothing: a process that runs one attempt harms no other one."""
+    """Check nothing: a process that runs one attempt can harm no other attempt."""

@@ -17,9 +17,9 @@ _PROBE: Final = {"a": [1, 2.5, None, True, "é"]}
 
 
 class SelfCheck:
-    """The check of one process, which `end` ends for a reason. Safe for several threads.
+    """Checks one process, and calls `end` with the reason if it is broken. Safe for several threads.
 
-    `is_running` returns whether the threads live that no work is done without.
+    `is_running` returns whether the threads that all work depends on are alive.
     """
 
     def __init__(self, is_running: Callable[[], bool], end: Callable[[str], object]) -> None:
@@ -31,7 +31,7 @@ class SelfCheck:
         self._right: tuple[object, object] | None = None
 
     def look(self) -> None:
-        """Look at the end of an attempt, at what could spoil its result: this takes a few microseconds."""
+        """Check, at the end of an attempt, for faults that could spoil its result. This takes a few microseconds."""
         self._end_if((self._descriptors_are_there, self._json_is_right))
 
     def look_fully(self) -> None:
@@ -49,7 +49,7 @@ class SelfCheck:
             self._end(f"{type(error).__name__}: {error}")
 
     def _descriptors_are_there(self) -> None:
-        another = os.dup(self._kept.fileno())
+        another = os.dup(self._kept.fileno())  # fails when no descriptor is left
         try:
             if os.fstat(another).st_ino != self._inode:
                 raise _Lack("its descriptors were closed")

@@ -20,9 +20,18 @@ from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.concurrency.threads import Threads
 from flujo_worker.domain.starvation import attempts_allowed
 
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.5
+LATE_S = 1.0
+STARVED_GRACES = 6.0
+"""A loop that gets no CPU is given up after so many graces: code that never returns waits for a CPU, too."""
+THROTTLE_EVERY_S: Final = 1.0
+REPORT_EVERY_S: Final = 10.0
+
 
 class PoolSlots(Protocol):
-    """What takes attempts: the worker's pool."""
+    """The slots of the worker's pool, which takes attempts."""
 
     @property
     def most(self) -> int:
@@ -34,16 +43,6 @@ class PoolSlots(Protocol):
 
     def allow(self, attempts: int) -> None:
         """Run only so many at once from now on."""
-
-
-logger = logging.getLogger(__name__)
-
-LOOK_EVERY_S = 0.5
-LATE_S = 1.0
-STARVED_GRACES = 6.0
-"""A loop that gets no CPU is given up after so many graces: code that never returns waits for a CPU, too."""
-THROTTLE_EVERY_S: Final = 1.0
-REPORT_EVERY_S: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -153,8 +152,8 @@ class Watchdog:
         name, place = self._loop.blame()
         culprit = f"{name or 'a task'} blocks the event loop: {place.function}"
         why = "this process gets too little CPU" if self._loop.is_starved else "the event loop does not answer"
-        told = culprit if place.is_users and not self._loop.is_starved else why
-        logger.warning("%s at %s; no more messages are taken until it answers", told, place.at)
+        cause = culprit if place.is_users and not self._loop.is_starved else why
+        logger.warning("%s at %s; no more messages are taken until it answers", cause, place.at)
         self._steps.pause()
 
     def _retire(self, reason: str) -> None:

@@ -2,8 +2,9 @@
 
 A line logged inside an attempt, or during the decision after it (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as
 an event of the run, into the attempt's outcome: so it is in Postgres if and only if the outcome is. Lines logged outside attempts go to the
-system log. What a step prints, and logs with the standard library, is collected too, but not what threads do that it has started: standard output
-and the root logger are intercepted on writes, so an attempt without output costs nothing. Anything that looks like a secret is removed.
+system log. The text that a step prints, and the records that it logs with the standard library, are collected too, except those of threads that it has
+started. Standard output and the root logger are intercepted on writes, so an attempt without output costs nothing. Anything that looks like a
+secret is removed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PLAIN_LOGGER = __name__
 """The logger that has our lines where structlog is not configured: in an app of yours."""
 
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker"})
-"""What `collecting_events` binds: an event's row has it already."""
+"""The fields that `collecting_events` binds: an event's row has them already."""
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
 HTTP_CLIENTS = "anthropic", "botocore", "google_genai", "httpcore", "httpx", "httpx2", "openai", "urllib3"
 """The loggers of libraries that log a line for each request."""
@@ -42,7 +43,7 @@ _BENEATH_STEPS = "asyncio", "celery", "kombu", "psycopg", "redis", *HTTP_CLIENTS
 _CHATTY = "celery.app.trace", "celery.beat", "celery.worker.strategy", *HTTP_CLIENTS
 """Loggers whose lines below WARNING are written only under the level DEBUG: the run's events show the same better."""
 _listener: Callable[[Event], None] | None = None
-"""Takes what is logged outside attempts."""
+"""Takes the events that are logged outside attempts."""
 
 
 @contextmanager
@@ -100,7 +101,7 @@ _events = structlog.wrap_logger(
     wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
     cache_logger_on_first_use=True,
 )
-"""Our own events: whatever structlog is set up to do in the application, they are collected, and then passed on to its log."""
+"""Logs our own events: they are collected under any configuration of the application's structlog, and then passed on to its log."""
 
 
 def emit(name: str, /, level: str = "info", **data: Any) -> None:
@@ -138,7 +139,7 @@ def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapp
 
 
 class WatchedStdout:
-    """Standard output whose text is looked at: `write` decides what becomes of it, and whether it reaches the stream `beneath`."""
+    """Standard output whose `write` decides which text reaches the stream `beneath`."""
 
     def __init__(self, beneath: TextIO) -> None:
         self.beneath = beneath
@@ -236,16 +237,15 @@ class StepLogs(logging.Handler):
     """Takes the records that are logged inside an attempt; their lines in the worker's log are written by other handlers."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < _least(record.name):
+        story = _collected.get()
+        if story is None or story.is_aside or record.levelno < _least(record.name):
             return
         try:
             data = {"logger": record.name, "message": record.getMessage()}
             error = record.exc_info[1] if record.exc_info else None
             if error is not None:
                 data["traceback"] = traceback_of(error) or f"{type(error).__name__}: {error}"
-            story = _collected.get()
-            if story is not None and not story.is_aside:
-                story.log(record.levelname.lower(), data)
+            story.log(record.levelname.lower(), data)
         except Exception:  # noqa: BLE001 - a record that cannot be written breaks no step
             self.handleError(record)
 

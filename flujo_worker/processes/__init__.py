@@ -1,1 +1,1 @@
-"""Processes of a worker's own: an attempt in quarantine."""
+"""The process that a worker starts for an attempt in quarantine."""

@@ -1,1 +1,1 @@
-"""What a worker does beside its attempts: find lost ones, admit, prune, deliver hooks, put aside what breaks processes, check health."""
+"""The work of a worker apart from attempts: recover lost ones, admit runs, prune, deliver hooks, isolate attempts that break processes, check health."""

@@ -29,7 +29,7 @@ class AdmissionThread:
         self._lock, self._wake, self._stopping = threading.Lock(), threading.Event(), threading.Event()
 
     def start(self, admit: Callable[[Collection[str], Collection[str]], Admitted]) -> None:
-        """Admit from now on, by calling `admit` with the runs that have ended, and with gates to look at again."""
+        """Admit from now on, by calling `admit` with the runs that have ended, and with gates to check again."""
         self._admit = admit
         self._thread = threading.Thread(target=self._admit_forever, name="flujo-admission", daemon=True)
         self._thread.start()

@@ -22,7 +22,7 @@ from flujo_worker.store.postgres.health import HealthInPostgres
 
 
 class Queues(Protocol):
-    """Its queries to the broker."""
+    """The queries of a health check to the broker."""
 
     def depths(self, queues: Collection[str]) -> dict[str, int]:
         """Count the messages in queues; raises DispatchError."""

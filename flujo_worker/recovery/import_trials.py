@@ -84,7 +84,7 @@ class ImportTrials:
 
 
 def try_to_load(reference: str, fingerprint: str, seconds: int) -> None:
-    """Load it in this process, which ends with it. A failure does no harm: the caller meets it too, with the reason."""
+    """Load code in this process, and end the process. A failure to load does no harm: the caller meets it too, with the reason."""
     signal.alarm(seconds)  # ends this process even if no other process is left to do so, and nothing in it can
     settings = ConfigManager().settings()
     stores = PostgresStores(settings.database(), pool_max=1).open()

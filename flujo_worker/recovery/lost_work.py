@@ -2,8 +2,8 @@
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
 are past their deadline, questions whose time is over, child runs without their parent, and joins whose signal was lost. Now and
-then it makes place for the events of the days to come, and drops those that have passed their retention. Parked runs continue whose code is
-here: each process looks for itself, for no other one knows its code.
+then it makes place for the events of the days to come, and drops events that have passed their retention. Parked runs whose code is here
+continue: each process checks for itself, because no other process knows its code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ JOIN_OVERDUE_BEHIND_S = 10.0
 """The same while the control queue is not empty: join signals that were sent wait in it, and another one would only make it longer."""
 UNPARK_EVERY_S = 5.0
 MOST_KNOWN = 100_000
-"""Runs that a process remembers it cannot move, and runs that wait for other bodies or models than it has."""
+"""The maximum of runs that a process remembers because it cannot move them, or because they wait for bodies or models that it does not have."""
 
 
 class LostWork:
@@ -94,7 +94,7 @@ class LostWork:
         self._coordinator.break_off(envelope.ticket.run, why, key=envelope.key, fence=fence)
 
     def _admit(self) -> None:
-        """Let waiting runs begin that no worker has let: it died, or only time had to pass."""
+        """Let waiting runs begin that no worker has admitted: it died, or only time had to pass."""
         admitted = self._coordinator.admit()
         for _ in range(ADMISSIONS):
             if not admitted.again:
@@ -104,14 +104,14 @@ class LostWork:
     def _wind_down(self) -> None:
         """Close what a crash left of aborted fan-outs.
 
-        That they are aborted is seen the moment it is committed. The worker that did it is about to wind down and signal too, so the signal is
-        left to it, and to `_join` when it is gone: a signal from here would win that race now and then, without anything being wrong.
+        An abort is visible as soon as it is committed. The worker that committed it is about to wind down and signal too, so this chore leaves the
+        signal to it, or to `_join` if that worker is gone: a signal from here would sometimes win the race although nothing is wrong.
         """
         for run, fan_out in self._stores.scopes.aborted(BATCH):
             self._rows.move(run, f"winding down {fan_out}", self._stores.scopes.wind_down_branches, run, fan_out)
 
     def _strand(self) -> None:
-        """Fail runs that nothing can move any more: the rows that could are gone."""
+        """Fail runs that cannot continue because the rows that would move them are gone."""
         for run in self._stores.scopes.stranded(BATCH):
             self._rows.fail(
                 run, None, None, Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
@@ -165,8 +165,8 @@ class LostWork:
 class ParkedRuns:
     """Moves parked runs to the code that is here. Without `changes`, those whose code has changed wait for the code of their plan.
 
-    `may_load` returns whether code can be loaded without harm to this process; `fits` whether a pipeline here has the bodies or models that a run
-    waits for, by the waiting attempt.
+    `may_load` returns whether code can be loaded without harm to this process; `fits` returns whether a pipeline here has the bodies or models that
+    a run waits for, and gets the waiting attempt too.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class ParkedRuns:
         self._kept_parked, self._unfit = dict[str, None](), dict[object, None]()
 
     def unpark(self) -> None:
-        """Let those continue whose code is here; what does not load is tried once, however many runs wait for it."""
+        """Let parked runs continue whose code is here. Code that does not load is tried once, however many runs wait for it."""
         unfit = set[tuple[str, ...]]()
         for run, *code in self._stores.plan_moves.parked(BATCH, set(self._kept_parked)):
             if tuple(code) in unfit or not self._may_load(*code):
@@ -208,7 +208,7 @@ class ParkedRuns:
     def _unpark_if_fit(self, run: str, code: list[str], awaited: AwaitedCode) -> None:
         """Let a run continue that waits for bodies of functions or for models, if this worker has them.
 
-        Each worker is asked once: its code does not change.
+        Each worker checks a run once: its code does not change.
         """
         if (run, awaited) in self._unfit:
             return
@@ -225,7 +225,7 @@ class ParkedRuns:
         put_bounded(self._unfit, (run, awaited), None, most=MOST_KNOWN)
 
     def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
-        """Move a parked run to the present code. A run that may not continue under it is not tried again: neither changes."""
+        """Move a parked run to the present code. A run that may not continue under that code is not tried again: neither changes."""
         try:
             carried = changes.carry_on(run, plan)
         except Unreadable as error:

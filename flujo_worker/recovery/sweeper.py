@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 BATCH = 200
 TURN, NO_JUDGES_TURN = 0.8, 2.5
-"""The maximum of sweep intervals since the fleet's last sweep, for a process that may declare others dead and for one that may not yet."""
+"""The maximum of sweep intervals since the fleet's last sweep, for a process that may declare others dead and for a process that may not yet."""
 LEAVE_LOCKED_S = 10.0
-"""Seconds that a sweep leaves alone what it found locked."""
+"""Seconds that sweeps leave a row alone after they found it locked."""
 
 
 class Chore(NamedTuple):
@@ -29,14 +29,14 @@ class Chore(NamedTuple):
 
     run: Callable[[], Any]
     every_s: float = 0.0
-    """The least seconds between two runs; one that returns False is due again in the next sweep."""
+    """The minimum of seconds between two runs. A chore whose `run` returns False is due again in the next sweep."""
 
 
 class Sweeper:
     """Does chores in a thread. A chore that finds a row locked is left to the next sweep, and delays no other.
 
-    The chores `before` are those of each process, before each turn to sweep; then the process whose turn it is does those of the fleet's sweep,
-    of which the last returns how many messages it sent, and those `after` it. The whole fleet sweeps once in `every_s` seconds.
+    Each process does the chores `before` again and again. The process whose turn it is then does the chores of the fleet's `sweep`, the last of which
+    returns how many messages it sent, and the chores `after`. The whole fleet sweeps once in `every_s` seconds.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Sweeper:
         return done
 
     def _begins(self) -> bool:
-        """Return whether it is this process's turn to sweep; while somebody else has locked the row of turns, each process sweeps.
+        """Return whether it is this process's turn to sweep; while the row of turns is locked, every process sweeps.
 
-        The turn is left to those who may judge: a sweep by one who may not would find no worker lost.
+        A process that may not judge leaves the turn to others: its sweep would find no worker lost.
         """
         patience = TURN if self._lease.judge() is not None else NO_JUDGES_TURN
         try:
@@ -123,7 +123,7 @@ class RowByRow:
     def do(self, what: str, act: Callable[..., object], *args: Any, **options: Any) -> bool:
         """Call `act`, and return whether it returned. Only a store that is away is raised.
 
-        What was found locked is left alone for a while: each try takes as long as a statement waits for a lock.
+        A locked row is left alone for a while: each try takes as long as a statement waits for a lock.
         """
         now = time.monotonic()
         if self._locked_until.get(what, now) > now:
@@ -142,7 +142,7 @@ class RowByRow:
         return False
 
     def move(self, run: str, what: str, act: Callable[..., object], *args: Any, **options: Any) -> None:
-        """Move a run on; one whose rows do not let it be moved is failed."""
+        """Move a run on, or fail it if its rows do not allow that."""
 
         def move() -> None:
             try:

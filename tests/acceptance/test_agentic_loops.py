@@ -43,9 +43,9 @@ def test_in_python_and_in_yaml_it_outlives_its_workers_and_waits_for_a_person(si
         run.resume("yes")
     results = [run.result(timeout=PATIENCE_S) for run in runs]
     assert [(each.output, turns(each)) for each in results] == [(["BEES", "yes"], TURNS)] * 2, site.log()
-    told = [[event["data"]["step"] for event in site.events(run.id, "step.succeeded")] for run in runs]
-    assert told[0] == told[1]
-    assert told[0].count("record") == 4
+    steps = [[event["data"]["step"] for event in site.events(run.id, "step.succeeded")] for run in runs]
+    assert steps[0] == steps[1]
+    assert steps[0].count("record") == 4
 
 
 def test_it_runs_to_its_question_and_on_from_there(site):

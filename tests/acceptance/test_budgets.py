@@ -129,9 +129,9 @@ def seconds_to_cancel(site):
     begun = site.executions(run.id)
     wait_until(lambda: ended_as(site, run).get(("failed", "error")), what=site.log)
     site.open_gate(run.id)
-    [told] = wait_until(lambda: site.events(run.id, "flujo.budget.violation"), what=site.log)
+    [violation] = wait_until(lambda: site.events(run.id, "flujo.budget.violation"), what=site.log)
     wait_until((site.folder / f"cancelled-{run.id}").exists, what=site.log)
-    took = (site.folder / f"cancelled-{run.id}").stat().st_mtime - told["at"].timestamp()
+    took = (site.folder / f"cancelled-{run.id}").stat().st_mtime - violation["at"].timestamp()
     assert run.result(30).error.type_name == "UsageLimitExceededError"
     later = site.workers(arguments=("--queues", "later"))
     wait_until(lambda: not site.stuck() and not site.redis.llen("later"), what=site.log)

@@ -229,7 +229,7 @@ def test_siblings_of_a_failed_branch_are_cancelled_promptly(site, capsys):
     took = time.monotonic() - began
     assert took < 10 * STEADY["renew_s"]
     assert_joined_once(site, run)
-    print_time(capsys, "a failure told to its sibling", began, rings(site, [run]))
+    print_time(capsys, "a failure stops its sibling", began, rings(site, [run]))
 
 
 def print_time(capsys, what, began, by):

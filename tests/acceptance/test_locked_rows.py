@@ -46,7 +46,7 @@ def locked(site, *selects, **parameters):
 
 
 def assert_innocents_end(site, pipeline="three", number=5, tries=3):
-    """In one of three tries: a machine that runs other tests may be late once."""
+    """Assert that other runs end soon, in one of three tries: a machine that runs other tests may be late."""
     began = time.monotonic()
     runs = [site.enqueue(pipeline) for _ in range(number)]
     for run in runs:

@@ -59,8 +59,8 @@ def test_a_run_continues_under_the_code_of_the_workers(run, versions):
         ("new", 1, "succeeded"),
         ("last", 1, "succeeded"),
     ]
-    [told] = site.events(run.id, "run.carried_on", "run.parked")
-    assert told["data"]["changes"] == ["step 'old' was renamed to 'new'"]
+    [carried_on] = site.events(run.id, "run.carried_on", "run.parked")
+    assert carried_on["data"]["changes"] == ["step 'old' was renamed to 'new'"]
 
 
 def test_a_run_waits_for_a_worker_with_its_code(run, versions):
@@ -266,8 +266,8 @@ def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, ver
 
         site.workers(code=has)
         assert run.result(timeout=60).output == {"cents": 300}, site.log()
-        [told] = site.events(run.id, "context.migrated")
-        assert told["data"] == {"migration": "1", "changes": ["field 'price' was removed"]}
+        [migrated] = site.events(run.id, "context.migrated")
+        assert migrated["data"] == {"migration": "1", "changes": ["field 'price' was removed"]}
 
 
 def tried(site, monkeypatch, folders, code=0):

@@ -156,8 +156,8 @@ def test_a_death_is_written_at_once(site):
         assert quarantine.perform(run) == DeliveryResult("crashed")
     [attempt] = site.attempts(run.id)
     assert (attempt["status"], attempt["worker"]) == ("running", None)
-    [told] = site.events(run.id, "attempt.crashed")
-    assert told["data"]["how"] == "signal SIGABRT"
+    [crash] = site.events(run.id, "attempt.crashed")
+    assert crash["data"]["how"] == "signal SIGABRT"
 
 
 def test_a_process_that_hangs_is_ended_and_has_died(site):

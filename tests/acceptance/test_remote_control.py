@@ -46,8 +46,8 @@ def control(site, request):
 def answer_of(control, command, **arguments):
     """Send a command; return the answer of the one worker."""
     [answer] = control.broadcast(command, arguments=arguments, reply=True, limit=1, timeout=30)
-    [said] = answer.values()
-    return said
+    [reply] = answer.values()
+    return reply
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def key(site, run, number=-1):
 def test_a_revoke_of_a_coming_attempt_cancels_its_run(site, control, busy, terminate):
     """The run that works in the same process goes on."""
     holding, coming = busy
-    said = answer_of(control, "revoke", task_id=key(site, coming), terminate=terminate)
-    assert "is being cancelled" in said["ok"]
+    answer = answer_of(control, "revoke", task_id=key(site, coming), terminate=terminate)
+    assert "is being cancelled" in answer["ok"]
     assert coming.result(timeout=60).run_status == "cancelled"
     assert coming.record().reason == f"attempt {key(site, coming, 0)} was revoked"
     site.open_gate(holding.id)
@@ -109,10 +109,10 @@ def test_ids_that_a_neighbour_has_revoked_stop_no_attempt(site, control, busy):
 
 
 def test_limits_of_celery_are_refused_for_flujos_tasks(control):
-    said = answer_of(control, "rate_limit", task_name=TASK_ATTEMPT, rate_limit="1/h")
-    assert said["error"].startswith(f"rate_limit does not apply to {TASK_ATTEMPT}")
-    said = answer_of(control, "time_limit", task_name=TASK_ATTEMPT, hard=1.0, soft=1.0)
-    assert said["error"].startswith(f"time_limit does not apply to {TASK_ATTEMPT}")
+    answer = answer_of(control, "rate_limit", task_name=TASK_ATTEMPT, rate_limit="1/h")
+    assert answer["error"].startswith(f"rate_limit does not apply to {TASK_ATTEMPT}")
+    answer = answer_of(control, "time_limit", task_name=TASK_ATTEMPT, hard=1.0, soft=1.0)
+    assert answer["error"].startswith(f"time_limit does not apply to {TASK_ATTEMPT}")
     assert answer_of(control, "rate_limit", task_name="celery.backend_cleanup", rate_limit="1/s")["ok"]
 
 
@@ -135,8 +135,8 @@ def test_what_is_asked_is_answered(site, control, busy):
     holding, _ = busy
     for name in honoured("inspect"):
         arguments = {"query_task": {"ids": [key(site, holding)]}, "hello": {"from_node": "me@here"}}.get(name, {})
-        said = answer_of(control, name, **arguments)
-        assert "error" not in said, f"{name}: {said}"
+        answer = answer_of(control, name, **arguments)
+        assert "error" not in answer, f"{name}: {answer}"
     [held] = answer_of(control, "active")
     assert held["id"] == key(site, holding)
 
@@ -144,8 +144,8 @@ def test_what_is_asked_is_answered(site, control, busy):
 def test_events_are_switched_on_and_off_where_the_worker_has_a_dispatcher(site, control):
     """Runs go on either way: with events, Flujo's own pool has Celery's tracer see each attempt."""
     for command in ("enable_events", "disable_events"):
-        said = answer_of(control, command)
-        assert "task events" in said.get("ok", "") or said["error"] == "event dispatcher unavailable"
+        answer = answer_of(control, command)
+        assert "task events" in answer.get("ok", "") or answer["error"] == "event dispatcher unavailable"
         assert_merged_once(site, site.enqueue("three"), ["first", "second", "third"])
 
 

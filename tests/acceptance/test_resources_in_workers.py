@@ -35,11 +35,11 @@ def test_every_part_has_its_place_in_a_worker(site):
     run = enqueued(site, "every_part", "in")
     result = run.result(timeout=60)
     assert (result.run_status, notes(site.folder, run.id)) == ("succeeded", pipelines.ORDER)
-    told = [
+    names = [
         event["name"] for event in site.events(run.id, "output.coercion.success", "step.succeeded", "run.succeeded")
     ]
-    assert told[0] == "output.coercion.success"
-    assert told[-2:] == ["step.succeeded", "run.succeeded"]
+    assert names[0] == "output.coercion.success"
+    assert names[-2:] == ["step.succeeded", "run.succeeded"]
 
 
 @in_workers

@@ -54,8 +54,8 @@ def test_a_step_that_does_not_end_in_time_is_begun_by_another_worker(site, name,
     site.open_gate(run.id)
     assert_merged_once(site, run, ["gate", "after"])
     assert (again.attempt, again.pid == first.pid) == (1, False)
-    [told] = site.events(run.id, "attempt.handed_back")
-    waited = (site.attempts(run.id)[0]["started_at"] - told["at"]).total_seconds()
+    [handed_back] = site.events(run.id, "attempt.handed_back")
+    waited = (site.attempts(run.id)[0]["started_at"] - handed_back["at"]).total_seconds()
     print(f"handed back → begun again: {waited:.3f} s")
     assert waited < LEASE_S / 6
     assert not site.events(run.id, "attempt.lost")

@@ -64,7 +64,7 @@ def test_a_run_beyond_a_limit_that_drops_fails_without_having_begun(site):
 
 
 def test_steps_of_a_worker_that_wakes_do_not_go_on_beside_those_that_have_their_places(site):
-    """U-13: frozen past its lease, it wakes up: an async step gets at most to its next `await`, for it may have been frozen on the way there."""
+    """U-13: a worker frozen past its lease wakes up. An async step gets at most to its next `await`: it may have been frozen on the way there."""
     site.dismiss()
     frozen = site.workers()
     first = [site.client.enqueue("frozen_pipelines:limited", None) for _ in range(AT_ONCE)]

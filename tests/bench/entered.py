@@ -1,7 +1,7 @@
-"""Count the modules and functions that a step which does nothing enters: `python -m tests.bench.entered`.
+"""Count the modules and functions that an empty step enters: `python -m tests.bench.entered`.
 
-Twenty such steps run in the engine of one process, without its store in memory and its own module, and twice: only the second time counts, when
-all code is loaded.
+Twenty empty steps run twice in the local engine. Only the second time counts, when all code is loaded. The store in memory and the modules of
+the local engine itself are left out.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from flujo_worker.testing import LocalEngine
 STEPS = 20
 OURS = tuple(str(Path(str(package.__file__)).parent) for package in (flujo_client, flujo_worker))
 LEFT_OUT = ("flujo_worker/store/memory/", "flujo_worker/testing/", "flujo_worker/liveness/", "concurrency/lateness.py")
-"""The store, the engine for tests, and what watches from threads of its own."""
+"""The store, the engine for tests, and the modules that watch from threads of their own."""
 
 
 class Entered(NamedTuple):
-    """What the steps of one run entered."""
+    """How many modules and functions the steps of one run entered."""
 
     modules: int
     functions: int
@@ -79,7 +79,7 @@ def measure() -> tuple[Entered, Counter[CodeType]]:
 
 def main() -> None:
     options = argparse.ArgumentParser(prog="python -m tests.bench.entered", description=__doc__)
-    options.add_argument("--names", action="store_true", help="list them, and how often each is entered in a step")
+    options.add_argument("--names", action="store_true", help="list the functions, and how often a step enters each")
     chosen = options.parse_args()
     entered, calls = measure()
     print(f"{entered.modules} modules, {entered.functions} functions, {entered.calls_per_step} calls per step")

@@ -18,7 +18,7 @@ WHOLE = Path(__file__).parents[2] / "flujo_worker/store/schema.sql"
 
 
 def dumped(url):
-    """The statements of a dump but for the partitions of days and the table of versions, each as its lines in any order: a migration adds columns at the end."""
+    """Return a dump's statements without daily partitions and the table of versions, each with its lines sorted: a migration adds columns at the end."""
     dump = subprocess.run(
         [find_binaries() / "pg_dump", "--schema-only", url], capture_output=True, check=True, encoding="utf-8"
     )
@@ -32,7 +32,7 @@ def dumped(url):
 
 @pytest.fixture
 def shown(services):
-    """A database of what the file shows."""
+    """Create a database from the file."""
     url = fresh_database(services)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute((WHOLE.read_text("utf-8") if len(migrations()) > 1 else migrations()[0].sql).encode())

@@ -1,1 +1,1 @@
-"""What tests in several folders share: builders of values, services, workers, and stand-ins for what is far away."""
+"""Helpers that tests in several folders share: builders of values, services, workers, and stand-ins for remote services."""

@@ -11,7 +11,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from flujo_client.config.models import Health
-from flujo_client.gateway import operator_requests as asked
+from flujo_client.gateway import operator_requests
 from flujo_client.gateway.requests import Request, statement
 from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts
 
@@ -159,7 +159,7 @@ def swept(connection: psycopg.Connection[Any], seconds_ago: float) -> None:
 
 def aros_facts(connection: psycopg.Connection[Any], question: HealthQuery) -> ArosFacts:
     """Ask, on a connection of the test's own."""
-    facts: ArosFacts = _answer(connection, asked.aros(question))
+    facts: ArosFacts = _answer(connection, operator_requests.aros(question))
     return facts
 
 
@@ -167,7 +167,7 @@ def machine_facts(
     connection: psycopg.Connection[Any], question: HealthQuery, health: Health | None = None
 ) -> MachineFacts:
     """Ask, on a connection of the test's own."""
-    facts: MachineFacts = _answer(connection, asked.machine(question, health or Health()))
+    facts: MachineFacts = _answer(connection, operator_requests.machine(question, health or Health()))
     return facts
 
 

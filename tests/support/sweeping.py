@@ -1,4 +1,4 @@
-"""A sweeper as a worker has it: it recovers lost work and parked runs."""
+"""Build a sweeper with the chores of a worker's: it recovers lost work and parked runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flujo_worker.recovery.sweeper import Chore, Sweeper
 
 @dataclass(frozen=True)
 class Standing:
-    """What a sweep asks of a lease: the worker's id, and whether it may declare others dead."""
+    """The part of a lease that a sweep reads: the worker's id, and whether it may declare others dead."""
 
     worker: str = "w"
     may_judge: bool = True
@@ -26,7 +26,7 @@ class Standing:
 
 
 def sweeper_of(
-    store: Any,
+    stores: Any,
     post: Any,
     coordinator: Coordinator,
     catalog: CodeRegistry,
@@ -37,7 +37,7 @@ def sweeper_of(
     every_s: float = 1.0,
     unpark_every_s: float = UNPARK_EVERY_S,
 ) -> Sweeper:
-    """Return a sweeper of these."""
-    lost = LostWork(store, post, coordinator, lease, Settings(worker=Worker(max_lost=max_lost)))
-    parked = ParkedRuns(store, coordinator, lease, catalog, changes=changes)
-    return Sweeper(store, lease, [Chore(parked.unpark, unpark_every_s), *lost.chores()], every_s=every_s)
+    """Return a sweeper that has not been started."""
+    lost = LostWork(stores, post, coordinator, lease, Settings(worker=Worker(max_lost=max_lost)))
+    parked = ParkedRuns(stores, coordinator, lease, catalog, changes=changes)
+    return Sweeper(stores, lease, [Chore(parked.unpark, unpark_every_s), *lost.chores()], every_s=every_s)

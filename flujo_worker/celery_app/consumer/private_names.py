@@ -1,6 +1,7 @@
-"""Everything of Celery, kombu and redis-py that we use although it is private, or replace although nobody says that it may be replaced.
+"""All private names of Celery, kombu and redis-py that we use, and all names that we replace although no documentation allows it.
 
-It was read in `READ_IN`; a test asks each installed version for every name of `NAMES`. Read their changes before you allow a new version.
+We read their code in the versions `READ_IN`; a test looks for every name of `NAMES` in the installed versions. Before you allow a new version, read
+its changes.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class OpenChannel(stock.Channel):
 
     @property
     def is_open(self) -> bool:
-        """Return whether something can be asked."""
+        """Return whether a request can be sent."""
         return not self._closing and self.client.connection._sock is not None  # noqa: SLF001
 
     def begin_poll(self, request: Any) -> None:
@@ -124,7 +125,7 @@ class OpenChannel(stock.Channel):
 
 
 def raw_of(message: Any) -> dict[str, Any]:
-    """Return a message as it lay in its list; empty where kombu does not know."""
+    """Return a message as it lay in its list; empty if kombu has not kept it."""
     return getattr(message, "_raw", None) or {}
 
 
@@ -140,7 +141,7 @@ def _count_part(backend: Any, part: ChordPart, client: Any) -> None:
 
 
 class ChordPart(NamedTuple):
-    """A task that has ended, as its chord counts it: its id, its group's, its place there, and the chord's body as a signature."""
+    """A task that has ended, as its chord counts it: the ids of the task and of its group, its place there, and the chord's body as a signature."""
 
     id: str
     group: str

@@ -1,4 +1,4 @@
-"""Whether a Celery worker takes messages: paused for a while, or never again, because the process stops or retires and is to be replaced.
+"""Stop a Celery worker from taking messages: for a while, or for good because the process stops, or retires and must be replaced.
 
 A stop is announced, and attempts that do not end within a grace time are handed back: Celery's own pools, and ours, wait for running tasks
 without a limit. It must not touch what the worker has taken already. In: Celery's consumer, and the start of a stop; out: calls.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STOPPING: Final = signal.SIGUSR2
 """The signal to the processes of a prefork pool. Celery and billiard use SIGUSR1 there, and take SIGTERM for themselves."""
 AWAY_S: Final = 3.0
-"""Seconds for handing back, after the grace times. What a worker could not record is done again by others."""
+"""Seconds for handing back, after the grace times. Other workers do again what this one could not record."""
 
 
 def on_stop(begin_stop: Callable[[Any], object]) -> type[bootsteps.StartStopStep]:
