@@ -42,7 +42,7 @@ class Judgement:
     """A contract's verdict on a value."""
 
     value: Any
-    """What was judged: a copy, as plain data."""
+    """The judged value: a copy, as plain data."""
     dropped: Sequence[str] = ()
     """JSON pointers of the properties that were taken out of it."""
     refusal: Mapping[str, Any] | None = None
@@ -194,7 +194,7 @@ def plain(value: Any) -> Any:
 def refused(
     message: str, path: list[Any], required: list[str], missing: list[str], given: Any, *, lacks: bool = True
 ) -> dict[str, Any]:
-    """Write a refusal's reason. `lacks`: that something is missing is why; else the message is."""
+    """Write a refusal's reason. `lacks`: the reason is that something is missing; otherwise it is the message."""
     where = "/".join(map(str, path)) or "the input"
     return {
         "validation_message": message,

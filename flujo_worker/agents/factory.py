@@ -200,7 +200,7 @@ class FlujoAgent:
 
 
 class Front:
-    """A wrapper that words what an agent is asked: steps, budgets and breakers look at the agent behind it."""
+    """A wrapper that writes the message to an agent: steps, budgets and breakers look at the agent behind it."""
 
     agent: Any
 
@@ -261,8 +261,8 @@ def service_of(agent: Any) -> str | None:
     An invalid agent fails when it is called; here it only has no name.
     """
     try:
-        name = model_of(agent)
-        provider = getattr(getattr(library_agent(agent), "model", None), "system", None)
+        library = library_agent(agent)
+        name, provider = model_name(library), getattr(getattr(library, "model", None), "system", None)
     except Exception:  # noqa: BLE001 - what makes a model, and what a model says of itself, is user code
         return None
     return f"{provider}:{name}" if provider and name and ":" not in name else name

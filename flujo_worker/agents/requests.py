@@ -1,4 +1,4 @@
-"""What happens around a request to a model: it waits for its turn under a rate limit, and its events are emitted.
+"""Let a request to a model wait for its turn under a rate limit, and emit its events.
 
 Two capabilities, one of each for a run of an agent. They must not change a request. In: what the library is about to send. Out: the response,
 perhaps later; who is asked, the system prompt, the prompts, the output's schema, and its tools' calls, as events.

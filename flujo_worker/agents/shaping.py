@@ -81,7 +81,7 @@ class Shaping:
 
 
 class CallOptions(TypedDict, total=False):
-    """What every agent of ours takes by name for one call."""
+    """The options that every agent of ours takes by name for one call."""
 
     guidance: str | None
     """What was wrong with the previous attempt's answer, sent to the model after the input."""

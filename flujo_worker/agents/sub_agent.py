@@ -206,7 +206,7 @@ async def answer_to(pause: PausedException, tool: str) -> Any:
     """Return a person's answer to this question at this step: the first answer for the first occurrence, and so on.
 
     It does not wait: the run pauses, and once there is an answer the step is performed again from its beginning. If the same question
-    occurs in the same tool, the agent's answer counts.  Raises PausedException: `pause` itself; there is no answer yet.
+    occurs in the same tool, the agent's answer counts. Raises PausedException: `pause` itself; there is no answer yet.
     """
     run = current_run()
     work = None if run is None else run.work

@@ -74,9 +74,9 @@ class Layer:
 
     text: str
     depth: int
-    """How many layers were undone."""
+    """The number of layers that were undone."""
     wanted: Wanted
-    """What a part of it must be to hold the value."""
+    """The requirements for a part of it that may hold the value."""
     whole: Any = None
     """The text's value, if it is one JSON value."""
     is_whole: bool = False

@@ -204,9 +204,8 @@ class _Scanner:
         """Close what is open; an opener that a closer encloses was a stray, or is for `last_resorts` to settle."""
         closed: Region | None = None
         run = self.patterns.closers.match(self.text, position)
-        if (
-            run is not None
-        ):  # many of one kind: if nothing of the other was opened since their openers, they close at once
+        if run is not None:
+            # many of one kind: if nothing of the other was opened since their openers, they close at once
             sign = self.text[run.end() - 1]
             start = self.opened.close_row(sign, self.text.count(sign, position, run.end()))
             if start is not None:

@@ -1,4 +1,4 @@
-"""What level 2 does with a region that the reader cannot read: one bracket elsewhere, and then json-repair.
+"""Try, at level 2, to read a region that the reader cannot read: with one bracket elsewhere, and then with json-repair.
 
 Brackets: every text that one closer more, less or of the other kind, or two that change places, make balanced. It must not choose between
 them: more than one that holds is a refusal. In: a region whose brackets do not match; out: the few texts to try.

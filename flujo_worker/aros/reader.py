@@ -22,7 +22,7 @@ CLOSER: Final = "closer"
 
 @dataclass(slots=True)
 class Reading:
-    """A value and how it was come by."""
+    """A value, and how it was read."""
 
     value: Any
     end: int

@@ -110,9 +110,8 @@ def is_torn(body: str, quotes: str, role: str) -> bool:
         return True
     if len(places) % 2:
         return not _match(body) or _is_doubled(body, places)
-    return not (
-        _match(body) or _match("".join(mark[0] for mark in _LIKE_JSON.finditer(body)))
-    )  # or all are where JSON has none
+    # or all are where JSON has none
+    return not (_match(body) or _match("".join(mark[0] for mark in _LIKE_JSON.finditer(body))))
 
 
 def _closes_late(body: str, place: int) -> bool:

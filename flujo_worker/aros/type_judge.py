@@ -148,9 +148,8 @@ def _guarded(core: Core) -> Core:
     kind = core.get("type")
     if kind in _AS_JSON:  # a value of the text, before it is one of Python
         return referred_as(core, _guarded(core[_AS_JSON[kind]]))
-    if (
-        kind == "union"
-    ):  # pydantic-ai adds a choice that reads JSON in a text to types that it asks for under a key: not in the schema
+    if kind == "union":
+        # pydantic-ai adds a choice that reads JSON in a text to types that it asks for under a key: not in the schema
         choices = [each for each in core["choices"] if not (isinstance(each, dict) and each.get("type") == "json")]
         core = {**core, "choices": choices or core["choices"]}
     if kind == "chain":  # what later steps get is an earlier one's

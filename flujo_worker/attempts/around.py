@@ -1,4 +1,4 @@
-"""What is around an attempt: the calls of its hooks, before it and once its outcome is known (ADR 22), and its pipeline's resources.
+"""Call an attempt's hooks, before it and once its outcome is known (ADR 22), and hold its pipeline's resources open meanwhile.
 
 A hook gets its own decoded values, must not change what is reported, and can only turn an outcome into an abort. Resources are made and entered
 before the attempt, and exited after it however it ends; an entered manager is exited once, even if its entry is no longer awaited. Sync code runs
@@ -37,6 +37,8 @@ from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.runtime.question import fetched
 from flujo_worker.user_code.hooks import HookCaller
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +132,6 @@ class StepHooks:
 
     def _fetched(self, packed: Packed) -> Packed:
         return fetched(self.stores.blobs, (packed,))[packed.digest] if packed.is_reference else packed
-
-
-logger = logging.getLogger(__name__)
 
 
 async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRun], Awaitable[Done]]) -> Done:

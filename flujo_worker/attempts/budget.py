@@ -7,7 +7,6 @@ day. Out: US dollars and tokens; one reservation for each budget that the attemp
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +19,16 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.limits import UsageEstimate, money
 from flujo_client.contract.processing import PrecheckSettings
 from flujo_client.pipeline.step import Step
-from flujo_worker.agents.factory import MODEL_OPTIONS, asker_of, library_agent, model_of, tools_of
+from flujo_client.plan.identity import model_name
+from flujo_worker.agents.factory import MODEL_OPTIONS, asker_of, library_agent, tools_of
 from flujo_worker.agents.pricing import AskedModel, models_of, price_of
 from flujo_worker.changed_code.code_registry import LoadedPipeline
 from flujo_worker.domain.budget import BYTES_PER_TOKEN, Amount, Learned, Reservation
 from flujo_worker.observe.log import emit
 
 _MAX_TOKENS: Final = MODEL_OPTIONS[-1]
+_unpriced: set[str] = set()
+"""The models without a price that this process has reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def facts_of(agent: Any) -> AgentFacts:
     try:
         asker = asker_of(agent)
         library = library_agent(asker)
-        name, model = model_of(asker) or "", getattr(library, "model", None)
+        name, model = model_name(library) or "", getattr(library, "model", None)
         return AgentFacts(
             model=name,
             models=tuple(models_of(model)) or ((AskedModel("", name),) if name else ()),
@@ -123,12 +125,6 @@ def _max_tokens(asker: Any, agent: Any, model: Any) -> int | None:
     return next((each for each in given if isinstance(each, int) and each > 0), None)
 
 
-logger = logging.getLogger(__name__)
-
-_unpriced: set[str] = set()
-"""The models without a price that this process has reported."""
-
-
 @dataclass(frozen=True, slots=True)
 class PossibleCall:
     """One call that an attempt may make: the agent's, one of its tools', or one of the precheck's, which has its own `max_tokens`."""
@@ -144,9 +140,9 @@ class StepCalls:
 
     calls: tuple[PossibleCall, ...]
     expected_usd: float | None
-    """What the step itself says of an attempt, in US dollars."""
+    """The expected cost of an attempt in US dollars, if the step says so."""
     expected_tokens: int | None
-    """The same in tokens."""
+    """The expected tokens of an attempt, if the step says so."""
     max_tokens: int | None
     """The most output tokens of one request of the agent's, if the step says so."""
 

@@ -199,9 +199,6 @@ def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
     return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
 
 
-logger = logging.getLogger(__name__)
-
-
 class SpentHistory:
     """Expects of an attempt what those before it have cost. Safe for several threads.
 

@@ -142,7 +142,7 @@ _ASKING: Final = (
     "flujo_worker.agents.structured",
     "flujo_worker.agents.outputs",
 )
-"""What steps that ask models import late, and pydantic-ai with it."""
+"""The modules, and pydantic-ai with them, that only steps with models need: they are imported late."""
 
 
 class Readiness:

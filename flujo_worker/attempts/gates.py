@@ -53,7 +53,7 @@ class LimitRefusal(Exception):
 class PermitGate:
     """One attempt at its step's limit.
 
-    `release` takes the attempt's key, its fence and the limit's name, and publishes who takes its place; `share` adds to the name who
+    `release` takes the attempt's key, its fence and the limit's name, and publishes the attempts that take its place; `share` adds to the name who
     shares the limit.
     """
 
@@ -177,11 +177,11 @@ class ModelGate:
 
     async def _ask(self, models: CalledModels, request: ModelRequest) -> ModelPermit:
         """Send a request or a report, and record how that has changed the model's state."""
-        permit, told = await self._effects.together(models.answer, request)
-        if told is not None:
-            logger.warning("%s: %s", told.name, told.data)
+        permit, event = await self._effects.together(models.answer, request)
+        if event is not None:
+            logger.warning("%s: %s", event.name, event.data)
             run, key = self._envelope.ticket.run, self._envelope.key
-            await self._effects.call(self._stores.records.note, run, [told], key=key)
+            await self._effects.call(self._stores.records.note, run, [event], key=key)
         return permit
 
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from flujo_worker.attempts.precheck import Precheck
     from flujo_worker.attempts.shape import OutputParser
 
+_NOTHING: Final = nullcontext()
 _LONGEST_NAME: Final = 64
 """Characters of a schema's name, by OpenAI's rules, which are the narrowest."""
 
@@ -105,8 +106,8 @@ class StepAttempt:
             return
         self.run.enter(stage.during, None if stage.during == "system" else self.work.timeout_s)
         shape = self.shape if stage.during == "agent" else None
-        with nullcontext() if shape is None else bound(agent=shape.agent, model=shape.model):
-            async with self._bounded() if stage.is_bounded else nullcontext():
+        with _NOTHING if shape is None else bound(agent=shape.agent, model=shape.model):
+            async with self._bounded() if stage.is_bounded else _NOTHING:
                 await stage.act(self)
 
     def _bounded(self) -> within:

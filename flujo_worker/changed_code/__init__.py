@@ -1,1 +1,1 @@
-"""The code that runs were begun with and the code that is here: find it, compare it, and move contexts from one to the other."""
+"""Find the code that runs were started with and the code that is here, compare them, and move contexts from one to the other."""

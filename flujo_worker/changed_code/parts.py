@@ -153,9 +153,8 @@ def _bytecode(code: CodeType) -> str:
 def _constant(value: Any) -> str:
     if isinstance(value, CodeType):
         return _bytecode(value)
-    return (
-        repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
-    )  # in the same order everywhere
+    # in the same order everywhere
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
 _MOST_NAME, _DEEPEST = 200, 5

@@ -1,7 +1,8 @@
 """Failures in the worker's log and in Sentry, once they are committed: a warning for each failed attempt, an error for a failed run.
 
-They are log lines and not events: the rows already have the facts. Sentry is told if the user's code has initialised it here. Its integration for Celery reports tasks that fail. A failed attempt is not worth an event, because another one may follow, and its task raises
-what our tasks declare as expected. So the last failure of a step is reported here, as one event.
+They are log lines and not events: the rows already have the facts. Sentry gets an event if the user's code has initialised it here.
+Its integration for Celery reports tasks that fail. A failed attempt is not worth an event, because another one may follow, and its task raises
+an error that our tasks declare as expected. So the last failure of a step is reported here, as one event.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from dataclasses import fields, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from _typeshed import DataclassInstance
 
@@ -18,7 +19,6 @@ T = TypeVar("T", bound="DataclassInstance")
 
 WORTH_SHARING = 512
 """The size in bytes from which a value that many messages share is stored once and referenced."""
-_VALUES: Final = ("input", "output", "context", "patch")
 
 
 def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, list[Packed]]:
@@ -40,7 +40,7 @@ def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, lis
 
 def _replaced(decision: Decision, offloaded: Callable[[Packed], Packed]) -> Decision:
     def change(holder: T) -> T:
-        values = {name: value for name in _VALUES if (value := getattr(holder, name, None)) is not None}
+        values = {name: value for name in _names(type(holder)) if (value := getattr(holder, name)) is not None}
         return replace(holder, **{name: offloaded(value) for name, value in values.items()})
 
     child, many = decision.child_run, ("moves", "opens", "next", "begun", "above")
@@ -60,9 +60,15 @@ def _is_large(packed: Packed, times: int, inline: int) -> bool:
     return packed.size > inline or (packed.size > WORTH_SHARING and packed.size * times > inline)
 
 
-def _values(decision: Decision) -> Iterator[Packed]:
+def _values(decision: Decision) -> list[Packed]:
     child = decision.child_run
     first = () if child is None else (child.first,)
+    holders: tuple[DataclassInstance, ...]
     holders = (decision.notice.outcome, *decision.moves, *decision.opens, *decision.next, *first, *decision.begun)
-    found = (getattr(holder, name, None) for holder in holders for name in _VALUES)
-    return (each for each in found if each is not None)
+    found = [getattr(holder, name) for holder in holders for name in _names(type(holder))]
+    return [each for each in found if each is not None]
+
+
+@cache
+def _names(kind: type[DataclassInstance]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.name in {"input", "output", "context", "patch"})

@@ -68,9 +68,9 @@ class Breaker:
     turn: int = 0
     """How often it has opened or closed."""
     until: float = 0.0
-    """Before this the service does not want to be called, in seconds of the clock that is asked with."""
+    """The service does not want to be called before this time, in seconds of the caller's clock."""
     probes: int = 0
-    """Half open, how many were let through; who did not come back in time is taken off again."""
+    """The calls that were let through while it is half open, without those that did not come back in time."""
     passed: int = 0
     """How many of them came back well, and `failed` how many did not."""
     failed: int = 0

@@ -1,4 +1,4 @@
-"""A model that attempts call: its circuit breaker and its slow-down, asked and told together. Pure: `now` is an argument.
+"""A model that attempts call: its circuit breaker and its slow-down, queried and updated together. Pure: `now` is an argument.
 
 A model is slowed down for everybody when many of its latest calls were refused (HTTP 429, 529). A refused call delays its own retry by what the
 provider asks for, and nothing else. When the share of refused calls shows a limit, all calls wait for the time that the provider asks for, and
@@ -37,16 +37,16 @@ FORGOTTEN_S: Final = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """The state of one model, in seconds of the clock that is asked with."""
+    """The state of one model, in seconds of the caller's clock."""
 
     parts: tuple[tuple[int, int, int], ...] = ()
     """The last minute's calls and refused calls, by the number of the part of time they ended in."""
     per_minute: float = 0.0
     """The pace at which calls began when it was last slowed down; 0.0: it never was."""
     since: float = 0.0
-    """When they began so."""
+    """When calls began to keep that pace."""
     bucket: RateBucket = field(default_factory=RateBucket)
-    """What holds them to their pace."""
+    """The bucket that holds calls to that pace."""
 
     def limit(self, now: float) -> int | None:
         """Return the calls that may begin in a minute; None: any number."""
@@ -125,7 +125,7 @@ class CalledModel:
     closed_at: float = 0.0
     """The operator's request to close the breaker that was carried out last, in unix seconds."""
     sped_up_at: float = 0.0
-    """The same of requests to end the slow-down."""
+    """The operator's request to end the slow-down that was carried out last, in unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)

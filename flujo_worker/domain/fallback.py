@@ -12,7 +12,7 @@ from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container
 
 LIMIT = "limit"
-"""What there was to spend is spent: a fallback would only spend more."""
+"""The category of faults at a spending limit: a fallback would only spend more."""
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:

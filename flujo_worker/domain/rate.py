@@ -54,11 +54,11 @@ class RateBucket:
     requests_at: float = 0.0
     """When the requests so far are paid for."""
     tokens_at: float = 0.0
-    """The same for their tokens."""
+    """When their tokens are paid for."""
     promised_until: float = 0.0
     """The end of the time that is promised to waiting calls."""
     returning_until: float = 0.0
-    """The same for calls that have come back, and wait again."""
+    """The end of the time that is promised to calls that have come back, and wait again."""
     full_speed_at: float = 0.0
     """When full speed is reached; before that, calls are slower."""
     spent: tuple[tuple[int, int], ...] = ()

@@ -23,7 +23,7 @@ RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
 
 
 def copied(kind: type[T], source: object, **own: Any) -> T:
-    """Make a value whose fields are those of the same names of another one, but for its own."""
+    """Make a value of a kind from the fields of the same names of another value; `own` replaces some of them."""
     return kind(**{name: getattr(source, name) for name in _names(kind) if name not in own}, **own)
 
 
@@ -94,7 +94,7 @@ class ScopeRow:
     status: ScopeStatus = "open"
     version: int = 0
     waiting: bool = False
-    """Whether a fan-out waits for its branches; said of those to be made."""
+    """Whether a fan-out waits for its branches; set only for a scope to be made."""
     patch: Packed | None = None
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -125,12 +125,12 @@ class NextAttempt:
     held: bool = False
     """Not published until a lane is free for it."""
     question: dict[str, Any] | None = None
-    """What a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0."""
+    """The question to a person: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0."""
     fault: Fault | None = None
     """Why a question could not be asked: the row is failed from the start, so that the history has it."""
     code: tuple[str, ...] = ()
     claimed_by: str | None = None
-    """The worker that is to have it from the start, if that is alive and the run may continue."""
+    """The worker that has it from the start, if that worker is alive and the run may continue."""
     to_reserve: tuple[Reservation, ...] = ()
     """The reservations of that claim. Only a group merge makes them; a single merge does not claim the attempt."""
 
@@ -174,13 +174,13 @@ class ChildRun:
     """A run that begins as a step of this one; what is in its ticket is its own, the rest it has from this one."""
 
     ticket: RunHeader
-    """What its messages carry."""
+    """The header of its messages."""
     parent_address: str | None
     """The container of this run that waits for it; None if none does, because it runs in the background."""
     name: str
-    """What it is listed under."""
+    """The name in lists."""
     first: NextAttempt
-    """Its first work row. That one's address is the new run's root."""
+    """Its first work row, whose address is the new run's root."""
 
     @property
     def run(self) -> str:
@@ -200,7 +200,7 @@ class CacheEntry:
     output: Packed | None = None
     """None when there is nothing to store: the calls that wait need not wait any longer."""
     patch: Packed | None = None
-    """What it changed in the context; None for nothing."""
+    """Its changes of the context; None: it made none."""
     fallbacks: int = 0
     """The number of fallbacks that were used: 0 if the step itself gave the output, 1 if its fallback did, and so on."""
 
@@ -268,7 +268,7 @@ class Decision:
     opens: tuple[ScopeRow, ...] = ()
     next: tuple[NextAttempt, ...] = ()
     begun: tuple[StepCheckpoint, ...] = ()
-    """The top-level steps that it comes to, in their order; one that closes again at once is among them."""
+    """The top-level steps that it comes to, in their order, including a step that closes again at once."""
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
     branch_end: BranchClosed | None = None
@@ -276,7 +276,7 @@ class Decision:
     end: EndRun | None = None
     events: tuple[Event, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()
-    """What user code and rows answered on the way, for a replay without them."""
+    """The answers of user code and rows on the way, for a replay without them."""
     cache_entries: tuple[CacheEntry, ...] = ()
     """Results for the cache, which gets them after the commit."""
     above: tuple[ScopeRow, ...] = ()
@@ -308,10 +308,10 @@ class ChildRunRow:
 
 @dataclass(frozen=True, slots=True)
 class CallUserCode:
-    """A question to user code, or one that only live values can answer; asked without any lock held."""
+    """A question to user code, or a question that only live values can answer; the caller holds no lock."""
 
     role: str
-    """What is asked, a key of `flujo_worker.user_code.ROLES`."""
+    """The kind of question, a key of `flujo_worker.user_code.ROLES`."""
     path: str
     values: tuple[Packed | None, ...] = ()
     data: dict[str, Any] = field(default_factory=dict)

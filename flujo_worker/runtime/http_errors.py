@@ -118,9 +118,8 @@ def _date(text: str) -> datetime | None:
         except ValueError:
             return None
         return at if at.tzinfo is not None else None
-    return (
-        at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    )  # HTTP's dates are in UTC, and one form does not say so
+    # HTTP's dates are in UTC, and one form does not say so
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def _count(text: str) -> int | None:

@@ -160,8 +160,8 @@ def test_a_model_with_another_name_is_read_if_its_fields_fit(engine, deploy, fie
         return
     assert output(engine, run) == found
     assert engine.stores.reads.read_run(run).context.tree()["c"] == "orders_app:Purchase"
-    [told] = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
-    assert told["migration"] == ("1" if migration else None)
+    [data] = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
+    assert data["migration"] == ("1" if migration else None)
 
 
 class Inner(BaseModel):
@@ -192,8 +192,8 @@ def test_a_function_under_the_version_or_the_fingerprint_migrates_it(engine, run
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=TO_CENTS, functions=f"{{{key!r}: to_cents}}")))
     assert output(engine, run) == {"title": "Emma", "cents": 300}
     assert engine.stores.reads.read_run(run).context.tree()["v"] == {"title": "Emma", "cents": 300}
-    [told] = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
-    assert told == {"migration": key, "changes": ["field 'price' was removed", "field 'note' was removed"]}
+    [data] = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
+    assert data == {"migration": key, "changes": ["field 'price' was removed", "field 'note' was removed"]}
 
 
 def test_it_is_migrated_once(engine, run, deploy):
@@ -271,8 +271,8 @@ def test_an_open_fan_out_is_migrated_where_its_branches_meet(engine, deploy, ste
     functions = IN_CENTS + TO_CENTS + MERGE
     go_on(engine, run, deploy(orders("cents: int = 0", migrations=functions, functions='{"1": to_cents}', steps=steps)))
     assert output(engine, run) == {"title": "Emma", "cents": cents}
-    told = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
-    assert {each["migration"] for each in told} == {"1"}
+    migrated = [event.data for event in engine.stores.reads.read_events(run) if event.name == "context.migrated"]
+    assert {each["migration"] for each in migrated} == {"1"}
 
 
 def test_a_fan_out_outlives_two_changes_of_its_model(engine, deploy):

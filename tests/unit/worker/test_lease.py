@@ -121,7 +121,7 @@ def test_a_lost_attempt_is_cancelled(roll, lease):
 
 
 def test_a_renewal_counts_from_when_it_was_begun(roll):
-    """A process may be frozen while the answer is under way: the lease that it then hears of may be over."""
+    """A process may be frozen while the answer is on its way: the lease that it grants may be over by then."""
     silent = []
     lease = Lease(
         roll,

@@ -44,7 +44,7 @@ FENCED = re.compile(r"\n## Context\n```json\n(.*)\n```\Z", re.DOTALL)
 
 
 @pytest.fixture
-def heard_events():
+def emitted():
     events = []
     set_outside_listener(events.append)
     yield events
@@ -153,17 +153,17 @@ def test_a_template_sees_plain_data_only():
     assert render_text("{{ who.name }}|{{ who.secret }}|{{ who.__class__ }}", who=Person(name="Ana")) == "Ana||"
 
 
-def test_a_missing_variable_is_empty_and_told(heard_events):
+def test_a_missing_variable_is_empty_and_told(emitted):
     """§2.7: `warn`."""
     assert render_text("[{{ a.b.c }}{{ there }}{% for x in gone %}{% endfor %}]", there=1) == "[1]"
-    [event] = heard_events
+    [event] = emitted
     assert (event.name, event.level) == ("template.undefined", "warning")
     assert event.data == {"template": "given as text", "variables": ["a", "gone"]}
 
 
-def test_a_variable_that_is_only_tested_is_not_missed(heard_events):
+def test_a_variable_that_is_only_tested_is_not_missed(emitted):
     assert render_text("{% if a %}x{% endif %}{{ b | default('d') }}{{ 'no' if c is not defined }}") == "dno"
-    assert heard_events == []
+    assert emitted == []
 
 
 def rendering_by(section):
@@ -171,7 +171,7 @@ def rendering_by(section):
     return performing(AttemptRun(settings=CallSettings(template=section)))
 
 
-def test_a_missing_variable_can_be_ignored_or_an_error(heard_events):
+def test_a_missing_variable_can_be_ignored_or_an_error(emitted):
     """§2.7: `ignore` and `strict`."""
     with rendering_by(TemplateSettings(undefined_variables="ignore")):
         assert render_text("[{{ a }}]") == "[]"
@@ -180,7 +180,7 @@ def test_a_missing_variable_can_be_ignored_or_an_error(heard_events):
         pytest.raises(TemplateError, match="'given as text': 'a' is undefined"),
     ):
         render_text("[{{ a }}]")
-    assert heard_events == []
+    assert emitted == []
 
 
 def test_a_projects_folder_goes_before_our_own_templates(tmp_path):

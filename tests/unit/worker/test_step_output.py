@@ -142,9 +142,9 @@ def test_what_is_printed_is_bounded():
             print(line)
         return data
 
-    told_events = step_events(floods, "step.printed", "output.dropped")
-    kept = sum(len(data["text"]) + 1 for _, data in told_events if "text" in data)
-    [dropped] = [data["bytes"] for _, data in told_events if "bytes" in data]
+    events = step_events(floods, "step.printed", "output.dropped")
+    kept = sum(len(data["text"]) + 1 for _, data in events if "text" in data)
+    [dropped] = [data["bytes"] for _, data in events if "bytes" in data]
     assert kept <= MAX_STEP_OUTPUT_BYTES
     assert kept + dropped == 2_000 * 100
 
@@ -155,9 +155,9 @@ def test_one_line_that_never_ends_is_bounded():
             sys.stdout.write("x" * 10_000)
         return data
 
-    told_events = step_events(floods, "step.printed", "output.dropped")
-    assert sum(len(data.get("text", "")) for _, data in told_events) <= MAX_STEP_OUTPUT_BYTES
-    assert any("bytes" in data for _, data in told_events)
+    events = step_events(floods, "step.printed", "output.dropped")
+    assert sum(len(data.get("text", "")) for _, data in events) <= MAX_STEP_OUTPUT_BYTES
+    assert any("bytes" in data for _, data in events)
 
 
 def test_attempts_side_by_side_keep_theirs_apart():
