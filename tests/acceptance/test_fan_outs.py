@@ -186,7 +186,7 @@ def test_many_branches(site, capsys, count):
 
 @pytest.mark.large
 def test_two_hundred_branches_that_close_together(site, capsys):
-    """SYS-13: they wait at one gate; no ring is missed. The workers are new: those of earlier tests keep the connections of busier moments."""
+    """SYS-13: all branches wait at one gate, and no join signal is missed. The workers are new: those of earlier tests keep more connections."""
     site.dismiss()
     site.workers(2)
     run = enqueue(site, "wide", items=list(range(200)), gated=["add"], gate="wide")

@@ -116,7 +116,7 @@ def test_one_report_is_stored_for_each_slot(stores, settings, connection):
     assert (len(stored(connection)), queues.asked) == (1, 1)
 
 
-def test_a_report_that_another_has_kept_meanwhile_stands(stores, settings, connection):
+def test_a_report_that_another_worker_stored_meanwhile_is_not_replaced(stores, settings, connection):
     """The advisory lock is a courtesy; the slot's key is the guard."""
     other = "INSERT INTO flujo_health_reports (slot, report) VALUES (to_timestamp(1e9), '{}')"
     assert check(stores, settings, Queues(meanwhile=lambda: connection.execute(other))) is None
@@ -143,7 +143,7 @@ def test_the_newest_reports_are_kept(stores, settings, connection):
     assert [row["slot"].timestamp() for row in stored(connection)] == [3, 4, 5]
 
 
-def test_a_machine_that_is_not_well_is_told_in_a_line_for_each_reason(stores, settings, connection):
+def test_a_line_is_logged_for_each_reason_why_the_machine_is_not_well(stores, settings, connection):
     """M-188: codes to alert on, and names to look at."""
     plant_worker(connection, "alive", lease_s=60)
     plant_worker(connection, "died", lease_s=-60)
@@ -157,7 +157,7 @@ def test_a_machine_that_is_not_well_is_told_in_a_line_for_each_reason(stores, se
     assert (lines[-1]["event"], lines[-1]["verdict"], report.verdict.status) == ("health.checked", "warn", "warn")
 
 
-def test_each_threshold_that_was_reached_is_told_in_a_line(stores, settings, connection):
+def test_a_line_is_logged_for_each_threshold_that_was_reached(stores, settings, connection):
     """M-180: what AROS did is advice; the verdict is the machine's."""
     plant(connection)
     with capture_logs() as lines:
@@ -208,7 +208,7 @@ def test_an_awaited_command_that_takes_too_long_is_given_up(settings):
         asyncio.run(given_up(settings))
 
 
-def test_it_waits_for_no_one_who_writes_and_no_one_waits_for_it(stores, settings, connection):
+def test_a_check_and_a_writer_do_not_wait_for_each_other(stores, settings, connection):
     """M-188: it reads a snapshot. A run that is being written, and not committed, is neither counted nor waited for."""
     plant(connection)
     with psycopg.connect(settings.database()) as writer:
