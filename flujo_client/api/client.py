@@ -34,7 +34,7 @@ PAGE_RUNS = 500
 
 
 class _Connected:
-    """What both clients have: their settings, and the embedded services that they use or started."""
+    """The common part of both clients: their settings, and the embedded services that they use or started."""
 
     def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
         self.settings, self._services = open_services(settings or ConfigManager(config).settings())
@@ -234,8 +234,8 @@ class FlujoClient(_Connected):
             RunNotFound: there is no such run.
             FeatureDisabled: `[background_tasks]` turns resuming off.
         """
-        begun = self.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
-        return [RunHandle(self, each) for each in begun]
+        started = self.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
+        return [RunHandle(self, each) for each in started]
 
     def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
         """Fail the queued and running background steps without activity, with the code `BACKGROUND_STALE`, and return their ids.
@@ -353,8 +353,8 @@ class AsyncFlujoClient(_Connected):
 
     async def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[AsyncRunHandle]:
         """Start failed background steps again, as `FlujoClient.retry_failed_background_tasks` does."""
-        begun = await self.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
-        return [AsyncRunHandle(self, each) for each in begun]
+        started = await self.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
+        return [AsyncRunHandle(self, each) for each in started]
 
     async def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
         """Fail background steps without activity, as `FlujoClient.cleanup_stale_background_tasks` does."""

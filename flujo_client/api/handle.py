@@ -120,7 +120,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         Args:
             value: the answer. It is checked against the question's JSON Schema if `jsonschema-rs` is installed here, and against the
                 step's type in the worker, which asks again if it does not fit.
-            options: those of `AnswerOptions`.
+            options: the options of `AnswerOptions`.
 
         Returns:
             the question that was answered.

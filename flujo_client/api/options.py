@@ -115,9 +115,9 @@ class AnswerOptions(TypedDict, total=False):
     step: str | None
     """The name of the step whose question to answer, if several are open."""
     address: str | None
-    """The same, by its scope."""
+    """The scope of the step whose question to answer, if several are open."""
     actor: str | None
-    """Who answers; stored with the answer."""
+    """The name of the person who answers; stored with the answer."""
     note: str | None
     """The reason; stored with the answer."""
 

@@ -55,7 +55,7 @@ class Autofixed:
 
 
 def autofix(text: str, find: Callable[[str], Sequence[Finding]]) -> Autofixed:
-    """Fix a blueprint until nothing is left that can be; `find` gives what is wrong with a text, with the places in it."""
+    """Fix a blueprint until no fixable fault is left; `find` returns the findings about a text, with their places in it."""
     done: list[Finding] = []
     while (mended := _round(text, find(text), MOST - len(done))).findings:
         text = mended.text

@@ -46,15 +46,15 @@ def to_text(pipeline: Pipeline) -> str:
 
 @dataclass
 class Writing:
-    """The writing of one document."""
+    """A writer of one document."""
 
     findings: list[Finding] = field(default_factory=list)
-    """What cannot be written in a blueprint."""
+    """Findings about parts that a blueprint cannot express."""
     trail: list[str] = field(default_factory=list)
-    """The names of the steps around what is being written."""
+    """The names of the steps around the current place."""
     agents: dict[str, DeclaredAgent] = field(default_factory=dict)
     imports: Data = field(default_factory=dict)
-    """`agents`, `imports`: what the document declares, by the names it gives."""
+    """`agents`, `imports`: the declarations of the document, by name."""
 
     def document(self, pipeline: Pipeline) -> Data:
         steps, model, migrations = self.steps(pipeline), pipeline.context_model, pipeline.context_migrations.items()

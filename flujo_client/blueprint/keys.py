@@ -1,4 +1,4 @@
-"""The keys of a document, its agents, and those that several kinds of step share: what each takes, and what it does.
+"""The keys of a document, of its agents, and of several kinds of step, each with its values and its effect.
 
 Reading, errors and documents are made of these tables; a kind's own keys are in its module of `kinds`. It must not read or build anything.
 """

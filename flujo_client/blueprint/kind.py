@@ -54,7 +54,7 @@ class KeyPath:
     runs: str = INSIDE
     """How the steps there run relative to each other, as `Key.runs`."""
     after: bool = False
-    """Whether texts there are read when the steps inside have run."""
+    """Whether texts there are read after the steps inside have run."""
 
 
 def key_paths(top: KeyPath) -> Iterator[KeyPath]:
@@ -78,19 +78,19 @@ class BlueprintKind:
     spec: KindSpec
     """The facts of the kind."""
     step: type[Step]
-    """The class it becomes; a step is written by the kind of its own class."""
+    """The class of its steps; a step is written by the kind of its own class."""
     keys: Mapping[str, Key]
-    """Those in addition to the keys of every step."""
+    """The keys in addition to those of every step."""
     build: Callable[[Building, Data], Step]
-    """Makes the step from its valid keys."""
+    """A function that makes the step from its valid keys."""
     write: Callable[[Writing, Any], dict[str, Any]]
-    """Returns the keys of such a step."""
+    """A function that returns the keys of such a step."""
     one_of: tuple[tuple[str, ...], ...] = (("name", "step"),)
-    """Groups of keys of which one is needed, and not two."""
+    """Groups of keys of which exactly one is required."""
     own_table: str | None = None
-    """The key under which its own options are, if they have a table."""
+    """The key of the table with its own options, if they have a table."""
     is_import: bool = False
-    """Whether `uses: imports.<name>` makes a step one of it, instead of `kind`."""
+    """Whether `uses: imports.<name>` selects this kind, instead of `kind`."""
     asks_people: bool = False
     """Whether it asks people."""
     has_item: bool = False

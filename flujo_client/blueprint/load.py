@@ -39,7 +39,7 @@ _OF_A_VOLUME: Final = re.compile(r"\.\.\d{4}_")
 def load_text(
     text: str | bytes, *, allowed: Sequence[str], name: str | None = None, folder: File | None = None
 ) -> Pipeline:
-    """Load a blueprint from YAML. `name` is the pipeline's if the text does not say; without a folder, the text can name no files.
+    """Load a blueprint from YAML. `name` is the pipeline's name if the text has none; without a folder, the text cannot name files.
 
     Raises:
         BlueprintError: everything that is wrong with it.
@@ -88,16 +88,16 @@ def _bytes(file: File, named: str, most: int = MAX_BYTES) -> bytes | str:
 
 @dataclass
 class Loading:
-    """The loading of one blueprint with all that it imports; faults are collected, and reported at the end."""
+    """A loader of one blueprint with all that it imports; it collects faults and reports them at the end."""
 
     allowed: tuple[str, ...]
-    """Import prefixes that references may be under."""
+    """The allowed import prefixes of references."""
     findings: list[Finding] = field(default_factory=list)
-    """What reading and the pipeline's check found, before each finding has its rule."""
+    """Findings of reading and of the pipeline's check, before they get their rules."""
     ruled: list[Finding] = field(default_factory=list)
-    """What the rules found."""
+    """Findings of the rules."""
     size: int = 0
-    """Bytes read of files so far, and characters made of prompts' variables."""
+    """The number of bytes read from files so far, plus the characters that variables added to prompts."""
     asks_rules: bool = True
     """Whether rules are applied; shapes and the check always are."""
 

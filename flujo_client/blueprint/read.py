@@ -52,9 +52,9 @@ class Source:
     data: Any
     """Mappings, lists, texts, numbers, true, false and null."""
     marks: Mapping[Path, Mark]
-    """The position of each value, by its path; of a mapping's entry, that of its key."""
+    """The position of each value, by its path; for a mapping's entry, the position of its key."""
     file: str
-    """What the text is called in findings."""
+    """The name of the text in findings."""
 
     def finding(self, rule: str, path: Path, message: str, **more: Any) -> Finding:
         """Make a finding about what is at a path, or would if it were there."""

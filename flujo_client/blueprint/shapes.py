@@ -22,14 +22,14 @@ IN_QUOTES: Final = " unless it is in quotes"
 
 @dataclass(frozen=True, slots=True)
 class DocumentLocation:
-    """A place in a document, and what is known there."""
+    """A place in a document, with the facts that its checks need."""
 
     source: Source
     """The document."""
     path: Path
     """The place."""
     allowed: Sequence[str]
-    """Import prefixes that references may be under."""
+    """The allowed import prefixes of references."""
     document: Any
     """The innermost document around it, whose agents and imports it may name."""
 
@@ -105,12 +105,12 @@ class OfText:
 
 @dataclass(frozen=True, slots=True)
 class Plain(Sound):
-    """Values that `takes` says are right."""
+    """The values that `takes` accepts."""
 
     description: str
     takes: Callable[[Any], bool]
     schema: Mapping[str, Any]
-    """Their JSON Schema, for editors."""
+    """The JSON Schema of these values, for editors."""
 
     def fits(self, value: Any) -> bool:
         return self.takes(value)
@@ -240,15 +240,15 @@ class Table(OfMapping):
     """A mapping with known keys."""
 
     keys: Mapping[str, Key]
-    """All of them."""
+    """The keys, by name."""
     called: str
-    """What it is, such as "a loop"."""
+    """The name of the mapping in errors, such as "a loop"."""
     others: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Keys that are on something else, by what that is."""
+    """Keys that belong elsewhere, each with the place where it belongs."""
     one_of: tuple[tuple[str, ...], ...] = ()
-    """Groups of keys of which one is needed, and not two."""
+    """Groups of keys of which exactly one is required."""
     at_most_one_of: tuple[tuple[str, ...], ...] = ()
-    """Groups of which there may be none too."""
+    """Groups of keys of which at most one is allowed."""
 
     @property
     def description(self) -> str:

@@ -39,7 +39,7 @@ class SourceEntry:
     value_node: Any
     """`key_node`, `value_node`: nodes of the YAML library; the value is a scalar."""
     siblings: frozenset[str] = frozenset()
-    """All keys of the mapping it is in."""
+    """All keys of the mapping around it."""
 
     @property
     def key(self) -> str:
@@ -74,7 +74,7 @@ class SourceEntry:
         return Edit(start, end, f'"{self.source[start:end]}"')
 
     def part_replaced(self, start: int, end: int, other: str) -> Edit | None:
-        """Replace what is from `start` to `end` in the value, also where the same text occurs in it more than once."""
+        """Replace the text from `start` to `end` in the value, even if the same text occurs there more than once."""
         part = self.value[start:end]
         begin, stop = _span(self.value_node)
         if self.source.count(part, begin, stop) != self.value.count(part):

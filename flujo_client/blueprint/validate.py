@@ -26,7 +26,7 @@ from flujo_client.plan.identity import asks_a_model
 
 
 def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> ValidationReport:
-    """Look at a blueprint's file, or at the pipeline that `package.module:attribute` names; that there is none is a finding.
+    """Validate a blueprint's file, or the pipeline that `package.module:attribute` names; if it is missing, that is a finding.
 
     `allowed` are the import prefixes of references. With `include_imports`, also report what is found in imported blueprints.
     """
@@ -44,7 +44,7 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
 
 
 def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Autofixed]:
-    """Return a blueprint's text, and the same fixed; nothing is written. Rules that the profile turns off are not fixed.
+    """Return a blueprint's text, and the fixed text; nothing is written. Rules that the profile turns off are not fixed.
 
     Imported files are not fixed, and neither are files that are not UTF-8 or too large.
 

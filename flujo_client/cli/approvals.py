@@ -75,18 +75,18 @@ def _add(verb: str, done: str, word: str, *, approved: bool) -> None:
     @one_or_many(verb, done, json=_ANSWERED, thing="question", only_for_one=["address"])
     @_answering
     def decide(*, run: str | None, bulk: Bulk, address: str | None, actor: str | None, note: str | None) -> int:
-        def verdict(asked: Approval) -> Any:
-            return approved if (asked.schema or {}).get("type") == "boolean" else {"approved": approved}
+        def verdict(question: Approval) -> Any:
+            return approved if (question.schema or {}).get("type") == "boolean" else {"approved": approved}
 
-        who: AnswerOptions = {"actor": actor, "note": note}
+        answered: AnswerOptions = {"actor": actor, "note": note}
         if run is not None:
-            _answer(verdict, run, {**who, "step": bulk.filters.step, "address": address}, as_json=bulk.as_json)
+            _answer(verdict, run, {**answered, "step": bulk.filters.step, "address": address}, as_json=bulk.as_json)
             return OK
         with FlujoClient() as client:
             counts = client.ask(requests.count_approvals(bulk.filters))
 
-            def act(asked: Approval) -> None:
-                client.perform(resume(client.settings, asked.run_id, verdict(asked), who, key=asked.key))
+            def act(question: Approval) -> None:
+                client.perform(resume(client.settings, question.run_id, verdict(question), answered, key=question.key))
 
             found = client.find_approvals(bulk.filters, until=counts.at)
             return act_on_each(bulk, counts.groups, found, act, lambda each: f"{each.run_id} {each.place}")
@@ -117,9 +117,9 @@ def _answer(value_for: Callable[[Approval], Any], run: str, options: AnswerOptio
     with FlujoClient() as client:
         handle: RunHandle = find_run(client, run)
         status, questions = handle.status(), handle.questions()
-        asked = choose(handle.id, status, questions, step=options["step"], address=options["address"])
-        chosen: AnswerOptions = {**options, "step": asked.step, "address": asked.address}
-        done = handle.resume(value_for(asked), **chosen)
+        question = choose(handle.id, status, questions, step=options["step"], address=options["address"])
+        chosen: AnswerOptions = {**options, "step": question.step, "address": question.address}
+        done = handle.resume(value_for(question), **chosen)
     if as_json:
         show_json(_shape(done))
     else:

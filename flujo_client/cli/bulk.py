@@ -31,11 +31,11 @@ SHOWN_FAILURES: Final = 20
 
 
 class Bulk(NamedTuple):
-    """What a command does to each of many things, such as `retry` to a `run`."""
+    """The action of a command on each of many things, such as `retry` on a `run`."""
 
     verb: str
     done: str
-    """`retried`."""
+    """The past participle of the verb, such as `retried`."""
     thing: str
     filters: RunFilter
     dry_run: bool
@@ -47,7 +47,7 @@ class Bulk(NamedTuple):
 
     @property
     def grouped_by(self) -> str:
-        """Return what they are counted by, in addition to the pipeline."""
+        """Return the column by which things are counted, in addition to the pipeline."""
         return "status" if self.thing == "run" else "step"
 
 
@@ -90,7 +90,7 @@ def one_or_many(
             as_json: bool,
             **rest: Any,
         ) -> None:
-            # with one RUN, --step names the question, where questions are asked for
+            # for a command on questions, --step with one RUN names the question
             selecting = filters if run is None or thing == "run" else replace(filters, step=None)
             if (run is None) == (selecting == RunFilter()):
                 raise click.UsageError("name one RUN, or select runs by filters such as --status failed --since 2h")

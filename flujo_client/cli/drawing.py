@@ -1,4 +1,4 @@
-"""How the command line draws tables, facts and sections: in words, legible at 80 columns, and no text of users or models moves the terminal. Pure."""
+"""Draw tables, facts and sections for the command line, legible at 80 columns; texts of users or models cannot control the terminal. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def facts(named: Iterable[tuple[str, Cell]]) -> Table:
 
 
 def section(title: str, body: RenderableType) -> Group:
-    """Draw something under its title."""
+    """Draw a body under its title."""
     return Group("", Text(printable(title), "bold"), Padding(body, (0, 0, 0, 2), expand=False))
 
 

@@ -34,8 +34,7 @@ from flujo_client.contract.records import EventRecord, RunRecord
 from flujo_client.contract.run_filter import EvalRecord, RunFilter, RunStats
 from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError, ServiceUnreachable
-from flujo_client.gateway import operator_requests as counted
-from flujo_client.gateway import requests
+from flujo_client.gateway import operator_requests, requests
 
 WIDE = 100
 """A terminal of so many columns has room for whole ids."""
@@ -141,7 +140,7 @@ def _list_deleted(filters: RunFilter, parent: str | None, *, limit: int, timeout
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def stats(*, filters: RunFilter, timeout: float, as_json: bool) -> None:
     """How did the runs of the last hours end, how long did they take, what did they cost, and where do they fail?"""
-    request = counted.stats(replace(filters, retried=True), timeout_s=timeout)
+    request = operator_requests.stats(replace(filters, retried=True), timeout_s=timeout)
     found: RunStats = read(timeout, lambda client: client.ask(request))
     if as_json:
         show_json(stats_shape(found))
@@ -159,7 +158,7 @@ def evals(*, run_id: str | None, limit: int, timeout: float, as_json: bool) -> N
 
     def ask(client: FlujoClient) -> list[EvalRecord]:
         run = find_run(client, run_id).id if run_id else None
-        return client.ask(counted.judgements(run=run, limit=limit, timeout_s=timeout))
+        return client.ask(operator_requests.judgements(run=run, limit=limit, timeout_s=timeout))
 
     found = read(timeout, ask)
     if as_json:

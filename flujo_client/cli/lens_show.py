@@ -152,7 +152,7 @@ def _value(client: FlujoClient, packed: Packed | None) -> Any:
 
 
 def prompts_shape(trace: TraceNode) -> list[dict[str, Any]]:
-    """Return each text with its attempt, as far as they are in the events; `is_cut` if only its beginning was stored."""
+    """Return each text in the events with its attempt; `is_cut` if only its beginning was stored."""
     return [
         {"path": path, "what": _TEXTS[event.name][0], "text": text, "is_cut": _is_cut(text)}
         for path, node in [("", trace), *places(trace)]

@@ -100,7 +100,7 @@ _GROUPS: Mapping[Guard, click.Group] = {"breaker": breakers, "rate": rates}
 
 
 def _add(guard: Guard, name: str, what: str, done: str, **change: Any) -> None:
-    """Add a command that changes one model's guard in one way; `done` is what it says then."""
+    """Add a command that changes one model's guard in one way, and then prints `done`."""
 
     @_GROUPS[guard].command(name, help=what)
     @_model
@@ -145,7 +145,7 @@ def _change(
     resets: bool = False,
     clears: bool = False,
 ) -> None:
-    """Change what is set for the models of a name or pattern, and print how many waiting attempts ask again."""
+    """Change the settings for the models of a name or pattern, and print how many waiting attempts ask again."""
     if not model or model.split() != [model]:
         raise click.UsageError("MODEL is a model such as `openai:gpt-5`, or a pattern such as `openai:*`")
     with FlujoClient() as client:
@@ -173,7 +173,7 @@ class _Fleet(NamedTuple):
         )
 
     def facts(self, model: str, settings: Section | None) -> dict[str, Any]:
-        """Return what is shown of each model, as JSON."""
+        """Return the facts to show about a model, as JSON."""
         waits, row = self.waiting.get(model), self.rows.get(model)
         return {
             "waiting": waits.waiting if waits else 0,

@@ -136,7 +136,7 @@ def _rehearse(reference: str, *, has_context: bool) -> None:
 
 
 def _show_output(value: Any, form: str) -> None:
-    """Print a run's output: a text as it is, anything else as JSON, unless another form is asked for."""
+    """Print a run's output: a text as it is, anything else as JSON, unless `form` selects another form."""
     match form:
         case "raw":
             show_value(str(value))

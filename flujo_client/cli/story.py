@@ -1,4 +1,4 @@
-"""A run's events as lines: what happened, what its steps printed and logged, which questions are open; legible at 80 columns."""
+"""Write a run's events as lines, with the output and logs of its steps and its open questions; legible at 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flujo validate`: everything that is wrong with a pipeline, at once, and before anything is sent. Needs no services and no worker.
+"""`flujo validate`: report all faults of a pipeline at once, before anything is sent. It needs no services and no worker.
 
 `--fix` shows the fixes of a blueprint's file, asks, and writes it; `blueprint/autofix.py` makes the fixes.
 """

@@ -248,7 +248,7 @@ def _pairs(keys: Mapping[str, SecretStr]) -> tuple[tuple[str, bytes], ...]:
 
 @lru_cache(maxsize=64)
 def _mark(key: str, secret: bytes) -> str:
-    """Return the mark of a key; each enqueued run asks for those of all."""
+    """Return the mark of a key. Cached: each enqueued run needs the marks of all keys."""
     return f"{key}:{hmac.digest(secret, b'flujo.mark.' + key.encode(), 'sha256').hex()[:16]}"
 
 
@@ -303,13 +303,13 @@ def _meanings(model: type[Section], above: str = "") -> Iterator[tuple[str, str]
 
 
 MEANINGS = dict(_meanings(Settings))
-"""What each setting means, as the reference shows it."""
+"""The meaning of each setting, as the reference shows it."""
 
 
 class Setting(NamedTuple):
     """One setting as it is in force: `source` is built-in, file or variable, `place` the file and line or the variable's name.
 
-    `meaning` is what the reference says of it, as Markdown.
+    `meaning` is its description in the reference, as Markdown.
 
     Passwords in the value are `***`; of signing keys there are the ids alone.
     """

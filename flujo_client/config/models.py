@@ -288,7 +288,7 @@ class Retry(Section):
 
 
 class BreakerSettings(Section):
-    """When calls of a model are suspended, and how they resume. Times in seconds."""
+    """The rules by which calls of a model are suspended and resume. Times in seconds."""
 
     enabled: bool = Field(
         True, description="[hold back calls](../how-to/handle-a-provider-outage.md) to a model whose provider fails"
@@ -380,7 +380,7 @@ class Agents(Section):
 
 
 class TemplateSettings(Section):
-    """How prompts are rendered from templates."""
+    """The options for rendering prompts from templates."""
 
     undefined_variables: Literal["warn", "strict", "ignore"] = Field(
         "warn",
@@ -478,7 +478,7 @@ class BackgroundTasks(Section):
 
 
 class Validation(Section):
-    """What `flujo validate` reports, and what blueprints may use. A variable contains JSON."""
+    """The profiles of `flujo validate`, and the filters that blueprints may use. A variable contains JSON."""
 
     profiles: Table[dict[str, Literal["off", "warn", "error"]]] = Field(
         default_factory=dict,

@@ -26,7 +26,7 @@ class Gate:
     """A named gate, which runs pass one by one."""
 
     name: str
-    """As people see it: `limit 'crm'`."""
+    """The name as people see it, such as `limit 'crm'`."""
     most: int | None
     """The maximum of runs that hold a place at once; None: any number, and runs only wait here."""
     period_s: float | None = None
@@ -36,7 +36,7 @@ class Gate:
     weight: float = 1.0
     """The turns of that queue relative to others."""
     policy: Policy = "queue"
-    """How a new run is treated when the gate has no room. Where that is decided as the run is recorded, the run holds its place from then
+    """How a new run is treated when the gate has no room. If the policy decides when the run is recorded, the run holds its place from then
     on, also while it waits at another gate."""
     wait_s: float = 0.0
     """Seconds that a run waits here in any case."""

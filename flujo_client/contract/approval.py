@@ -1,4 +1,4 @@
-"""A question to a person as it is recorded and read back, what an answer has to be, and the token of a link that answers it. Pure.
+"""A question to a person as it is recorded and read back, the check of an answer, and the token of a link that answers it. Pure.
 
 A token is signed and names one question: `fq1:<key id>:<hex of HMAC-SHA256>:<base64url of JSON: run, key, expires>`. It proves its origin,
 not its sender. It contains no secret, and does not reopen an answered question.
@@ -42,17 +42,17 @@ class Approval:
     state: str = OPEN
     """Open, answered, expired, or closed with its run."""
     expires_at: datetime | None = None
-    """When it closes; None if it stays open."""
+    """The time when it closes; None if it stays open."""
     actor: str | None = None
-    """Who is asked, if it was escalated."""
+    """The person to whom the question was escalated, if it was."""
     refused: str | None = None
-    """Why the previous answer was rejected."""
+    """The reason why the previous answer was rejected."""
     answered_by: str | None = None
     note: str | None = None
     answered_at: datetime | None = None
-    """`answered_by`, `note`, `answered_at`: who answered, why and when."""
+    """`answered_by`, `note`, `answered_at`: the person who answered, the reason and the time."""
     token: str | None = None
-    """Answers it from a link; None without a signing key."""
+    """The token that answers it from a link; None without a signing key."""
 
     @property
     def place(self) -> str:
@@ -72,10 +72,10 @@ def state_of(attempt: str, run: str, *, is_answered: bool, is_over: bool) -> str
 def choose(
     run_id: str, status: str, approvals: Sequence[Approval], *, step: str | None, address: str | None
 ) -> Approval:
-    """Return the question that is meant among all of a run: the one that is named by its step or address, or the only one that is open.
+    """Choose a question among all of a run: the one with this step or address, or the only one that is open.
 
     Raises:
-        ResumeError: it is not open, and why; or several are, and none is named.
+        ResumeError: the question is not open, and why; or several are open, and the arguments do not choose one.
     """
     named = [each for each in approvals if step in (None, each.step) and address in (None, each.address)]
     open_ = [each for each in named if each.state == OPEN]
@@ -114,7 +114,7 @@ def closed(approval: Approval) -> ResumeError:
 
 
 def check_answer(approval: Approval, value: Any) -> None:
-    """Refuse an answer that does not fit its question's schema. Raises ResumeError: it does not; the place is named."""
+    """Raise ResumeError, which names the place, for an answer that does not fit its question's schema."""
     wrong = None if approval.schema is None else fits_schema(value, approval.schema, shows_value=True)
     if wrong:
         raise ResumeError(
@@ -156,7 +156,7 @@ def signed(approvals: Sequence[Approval], keys: Sequence[tuple[str, bytes]]) -> 
 
 
 def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> Bound:
-    """Read what a token is bound to, which any of the keys may have signed; `now` is in unix seconds.
+    """Read the question that a token is bound to; any of the keys may have signed it, and `now` is in unix seconds.
 
     Raises:
         ResumeError: it was not signed by one of the keys, is damaged, or its question has expired.

@@ -51,13 +51,13 @@ class RunState:
     fingerprint: str
     status: str
     root: str
-    """The address at which it begins: empty, or a body's for a child run."""
+    """The address at which it begins: empty, or the address of a body for a child run."""
     queue: str
-    """The queue of its steps that name none."""
+    """The queue of the steps that name no queue."""
     scopes: tuple[ScopePlace, ...] = ()
-    """All of its scopes, closed ones too, by address."""
+    """All scopes of the run, including closed ones, by address."""
     attempts: tuple[AttemptPlace, ...] = ()
-    """All of its attempts, by key."""
+    """All attempts of the run, by key."""
 
     @classmethod
     def of_row(cls, run: str, row: Mapping[str, Any]) -> RunState:
@@ -167,9 +167,9 @@ class Obstacle:
 
 
 def compatible(old: Plan, new: Plan, state: RunState, *, mine: str | None = None) -> tuple[Obstacle, ...]:
-    """Return what forbids a run to continue under the new plan; nothing if it may.
+    """Return the obstacles that forbid a run to continue under the new plan.
 
-    `mine` is the attempt whose worker asks, which has not begun to run.
+    `mine` is the attempt of the calling worker; it has not begun to run.
     """
     return tuple(_obstacles(old, new, state, mine))
 
@@ -185,9 +185,8 @@ def _obstacles(old: Plan, new: Plan, state: RunState, mine: str | None) -> Itera
             yield Obstacle(found[0], f"{difference}, {found[1]}", difference)
     if not any(each.effect == "structure" for each in changed):
         return
-    for address in {
-        each.address for each in state.open_attempts if each.kind in ("step", "start")
-    }:  # nothing is merged of their step
+    # an open attempt or start has merged nothing of its step
+    for address in {each.address for each in state.open_attempts if each.kind in ("step", "start")}:
         nodes, now = _nodes_at(old, address), _nodes_at(new, address)
         cursor = next(scope.cursor for scope in state.scopes if scope.address == address)
         if nodes is not None and now is not None and len(now) <= cursor < len(nodes):

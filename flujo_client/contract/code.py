@@ -45,11 +45,11 @@ class AwaitedCode:
     """The code that a parked run waits for."""
 
     path: str = ""
-    """The step at which it waits for a worker whose code fits its conversation; empty if it waits for something else."""
+    """The step at which the run waits for a worker whose code fits its conversation; empty if the run waits for something else."""
     conversation: tuple[str, ...] = ()
     """The versions of that conversation."""
     attempt: str = ""
-    """The key of the attempt whose context does not fit its model; empty if it waits for code."""
+    """The key of the attempt whose context does not fit its model; empty if the run waits for code."""
 
     def to_tree(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -129,7 +129,7 @@ def context_fields(version: CodeVersion) -> CodeVersion:
 def changes_within_run(versions: Iterable[tuple[str, CodeVersion | None]]) -> dict[str, tuple[str, ...]]:
     """Return which parts changed where, over a run's attempts, in words.
 
-    The attempts are in the order they ended, each with its version; None if that was not recorded.
+    The attempts are in the order they ended, each with its version, or None if its version was not recorded.
     """
     latest: dict[str, tuple[str, ...]] = {}
     found: dict[str, tuple[str, ...]] = {}
@@ -170,11 +170,11 @@ class CodeOnRecord:
     """The recorded versions of code."""
 
     run: Sequence[StepVersion] = ()
-    """The versions that a run's steps were performed with, the latest last."""
+    """The versions of the code that ran a run's steps, the latest last."""
     old: Mapping[str, CodeVersion] = field(default_factory=dict)
-    """Those of workers when they last had the run's plan, by the path of the step."""
+    """The versions that workers had when they last loaded the run's plan, by the path of the step."""
     new: Mapping[str, CodeVersion] = field(default_factory=dict)
-    """The same of the plan to compare with."""
+    """The versions of the plan to compare with, by the path of the step."""
 
     @classmethod
     def of_rows(cls, rows: Iterable[Mapping[str, Any]]) -> CodeOnRecord:

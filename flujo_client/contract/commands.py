@@ -17,9 +17,9 @@ class RunAgentCommand(BaseModel):
 
     type: Literal["run_agent"] = "run_agent"
     agent_name: str = Field(min_length=1)
-    """Its name in the registry."""
+    """The agent's name in the registry."""
     input_data: Any
-    """Its input."""
+    """The agent's input."""
 
 
 class AskHumanCommand(BaseModel):

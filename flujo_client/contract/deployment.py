@@ -16,7 +16,7 @@ class SchemaVersion(NamedTuple):
     version: int
     """The newest migration that was applied; 0 if there is none."""
     oldest: int
-    """The oldest schema whose code works with it; 0: that of the release before does."""
+    """The oldest schema whose code works with the database; 0: the schema of the previous release."""
     first: str | None
     """The name of its first migration; None if there is none."""
 
@@ -47,23 +47,23 @@ class ParkedPlan:
     """Parked runs that use one plan of a pipeline."""
 
     reference: str
-    """The pipeline's."""
+    """The pipeline's reference."""
     fingerprint: str
-    """The plan's, its first 12 characters."""
+    """The first 12 characters of the plan's fingerprint."""
     build: str | None
     """The build name of workers with the plan's code; None if they have none."""
     runs: int
     """The number of parked runs."""
     is_pinned: bool
-    """Only code of that plan may continue them."""
+    """Whether only code with that plan may continue them."""
     is_live: bool
-    """A worker is alive that is of that build or has loaded the plan."""
+    """Whether a live worker has that build or has loaded the plan."""
     reason: str = ""
-    """Why one of them is parked."""
+    """The reason why one of them is parked."""
 
     @property
     def change(self) -> str | None:
-        """Return how runs that are pinned to code that no live worker has can continue; None for others."""
+        """Return a way to continue runs that are pinned to code that no live worker has; None for other runs."""
         if not self.is_pinned or self.is_live:
             return None
         build = "" if self.build is None else f" --build {self.build}"
@@ -75,13 +75,13 @@ class LockHolder:
     """A session of Postgres whose transaction holds locks on Flujo's tables."""
 
     pid: int
-    """Of its server process."""
+    """The id of its server process."""
     user: str
-    """Its role."""
+    """The role that opened it."""
     application: str
-    """The name that it gave itself."""
+    """The name that the client gave itself."""
     state: str
-    """Such as `idle in transaction`."""
+    """The state of the session, such as `idle in transaction`."""
     age_s: float | None
     """Seconds since its transaction began; None if the asking role may not see that."""
 
@@ -95,9 +95,9 @@ class DatabaseFacts:
     """Facts that the database reports."""
 
     version: str
-    """Of the server, such as `18.1`."""
+    """The version of the server, such as `18.1`."""
     clock: float
-    """Its time, in unix seconds."""
+    """The server's time, in unix seconds."""
     connections: int
     """The number of connected clients, of at most `max_connections`."""
     max_connections: int
@@ -108,22 +108,22 @@ class DatabaseFacts:
     parked: tuple[ParkedPlan, ...] = ()
     """Plans that parked runs use."""
     models: tuple[str, ...] = ()
-    """Those that the agents of recently run pipelines name."""
+    """The models that the agents of recently run pipelines name."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What Redis reports; None where it does not."""
+    """The facts that Redis reports; None for a fact that it does not report."""
 
     version: str | None = None
-    """Of the server."""
+    """The version of the server."""
     clock: float | None = None
-    """Its time, in unix seconds."""
+    """The server's time, in unix seconds."""
     eviction: str | None = None
-    """What it does when its memory is full, such as `noeviction`."""
+    """The policy for a full memory, such as `noeviction`."""
     is_kept: bool | None = None
-    """Whether it writes what it holds to disk."""
+    """Whether Redis writes its data to disk."""
     not_granted: tuple[str, ...] = ()
-    """The commands, keys and channels that are needed and that its user may not use."""
+    """The commands, keys and channels that Flujo needs and the user may not use."""
     rules: str = ""
-    """The rules of a user that may use all of them, for ACL SETUSER."""
+    """The rules, for ACL SETUSER, of a user that may use all of them."""

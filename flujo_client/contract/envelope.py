@@ -31,11 +31,11 @@ TASKS: dict[AttemptKind, str] = {
 
 
 _OWN: Final = ("kind", "address", "step", "number", "version", "queue", "guidance")
-"""What a message says of its attempt under the field's own name."""
+"""The fields of `Envelope` that a message contains under the same name."""
 _OF_RUN: Final = {"run_queue": "queue"} | {
     name: name for name in ("run", "reference", "fingerprint", "priority", "deadline", "trace_parent", "tenant", "root")
 }
-"""What a message says of its run, with the fields of `RunHeader`."""
+"""The keys of a message that describe its run, each with the field of `RunHeader`."""
 _TABLES: Final = ("aros", "settings", "limits")
 
 
@@ -47,7 +47,7 @@ class RunHeader:
     reference: str
     """The place where workers find the pipeline, `module:attribute`."""
     fingerprint: str
-    """The plan the run was started with; a worker whose code gives another parks the run."""
+    """The fingerprint of the run's plan; a worker whose code has another plan parks the run."""
     queue: str = ATTEMPTS_QUEUE
     priority: int | None = None
     deadline: float | None = None
@@ -58,15 +58,15 @@ class RunHeader:
     root: str = ROOT
     """The place in the plan where the run begins; for a child run the body of its import."""
     aros: Mapping[str, Any] | None = None
-    """The project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None where the project has
-    none."""
+    """The project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None if the project has
+    no such table."""
     settings: Mapping[str, Any] | None = None
-    """Likewise the project's settings that can change the run, as `flujo_client.config.run_settings` writes them; None from a client that
-    sends none."""
+    """Likewise the project's settings that can change the run, as `flujo_client.config.run_settings` writes them; None if the client
+    does not send them."""
     limits: Mapping[str, Any] | None = None
     """The budgets that the run's attempts must reserve from, as in `flujo_client.pipeline.limits`; None if they have no limits."""
     is_gated: bool = False
-    """The run has passed gates, so its end admits another one."""
+    """The run has passed gates, so its end admits another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +82,15 @@ class Envelope:
     """The scope's version of which `context` is a snapshot; checked again in the merge."""
     input: Packed
     context: Packed | None = None
-    """None when the run has no context; a reference when it is above the inline limit."""
+    """The context; None if the run has none, a reference if it is above the inline limit."""
     guidance: str | None = None
-    """Why the previous attempt failed."""
+    """The reason why the previous attempt failed."""
     queue: str = ATTEMPTS_QUEUE
     kind: AttemptKind = "step"
     """A try at a step; the start of a scope that begins with a container; the join of a fan-out; or continuing with a person's answer."""
     lanes: Mapping[str, int] = field(default_factory=dict)
     """The fan-outs this work is in, outermost first, each with the lane it runs in: its part in their chords is derived from them.
-    `NO_LANE`: it paused and a sibling runs there now, so it is no longer part of that chord."""
+    `NO_LANE`: the work paused and a sibling runs in its lane, so the work is no longer part of that chord."""
     code: tuple[str, ...] = ()
     """The versions of code that its conversation has used so far (`flujo_client/contract/code.py`)."""
 

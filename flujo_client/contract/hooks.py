@@ -19,9 +19,9 @@ class Payload(BaseModel):
 
     event_name: str
     run_id: str
-    """The run it happened to; a child run has its own."""
+    """The id of the run in which it happened; a child run has its own id."""
     pipeline_name: str
-    """What that run is listed under."""
+    """The pipeline name under which that run is listed."""
     context: Any = None
     """A copy of the context at this point; None for a run without one."""
 
@@ -39,7 +39,7 @@ class PostRunPayload(Payload):
 
     event_name: Literal["post_run"] = "post_run"
     pipeline_result: PipelineResult
-    """What `RunHandle.result` gives."""
+    """The result that `RunHandle.result` returns."""
 
 
 class StepPayload(Payload):
@@ -48,7 +48,7 @@ class StepPayload(Payload):
     step_name: str
     """The step."""
     address: str = ""
-    """The scope it is in, `""` for the run's own sequence."""
+    """The scope of the step; `""` for the run's own sequence."""
 
 
 class PreStepPayload(StepPayload):
@@ -84,7 +84,7 @@ class OnPauseRequestedPayload(StepPayload):
     message: str
     """The question."""
     input_schema: dict[str, Any] | None = None
-    """The JSON schema of the answer; None for any."""
+    """The JSON schema of the answer; None for any answer."""
 
 
 HookPayload: TypeAlias = (

@@ -153,16 +153,16 @@ WAKE_S: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class GuardRow:
-    """What is set for the models of a name or pattern."""
+    """The settings of one guard for the models of a name or pattern."""
 
     guard: Guard
-    """What it is for."""
+    """The kind of guard."""
     model: str
     """The model's name, or a pattern of names."""
     from_file: Mapping[str, Any] | None = None
-    """The settings in the `flujo.toml` of the worker that was started last; None: it has none."""
+    """The settings in the `flujo.toml` of the worker that started last; None if that file has none."""
     edits: Mapping[str, Any] | None = None
-    """What operators have set over it; None: nothing."""
+    """The changes that operators have made to those settings; None if there are none."""
     cleared_at: float = 0.0
     """When an operator last closed the breaker or ended the slow-down, in unix seconds; 0.0: never."""
 

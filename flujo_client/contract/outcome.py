@@ -35,17 +35,17 @@ class Fault:
     type_name: str
     message: str
     feedback: str
-    """What the step's result says of it."""
+    """The feedback in the step's result."""
     module: str = ""
     code: str = ""
     suggestion: str | None = None
     guidance: str | None = None
-    """What the next attempt's prompt says of the answer; None where the error does not judge one, such as an outage."""
+    """The feedback on the answer in the next attempt's prompt; None for an error that does not judge an answer, such as an outage."""
     retryable: bool = False
     retry_after_s: float | None = None
     traceback_digest: str = ""
     tool: str | None = None
-    """Of a pause, the tool whose agent asked: the answer is that agent's."""
+    """After a pause, the tool whose agent asked the question and gets the answer."""
     traceback: str = ""
     """The user's part of the traceback; empty if no user code took part, and in rows of older versions."""
     raised: BaseException | None = field(default=None, compare=False, repr=False)
@@ -119,14 +119,14 @@ class Correction:
     schema_hash: str | None
     """SHA-256 of the schema's canonical JSON."""
     policy_version: str
-    """Of the rules by which it was repaired."""
+    """The version of the rules that repaired it."""
     stage: str
     """The last stage that had to act."""
     repair_depth: int
-    """How many things were done."""
+    """The number of repairs."""
     transforms: tuple[str, ...]
     latency_ms_saved: float
-    """Milliseconds that another try would have cost, taken from this one."""
+    """Milliseconds that another try would have cost, estimated from this try."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +134,19 @@ class Outcome:
     """The result of one attempt."""
 
     kind: OutcomeKind
-    """How it ended."""
+    """The kind of ending, such as a success."""
     output: Packed | None = None
     """The step's output, for a success."""
     context: Packed | None = None
     """The context after a success; None when it is unchanged."""
     fault: Fault | None = None
-    """What went wrong, for everything else."""
+    """The error, for every other kind."""
     usage: Usage = NO_USAGE
     latency_s: float = 0.0
     """Seconds from claim to outcome, by the worker's monotonic clock."""
     metadata: dict[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     corrections: tuple[Correction, ...] = ()
-    """For the correction ledger; empty unless the project has one."""
+    """Entries for the correction ledger; empty unless the project has one."""
     code: CodeMark | None = None
-    """What code it was performed with; None where nothing was performed, or the code is not known."""
+    """The version of the code that ran it; None if no code ran or its version is not known."""

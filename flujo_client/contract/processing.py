@@ -73,10 +73,10 @@ class ProcessingSettings:
     max_characters: int = 16_000_000
     """The maximum length of a text that is searched and repaired; a longer one is only decoded."""
     max_steps: int = MAX_STEPS
-    """Of searching and repairing one text, about one for each bracket, scalar and separator."""
+    """The maximum steps of searching and repairing one text, about one for each bracket, scalar and separator."""
     max_ms_per_mb: float = 50.0
     """Processor time of the search for the value, in milliseconds for each megabyte beyond the first quarter of a
-    second; counted where the caller gives a clock.
+    second; counted if the caller passes a clock.
     """
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class PrecheckSettings:
     validator_agent: Any = field(default=None, hash=False)
     """The agent that judges a plan, or a reference to it. `agent` is another name for it."""
     max_tokens: int = 200
-    """Sent to the validator and to the consensus agent; an answer that took more does not count."""
+    """The maximum tokens of an answer, sent to the validator and to the consensus agent; a longer answer does not count."""
     timeout_s: float = 10.0
     """The maximum seconds of the whole precheck."""
     score_threshold: float = 0.7
@@ -134,11 +134,11 @@ class PrecheckSettings:
     required_context_keys: tuple[str, ...] = ()
     """Keys that the context must have, not null."""
     inject_feedback: str | None = None
-    """`prepend` to a text input, to a `context_key`, or None: in events only."""
+    """The place of the feedback: `prepend` to a text input, `context_key`, or None for events only."""
     retry_guidance_prefix: str = "Guidance: "
-    """What `prepend` writes before the feedback."""
+    """The text that `prepend` writes before the feedback."""
     context_feedback_key: str = "_aros_retry_guidance"
-    """Where `context_key` puts it, for this attempt."""
+    """The context's key that gets the feedback for this attempt, with `context_key`."""
     delimiters: tuple[str, str] = ("<thinking>", "</thinking>")
     """The texts before and after a plan."""
     goal_context_key: str | None = None
@@ -201,7 +201,7 @@ class ProcessingConfigModel:
     """Refuse a text that does not hold under the schema as it came."""
     precheck: PrecheckSettings = field(default_factory=PrecheckSettings)
     shadow: bool = False
-    """Decide and log, change nothing."""
+    """Decide and log, but change nothing."""
     typed_fast_path: bool = False
     """Decode straight into the output type first."""
     ledger: bool = False
@@ -231,7 +231,7 @@ class ProcessingConfigModel:
 
 
 def resolve(block: Mapping[str, Any] | None, table: Mapping[str, Any] | None) -> ProcessingConfigModel | None:
-    """Merge a step's own block over the project's `[aros]` table over the defaults; None where AROS is not to act.
+    """Merge a step's own block over the project's `[aros]` table over the defaults; None if AROS must not act.
 
     Raises:
         BlueprintError: for a block that cannot be.

@@ -1,6 +1,6 @@
 """The values of ready-made pipelines: a solution's checklist, and a tree search's inputs, outputs, state and result.
 
-Values alone: what is done with them is in `flujo_client/recipes/`.
+Only values: `flujo_client/recipes/` uses them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ProposerInput(BaseModel):
     """The input of a proposer."""
 
     goal: Any = None
-    """What the search is for: the step's input."""
+    """The goal of the search, which is the step's input."""
     path: list[Any] = []
     """The candidates that lead here, in order; empty at the beginning."""
     branching_factor: int
@@ -165,9 +165,9 @@ class TreeSearchContext(PipelineContext):
     """The context inside a search."""
 
     outer: Any = None
-    """The context around it, as it was when the search began; None where there is none."""
+    """The context around the search, as it was when the search began; None if there is none."""
     tree_search_state: SearchState | None = None
-    """The search's own; proposers and evaluators do not see it."""
+    """The state of the search; proposers and evaluators do not see it."""
 
 
 def cut(path: list[Any], most_tokens: int) -> list[Any]:

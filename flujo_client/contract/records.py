@@ -56,15 +56,15 @@ class NewRun:
     """The first attempt's envelope, as it will be published."""
     plan: Plan
     digest: str
-    """Of pipeline, input and context, to distinguish a repeated enqueue from another one under the same key."""
+    """The digest of pipeline, input and context; it distinguishes a repeated enqueue from another one under the same key."""
     blobs: tuple[Packed, ...] = ()
     """Values above the inline limit, which the envelope only points at."""
     idempotency_key: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
-    """What it has to pass before its first message is published."""
+    """The gates that the run must pass before its first message is published."""
     key_marks: tuple[str, ...] = ()
-    """Of the client's keys, by which workers recognise another secret under the same id."""
+    """The marks of the client's keys, by which workers recognise another secret under the same id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +90,27 @@ class RunRecord:
     deadline_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
-    """The run it is a step of."""
+    """The run that this run is a step of."""
     limits: dict[str, Any] | None = None
-    """What it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits."""
+    """The limits that it shares with all runs of its tree, as `UsageLimits` is written; None without such limits."""
     aros: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
     """`aros`, `settings`: the project's `[aros]`, and its other settings that differ from the defaults, as they were when it was
     enqueued."""
     is_background: bool = False
-    """That run does not wait for it."""
+    """The parent run does not wait for this run."""
     retry_of: str | None = None
-    """The run in the background that it starts again, and `retries` how many were started again before it, itself included."""
+    """The background run that this run starts again; `retries` counts such restarts up to and including this run."""
     retries: int = 0
     forked_from: str | None = None
-    """The run it was forked from by a retry, at the step `from_step`."""
+    """The run that this run retries or was forked from, at the step `from_step`."""
     from_step: str | None = None
     retried_as: str | None = None
-    """The run that retried it last, or was forked from it after its end."""
+    """The run that last retried this run, or was last forked from it after its end."""
     waits_for: str | None = None
     """The gate that it waits at before its first step, in words; None for a run that was admitted."""
     unreadable: str | None = None
-    """What of its row could not be read, in words; None if all of it could."""
+    """The parts of its row that could not be read, in words; None if all could."""
     tokens: int = 0
     cost_usd: float = 0.0
 
@@ -126,7 +126,7 @@ class RunSummary:
 
     id: str
     name: str
-    """The pipeline's."""
+    """The pipeline's name."""
     tenant: str
     status: str
     created_at: datetime
@@ -152,23 +152,23 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundRestart:
-    """A run in the background that is to be started again."""
+    """A background run to start again."""
 
     run: str
-    """Which one."""
+    """The id of that run."""
     new: str
     """The new run's id."""
     first: str
-    """The key of the first attempt that it had, and `key` that of the new one's."""
+    """The key of that run's first attempt; `key` is the key of the new run's first attempt."""
     key: str
     context: Packed | None
-    """What the new one begins with."""
+    """The context with which the new run begins."""
     input: Packed | None = None
-    """Its input; None: what the other had."""
+    """The input of the new run; None: that of the old run."""
     wait_s: float = 0.0
-    """Seconds until it begins."""
+    """Seconds until the new run begins."""
     blobs: tuple[Packed, ...] = ()
-    """Values above the inline limit, which the others only point at."""
+    """Values above the inline limit, which `context` and `input` only point at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class ScopeRecord:
     """The fan-outs it is in, by address, with its lane in each."""
     tokens: int = 0
     cost_usd: float = 0.0
-    """`tokens`, `cost_usd`: the spend of the child run that was begun here, including its own child runs."""
+    """`tokens`, `cost_usd`: the spend of the child run that this scope started, including its own child runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,25 +216,25 @@ class AttemptRecord:
     worker: str | None = None
     fence: int = 0
     claim_id: str | None = None
-    """Of its last claim: of a success, the execution that was merged."""
+    """The id of its last claim; after a success, that of the execution that was merged."""
     sends: int = 0
     output: Packed | None = None
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     latency_s: float = 0.0
     code: str | None = None
-    """The digest of the version of code that it was performed with."""
+    """The digest of the version of the code that ran it."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     tokens: int = 0
     cost_usd: float = 0.0
     estimate_cost_usd: float | None = None
     estimate_tokens: int | None = None
-    """`estimate_cost_usd`, `estimate_tokens`: what it reserved, or was refused, before it; None without limits over it."""
+    """`estimate_cost_usd`, `estimate_tokens`: what the attempt reserved before it ran, or was refused; None if no limits apply."""
     quota_before_usd: float | None = None
     quota_before_tokens: int | None = None
-    """`quota_before_usd`, `quota_before_tokens`: what its budgets had left before that, the least of them; None without a limit of that
-    kind."""
+    """`quota_before_usd`, `quota_before_tokens`: the least that one of its budgets had left before that; None without a limit of
+    that kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,12 +247,12 @@ class BudgetRecord:
     limit_tokens: int | None
     spent_usd: float
     spent_tokens: int
-    """`spent_usd`, `spent_tokens`: all that was spent."""
+    """`spent_usd`, `spent_tokens`: the whole spend."""
     reserved_usd: float
     reserved_tokens: int
     overrun_usd: float
     overrun_tokens: int
-    """`overrun_usd`, `overrun_tokens`: what of that went beyond the limit."""
+    """`overrun_usd`, `overrun_tokens`: the part of the spend beyond the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,15 +261,15 @@ class EventRecord:
 
     id: int
     at: datetime
-    """When it was emitted, by the emitter's clock."""
+    """The time of emission, by the emitter's clock."""
     run_id: str | None
-    """The run; None for what happened to a worker."""
+    """The run; None for an event of a worker."""
     name: str
     level: str
     attempt: str | None
     data: dict[str, Any]
     cursor: str = ""
-    """The place to read on from. Ids do not do: of two branches the lower one may be committed later."""
+    """The position to read on from. Ids cannot serve as one: of two parallel branches' events, the lower id may be committed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +277,7 @@ class NoticeRecord:
     """A report about one row of work that a coordinator received, and the answers of user code that its decision needed."""
 
     made: int
-    """Which of the run's rows it is, counted from 1 in the order they were made."""
+    """Its number among the run's rows, which are counted from 1 in the order they were made."""
     key: str
     address: str
     step: str
@@ -288,12 +288,12 @@ class NoticeRecord:
     fault: Fault | None
     queue: str
     answers: tuple[dict[str, Any], ...]
-    """What user code answered: each with the `role` and `path` that was asked."""
+    """The answers of user code, each with the `role` and `path` of the function that gave it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The beginning of a run, for its replay. `root`: where in the plan it began; `from_step`: at which step there, of a retry."""
+    """The beginning of a run, for its replay. It began at `root` in the plan; a retry began there at the step `from_step`."""
 
     id: str
     status: str
@@ -321,16 +321,16 @@ class CorrectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """Why a run makes no progress: parked for a reason, or with attempts of a step that wait in a queue."""
+    """The reason why a run makes no progress: it is parked, or attempts of one step wait in a queue."""
 
     run: str
     reason: str | None = None
     queue: str | None = None
     step: str | None = None
     wait: Mapping[str, Any] | None = None
-    """What they wait for besides a worker, as in a trace; None while other attempts of the run are at work."""
+    """What the attempts need in addition to a free worker, as in a trace; None while other attempts of the run are running."""
     in_s: float | None = None
-    """Seconds until the first of them asks again."""
+    """Seconds until the first of the attempts asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,15 +342,15 @@ class WorkerRecord:
     pid: int
     build: str
     slots: int
-    """The number of attempts it runs at once; 0 of a process that a worker started for one attempt in quarantine."""
+    """The number of attempts it runs at once; 0 for a process that a worker started for one attempt in quarantine."""
     started_at: datetime
     is_live: bool
     queues: tuple[str, ...] | None = None
-    """Those it takes messages from; None: it has not reported them yet, or is of a version that does not."""
+    """The queues it takes messages from; None: it has not reported them yet, or its version does not report them."""
     is_stopping: bool = False
     """It takes no more work, and ends when its attempts have ended or were handed back."""
     slowed: Mapping[str, Any] | None = None
-    """Where it takes fewer attempts at once because its event loop is late: `at_once`, `of` its slots, and the percentages `late` and
+    """Set while it takes fewer attempts at once because its event loop is late: `at_once`, `of` its slots, and the percentages `late` and
     `waited_for_cpu` of the last second; else None."""
     lacks: tuple[str, ...] = ()
     """The keys that it lacks, or has another secret for, such as `value_keys.2026a`; with any, it takes no work."""

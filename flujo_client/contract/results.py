@@ -31,8 +31,8 @@ class StepResult(BaseModel):
     cost_usd: float = 0.0
     feedback: str | None = None
     branch_context: Any = None
-    """Of a container that succeeded, the context after it; of a branch or a path in its `step_history`, the branch's own, before it was
-    merged. None for plain steps, for failures, and inside an iteration or an item."""
+    """The context after a container that succeeded; for a branch or a path in its `step_history`, the branch's own context before the
+    merge. None for plain steps, for failures, and inside an iteration or an item."""
     metadata_: dict[str, Any] = Field(default_factory=dict)
     step_history: list[StepResult] = Field(default_factory=list)
 
@@ -76,7 +76,7 @@ class Paused(StepOutcome):
     message: str
     """The question."""
     state_token: str | None = None
-    """Answers it through `FlujoClient.answer`; None if the client has no signing key."""
+    """The token that answers it through `FlujoClient.answer`; None if the client has no signing key."""
     step: str = ""
     address: str = ""
     """`step`, `address`: identify the question, for `RunHandle.resume` if several are open."""

@@ -31,17 +31,17 @@ class RunFilter:
     tenant: str | None = None
     """The owner of the run."""
     metadata: Mapping[str, Any] | None = None
-    """What the run's metadata contain."""
+    """Entries that the run's metadata contain."""
     since: datetime | timedelta | None = None
     """Enqueued at or after this moment, or within this time until now."""
     error: str | None = None
-    """A text in the type, code or message of the run's error; of a live run, of an attempt's. Case does not matter."""
+    """A text in the type, code or message of the run's error, or, for a live run, of an attempt's error. Case does not matter."""
     step: str | None = None
     """The step that the run is at, or at which it stopped."""
     retried: bool = False
     """Among runs of an unsuccessful `status`, also those that were retried."""
     parent: str | None = None
-    """The child runs of this run; with an empty text all that are not child runs."""
+    """The child runs of this run; with an empty text all runs that are not child runs."""
     background: bool | None = None
     """The runs of background steps, or with False all others."""
     prefix: str | None = None
@@ -122,17 +122,17 @@ class RunStats:
     since: datetime
     until: datetime
     by_status: Mapping[str, int]
-    """How many there are of each."""
+    """The number of runs with each status."""
     p50_s: float | None
     p95_s: float | None
-    """`p50_s`, `p95_s`: seconds from being enqueued to the end, of those that have ended; None where none has."""
+    """`p50_s`, `p95_s`: seconds from enqueueing to the end, over the runs that have ended; None if none has."""
     tokens: int
     cost_usd: float
-    """`tokens`, `cost_usd`: what they have spent until now."""
+    """`tokens`, `cost_usd`: the spend of these runs until now."""
     failing: tuple[FailingStep, ...]
     """The steps with the most failed attempts, the worst first."""
     retried: int = 0
-    """How many of the unsuccessful ones were retried."""
+    """The number of unsuccessful runs that were retried."""
 
     @property
     def runs(self) -> int:

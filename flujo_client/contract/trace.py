@@ -77,8 +77,8 @@ def build_trace(
 ) -> TraceNode:
     """Make the tree of a run's rows: its attempts as they were made, its scopes, read after them, and its events.
 
-    Events that name none of these attempts are shown at the run. `hidden` fields' values are not shown, in addition to those whose names say that
-    they are secret. `code` has the versions of code that the attempts name, `options` their resolved options, by their keys.
+    Events that name none of these attempts are shown at the run. Values of `hidden` fields, and of fields whose names indicate a secret, are
+    not shown. `code` has the versions of code that the attempts name, `options` their resolved options, by their keys.
     """
     keys = {row.key for row in attempts}
     by_attempt: dict[str | None, list[TraceEvent]] = {}

@@ -36,11 +36,11 @@ class NodeRows:
 
     name: str
     tries: list[AttemptRecord] = field(default_factory=list)
-    """The attempts at it; a router has some and a scope too."""
+    """The attempts at the node; a router has attempts and a scope."""
     starts_and_joins: list[AttemptRecord] = field(default_factory=list)
-    """The work that moved a container and does not try a step."""
+    """The work that starts or joins a container and does not try a step."""
     scope: ScopeRecord | None = None
-    """The container's own; None for a step, and for a container that is about to begin."""
+    """The container's own scope; None for a step, and for a container that is about to begin."""
     children: list[SequenceRows] = field(default_factory=list)
 
     @property
@@ -58,15 +58,15 @@ class NodeRows:
 
 
 def seconds_between(start: datetime, end: datetime | None) -> float | None:
-    """Return the time between two moments, at least 0; None where the second has not come."""
+    """Return the time between two moments, at least 0; None if the second moment has not come."""
     return None if end is None else max(0.0, (end - start).total_seconds())
 
 
 def arrange(attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) -> list[NodeRows]:
     """Return the root's nodes, with all that is in them.
 
-    The attempts are in the order they were made. The scopes were read after them, so that each attempt's is among them; a run of steps alone has
-    none.
+    The attempts are in the order they were made. The scopes were read after the attempts, so that each attempt's scope is among them; a run of
+    plain steps has no scopes.
     """
     nodes: dict[str, dict[str, NodeRows]] = {}
     containers: dict[str | None, NodeRows] = {}

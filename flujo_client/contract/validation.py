@@ -43,9 +43,9 @@ class ValidationReport:
 
     target: str
     findings: tuple[Finding, ...]
-    """All of them; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`."""
+    """The findings; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`."""
     unseen: PipelineError | BlueprintError | None = None
-    """Why there was nothing to look at, such as no such file; a finding reports it too."""
+    """The reason why there was nothing to validate, such as a missing file; a finding reports it too."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

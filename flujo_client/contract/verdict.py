@@ -18,9 +18,9 @@ class ValidationResult(BaseModel):
 
     is_valid: bool
     score: float = Field(default_factory=lambda known: float(known.get("is_valid") is True), allow_inf_nan=False)
-    """How good the output is; by default 1.0, or 0.0 if invalid."""
+    """The quality of the output; by default 1.0, or 0.0 if invalid."""
     diff: str | None = None
-    """What would have to change."""
+    """The changes that the output needs."""
     feedback: str | None = None
     """The reason."""
     validator_name: str | None = None
@@ -28,9 +28,9 @@ class ValidationResult(BaseModel):
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     """Your own JSON."""
     cost_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """What a model call in the validator cost, in US dollars; added to the attempt's."""
+    """The cost of model calls in the validator, in US dollars; added to the attempt's."""
     token_counts: int | None = Field(default=None, ge=0)
-    """Likewise, in tokens."""
+    """The tokens of such calls; added to the attempt's."""
 
 
 class PluginOutcome(BaseModel):
@@ -44,9 +44,9 @@ class PluginOutcome(BaseModel):
     new_solution: Any = None
     """Replaces the output."""
     cost_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """What a model call in the plugin cost, in US dollars; added to the attempt's."""
+    """The cost of model calls in the plugin, in US dollars; added to the attempt's."""
     token_counts: int | None = Field(default=None, ge=0)
-    """Likewise, in tokens."""
+    """The tokens of such calls; added to the attempt's."""
 
 
 class FunctionValidator:

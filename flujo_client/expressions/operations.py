@@ -23,6 +23,21 @@ ORDERS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 SIGNS = ("==", "!=", *ORDERS, "in", "not in")
+MAX_BITS: Final = 14_000
+"""The maximum size of a calculated whole number; about 4 200 digits."""
+MAX_CHARACTERS: Final = 10_000_000
+"""The longest text that `+` and `join` make."""
+_NUMBERS = (int, float, Decimal)
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+SUMS: Final = ("+", "-")
+PRODUCTS: Final = ("*", "/", "//", "%")
 
 
 def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
@@ -100,25 +115,6 @@ def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
             else "`in` searches texts, lists, mappings and models",
         )
     return has(fields, item)
-
-
-MAX_BITS: Final = 14_000
-"""The maximum size of a calculated whole number; about 4 200 digits."""
-
-MAX_CHARACTERS: Final = 10_000_000
-"""The longest text that `+` and `join` make."""
-
-_NUMBERS = (int, float, Decimal)
-_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
-SUMS: Final = ("+", "-")
-PRODUCTS: Final = ("*", "/", "//", "%")
 
 
 def calculated(sign: str, left: Any, right: Any, work: EvaluationBudget) -> Any:

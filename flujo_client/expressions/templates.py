@@ -37,7 +37,7 @@ class Expression:
     node: ExpressionNode
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        """Evaluate with the values of the names, by root. One that is allowed and not given is missing.
+        """Evaluate with the values of the names, by root. An allowed name without a value is missing.
 
         Raises:
             TemplateResolutionError: something is missing, values cannot be compared, or it takes more than `values.MAX_STEPS` steps.
@@ -108,9 +108,9 @@ class Template:
     def render(
         self, names: Mapping[str, Any], *, limit: int = MAX_OUTPUT, on_missing: Callable[[str], object] | None = None
     ) -> str:
-        """Fill in the values of the names, by root. One that is allowed and not given is missing.
+        """Fill in the values of the names, by root. An allowed name without a value is missing.
 
-        Under `warn`, `on_missing` is called once with each name that was missing, as it is written. The result has `limit` characters at most.
+        Under `warn`, `on_missing` is called once with each missing name, as it is written. The result has `limit` characters at most.
 
         Raises:
             TemplateResolutionError: under `strict`, something is missing; or values do not fit what is done with them, or there is too much of

@@ -237,7 +237,7 @@ def is_undone_by_another(error: psycopg.Error) -> bool:
 
 
 def _answer(connection: Any, query: Query) -> Any:
-    """Execute a request with those before and after it, in one transaction if there are any; an exception of `read` undoes what `undoes`."""
+    """Execute a request with the requests before and after it, in one transaction; if `undoes` is set, an exception of `read` rolls it back."""
     request = query.request
     if request.undoes and query.connection is not None:
         connection.execute("")  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it

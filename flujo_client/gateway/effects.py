@@ -22,7 +22,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class AskBroker:
-    """Let the publisher act; the answer is what `ask` returns."""
+    """Call `ask` with the publisher; the effect's answer is the result."""
 
     ask: Callable[[ClientPublisher], Any]
 

@@ -144,13 +144,13 @@ def guard_rows() -> Request[list[GuardRow]]:
 def edit_guard(
     guard: Guard, model: str, edits: Mapping[str, Any] | None = None, *, resets: bool = False, clears: bool = False
 ) -> Request[int]:
-    """Change what operators have set for the models of a name or pattern; the answer is how many waiting attempts will ask again.
+    """Change operators' settings for the models of a name or pattern; the answer is the number of waiting attempts that will ask again.
 
     Args:
         guard: what to change.
         model: the name or pattern.
         edits: settings to set; others stay.
-        resets: whether others go back to what the settings file says.
+        resets: whether other settings go back to those of the settings file.
         clears: whether workers close the breaker, or end the slow-down.
     """
     parameters = {

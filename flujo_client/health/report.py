@@ -15,7 +15,7 @@ VERSION: Final = "1"
 
 StageCounts = Mapping[str, int]
 Age = Annotated[float, AfterValidator(lambda seconds: round(max(seconds, 0.0), 1))]
-"""Seconds, to the tenth; clocks may differ, and none is below zero."""
+"""Seconds, to the tenth; at least zero, as clocks may differ."""
 
 
 class Value(BaseModel):

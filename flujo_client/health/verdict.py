@@ -1,4 +1,4 @@
-"""How runs ended and what the machine holds, in the report, and from when on they are a reason for attention.
+"""The outcomes of runs and the state of the machine in the report, and the thresholds at which they are reasons for attention.
 
 Pure. Healthy systems have no reasons: each has a threshold that ordinary work does not reach.
 """

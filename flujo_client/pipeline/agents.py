@@ -1,7 +1,7 @@
-"""An agent as a declaration, and what is wrong with a step's agent.
+"""Agents as declarations, and the faults of a step's agent.
 
-A declaration is all that makes an agent, as plain data; workers make the live one when it is first called. It must not know an agent library.
-An agent is wrong that is none, whose model has no provider, whose function has parameters that nothing fills, or whose output cannot be stored.
+A declaration describes an agent fully, as plain data; workers make the live agent at its first call. It must not know an agent library. Faults
+are: not an agent, a model without a provider, a function with parameters that nothing fills, and an output that cannot be stored.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class DeclaredAgent:
     """An agent for `Step(agent=…)` that needs no module."""
 
     name: str
-    """For traces."""
+    """The name in traces."""
     model: str
-    """As `provider:model`, or as `module:attribute` of a function that makes it."""
+    """The model, as `provider:model`, or as `module:attribute` of a function that makes it."""
     system_prompt: str = ""
     """The text that the model gets before every input."""
     output_schema: Mapping[str, Any] | None = None
-    """The JSON Schema of its answer; text when None."""
+    """The JSON Schema of the answer; None for text."""
     model_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Sent with every call, such as `temperature`; a step's `config` takes precedence."""
+    """Settings sent with every call, such as `temperature`; a step's `config` takes precedence."""
     tools: tuple[str, ...] = ()
-    """References to the functions it may call."""
+    """References to the functions that the agent may call."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def model_findings(agent: Any) -> Iterator[str]:
 
 
 def parameter_findings(agent: Any, given: Collection[str]) -> Iterator[str]:
-    """Find the required parameters of a step's function that nothing fills; `given` are the names of what it gets in addition to its input.
+    """Find the required parameters of a step's function that nothing fills; `given` names the values that it gets in addition to its input.
 
     Agents that ask a model, and wrappers, pass nothing to functions of the user's.
     """

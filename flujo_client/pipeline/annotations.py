@@ -1,4 +1,4 @@
-"""The types that a step's function declares, its input converted to the declared type by pydantic's rules, and the call of it alone.
+"""Find the types that a step's function declares, convert its input to them by pydantic's rules, and call the function alone.
 
 Reading annotations and building validators is slow, so each function is read once. Annotations that cannot be resolved, and types that
 pydantic cannot check, are `Any`: they are neither checked nor converted.
@@ -211,7 +211,7 @@ def _own_class(takes: Any) -> type | None:
 
 
 async def call_alone(step: Step, value: Any, named: Mapping[str, Any]) -> Any:
-    """Call a step's agent with a value, and with those of the named values that it takes. Raises MissingAgentError: there is none to call."""
+    """Call a step's agent with a value and with the named values that it takes. Raises MissingAgentError if there is no agent."""
     agent = Resolver(["*"])(step.agent) if isinstance(step.agent, str) else step.agent
     function = getattr(agent, "run", agent)
     if not callable(function):

@@ -1,4 +1,4 @@
-"""What authors of steps see at once: how a console shows a step, and what it was given by mistake, with the way out."""
+"""Help for the authors of steps: the display of a step in a console, and errors for wrong options that suggest the right one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flujo_client.errors import PipelineError
 
 
 def refuse_unknown(kind: type, args: Sequence[Any], given: Mapping[str, Any], config: Collection[str]) -> None:
-    """Raise TypeError for a keyword that is no option of a step's class, with the nearest option; `config` are those of `StepConfig`."""
+    """Raise TypeError, with the nearest option, for a keyword that is no option of a step's class; `config` are the options of `StepConfig`."""
     own = {each.name for each in fields(kind)}
     for name in given:
         if name not in own and not isinstance(getattr(kind, name, None), property):  # an alias of a field is one

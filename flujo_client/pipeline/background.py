@@ -29,7 +29,7 @@ class BackgroundStep(Container):
     spec = kinds.BACKGROUND
 
     task: Step
-    """The step as it was written."""
+    """The step as the author wrote it."""
 
     def bodies(self) -> dict[str, Body]:
         return {"body": replace(self.task, config=self.task.config.model_copy(update={"execution_mode": "sync"}))}

@@ -61,7 +61,7 @@ def names_of(value: Any, context: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Expressed:
-    """A function that gives what an expression says."""
+    """A function that returns the value of an expression."""
 
     text: str
     """The expression."""
@@ -82,9 +82,9 @@ class Filling:
     undefined: Undefined = "warn"
     """The policy for a missing name, as in `Template`."""
     on_missing: Callable[[str], object] | None = None
-    """Is called with each missing name under `warn`."""
+    """The callback for each missing name under `warn`."""
     on_resolved: Callable[[list[str]], object] | None = None
-    """Is called with the names that a template reads, once it is filled in; never with their values."""
+    """The callback for the names that a template reads, after it is filled in; it never gets their values."""
 
     def fill(
         self,
@@ -128,7 +128,7 @@ class Templated:
     value: Any = field(hash=False)
     """A text; or mappings and lists with texts in them, each of which is filled in."""
     as_text: bool = False
-    """Give a text, where a template that is one tag would give the value itself."""
+    """Whether to return a text for a template that is one tag, instead of the value itself."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Changes:
     """An agent that changes the context and passes its input on."""
 
     put: tuple[tuple[str, str, Any], ...] = field(hash=False)
-    """(operation, dotted path, value) in their order; the operation is set, append or merge, texts in values are templates."""
+    """The changes in order, each (operation, dotted path, value). The operation is set, append or merge; texts in values are templates."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def _put(place: Any, name: str, value: Any, path: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """Passes on what holds under a schema."""
+    """A processor and validator that accepts only values that fit a schema."""
 
     schema: Mapping[str, Any]
     """A JSON Schema."""
@@ -240,7 +240,7 @@ class Fits:
         return {"schema": digest(whole(self.schema))}
 
     def process(self, data: Any, context: Any) -> Any:  # noqa: ARG002 - a processor's own form
-        """Pass an input on. Raises NonRetryableError: it does not hold; the place is named, its value is not."""
+        """Return an input. Raises NonRetryableError, which names the place but not its value: the input does not fit."""
         if wrong := fits_schema(data, dict(self.schema)):
             raise NonRetryableError(f"the step's input does not fit its input_schema: {wrong}")
         return data

@@ -34,7 +34,7 @@ class Container(Step):
     """
 
     roles: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """The fields that hold user functions, each with the function's documented arguments, by what these are asked for."""
+    """The fields that hold user functions, by role, each with the function's documented arguments."""
 
     agent: Any = field(default=None, init=False)
     config: StepConfig = field(default_factory=StepConfig)
@@ -74,7 +74,7 @@ class Container(Step):
 def function_findings(name: str, given: Any, called_with: str | None = None) -> Iterator[str]:
     """Find what is wrong with a user function, sync or async, that is given as the option `name`.
 
-    `called_with` are its positional arguments, such as `output, context`; what it takes is not examined when None.
+    `called_with` are its positional arguments, such as `output, context`; if None, its parameters are not examined.
     """
     if is_mock(given):
         yield f"{name} is a mock, which no worker can rebuild"

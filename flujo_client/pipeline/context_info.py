@@ -21,9 +21,9 @@ class ContextInfo(NamedTuple):
     """The context of steps at a place."""
 
     has_context: bool
-    """Whether there is one."""
+    """Whether there is a context."""
     model: type[BaseModel] | None = None
-    """Its model, if known."""
+    """The model of the context, if known."""
     is_cached: bool = False
     """Whether steps here may be skipped, because their result is cached."""
 

@@ -61,7 +61,7 @@ class HistoryManagement(BaseModel):
     max_turns: int = Field(default=20, ge=1, le=10_000)
     """The limit of `truncate_turns`."""
     summarize_ratio: float = Field(default=0.5, gt=0, lt=1)
-    """The share of `max_tokens` for the summary."""
+    """The share of `max_tokens` that the summary may use."""
 
     @field_validator("max_tokens", "max_turns", "summarize_ratio", mode="before")
     @classmethod

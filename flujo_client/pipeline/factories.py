@@ -105,7 +105,7 @@ class ConditionalOptions(ContainerOptions, total=False):
 
 
 def _given(**options: Any) -> dict[str, Any]:
-    """Return the options that are given: what is left out, the class itself knows or asks for."""
+    """Return the options that are given; the class has defaults for the others, or requires them."""
     return {name: value for name, value in options.items() if value is not None}
 
 

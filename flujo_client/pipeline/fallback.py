@@ -28,7 +28,7 @@ class FallbackStep(Container):
     spec = kinds.FALLBACK
 
     primary: Step
-    """The step as it was written."""
+    """The step as the author wrote it."""
 
     def bodies(self) -> dict[str, Body]:
         other: Any = self.primary.fallback_step

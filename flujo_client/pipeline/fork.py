@@ -28,19 +28,19 @@ class RetryableRun:
     """The state of a run that may be retried."""
 
     ticket: RunHeader
-    """The run's own."""
+    """The header of the run's messages."""
     plan: Plan
     status: str
     cursor: int
-    """The place of the top-level step it had come to; the number of steps when all had ended."""
+    """The place of the top-level step that the run had reached; the number of steps if all had ended."""
     is_child: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     patience_s: float | None = None
-    """Seconds from its beginning to its deadline."""
+    """Seconds from the run's beginning to its deadline."""
     gates: tuple[Gate, ...] = ()
-    """Those that it passed."""
+    """The gates that the run passed."""
     retried_as: str | None = None
-    """The run that retried it last."""
+    """The run that last retried this run."""
 
     @property
     def names(self) -> list[str]:
@@ -60,21 +60,21 @@ class Beginning:
 class NewFork(NewRun):
     """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt.
 
-    Its digest is of the run and the step; its gates are those that the other run passed.
+    The digest covers the old run and the step; the gates are those that the old run passed.
     """
 
     forked_from: str
-    """The run it was forked from."""
+    """The run that this run was forked from."""
     place: int
-    """Of the step it begins at."""
+    """The place of the step at which it begins."""
     taken: tuple[str, ...]
-    """The names of the steps before that one in the other run, in their order."""
+    """The names of the steps before that place in the old run, in their order."""
     keeps: int = 0
-    """The number of steps, from the first, that began as in the other run, so that the new run can be forked at them."""
+    """The number of steps, from the first, that began as in the old run, so that the new run can be forked at them."""
     of_live: bool = False
-    """The other run need not have ended."""
+    """Whether the old run may be live."""
     again: bool = False
-    """The other run may have been retried before."""
+    """Whether the old run may have been retried before."""
 
 
 def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:

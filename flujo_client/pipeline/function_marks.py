@@ -1,7 +1,7 @@
-"""Marks on our own functions in pipelines: what they need of the context, and that they read a step's answer. Pure.
+"""Marks on our own functions in pipelines: the parts of the context that they need, and whether they read a step's answer. Pure.
 
-Workers decode only the parts of the context that a function needs; a user's function gets the live one. In: a function. Out: the same one,
-marked; its mark.
+Workers decode only the parts of the context that a function needs; a user's function gets the live context. In: a function. Out: the same
+function, marked; or its mark.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def appended_field(agent: Any) -> str | None:
 
 
 def reads_answer(function: F) -> F:
-    """Mark a function that makes something else of a valid answer, such as a command, after the output processors and the final check."""
+    """Mark a function that converts a valid answer, such as to a command, after the output processors and the final check."""
     return _marked("reads_answer", value=True)(function)
 
 

@@ -1,4 +1,4 @@
-"""Hooks and static invariants, as far as can be checked without calling any: for the check before anything is sent, and for workers.
+"""Check hooks and static invariants without calling any, for the check before anything is sent, and for workers.
 
 A hook is called with events. An invariant is a condition on the output and the context after every attempt of a step: an expression, a
 function of the two, or a reference to such a function. Workers decide when they are called.

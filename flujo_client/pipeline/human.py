@@ -26,7 +26,7 @@ from flujo_client.serial import digest, encode
 from flujo_client.sizes import MAX_QUESTION
 
 MOST_S = 10 * 366 * 86_400
-"""The latest that a question may close."""
+"""The maximum seconds until a question closes."""
 ON_EXPIRY = ("fail", "default", "escalate")
 
 
@@ -83,7 +83,7 @@ class HumanInTheLoopStep(Container):
         return TypeAdapter(self.input_schema).json_schema()
 
     def read(self, value: Any) -> Any:
-        """Read an answer as what it has to be. Raises HumanInputError: it is something else; the places are named, the values are not."""
+        """Read an answer as the required type. Raises HumanInputError, which names the places but not the values, if it does not fit."""
         if self.input_schema is None:
             return value
         if isinstance(self.input_schema, Mapping):

@@ -1,9 +1,9 @@
-"""Which limits a run is under: what it may spend, the names of its steps' concurrency limits, and the gates that it has to pass. Pure.
+"""Find the limits of a run: its budgets, the names of its steps' concurrency limits, and the gates that it must pass. Pure.
 
-The gates follow from the project's `[admission]`, what enqueue was given, and the run's input, in the order in which they are looked at. In words
-of a ticket: `run`, the first run of the tree, which the budgets are named after; `limits` of that tree; `tenant` and `tenant_limits` of its day;
-`background`, the limits of each run in the background that is begun in the tree; in such a run `task`, the path of the step that it is. A
-step's own limits are stored with the step, whose code every worker has.
+The gates follow from the project's `[admission]`, the options of enqueue, and the run's input, in the order in which they are checked. A message
+has these limits: `run`, the first run of the tree, after which the budgets are named; `limits` of that tree; `tenant` and `tenant_limits` of its
+day; `background`, the limits of each background run that the tree starts; and, in such a run, `task`, the path of its step in the plan. A step's
+own limits are stored with the step, whose code every worker has.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def in_force(
 ) -> dict[str, Any] | None:
     """Combine the limits of code and flujo.toml by the smaller value of each field; None if nothing is limited.
 
-    `own` are the caller's limits, `background` those of each of its background steps.
+    `own` are the caller's limits, `background` the limits of each background step of the run.
     """
     limits = tightest(own, _limits_of_entry(of_pipeline(budgets, plan.name)))
     daily = tightest(_limits_of_entry(of_tenant(budgets, tenant)) if tenant else None)
@@ -81,7 +81,7 @@ def in_force(
 def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, Any] | None:
     """Return the limits of a background run: its quota in a separate budget, and its tenant's.
 
-    `limits` are those of the run that begins it, `path` is that of its step in the plan; limits of containers around it belong to the other run.
+    `limits` are the limits of the run that starts it, `path` is its step's path in the plan. Limits of containers around it belong to that run.
     """
     return None if limits is None else {**limits, "run": run, "limits": limits.get("background"), "task": path}
 

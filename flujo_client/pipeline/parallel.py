@@ -1,4 +1,4 @@
-"""Fan-outs: pipelines that run side by side, and how what they did comes together again; gathering outputs from the context."""
+"""Fan-outs: pipelines that run side by side, and the merge of their results; gathering outputs from the context."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Gatherer:
         return {"gather": list(self.wait_for)}
 
     def run(self, _data: Any, *, context: Any = None) -> dict[str, Any]:
-        """Return the outputs by their steps' names. Raises NonRetryableError: a step has left none."""
+        """Return the outputs by the names of their steps. Raises NonRetryableError if a step has none."""
         outputs = getattr(context, "step_outputs", None) or {}
         missing = [name for name in self.wait_for if name not in outputs]
         if missing:

@@ -202,7 +202,7 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
 def reference_findings(
     reference: str, allowed: Sequence[str], what: str, findings: Callable[[Any], Iterable[str]]
 ) -> Iterator[str]:
-    """Find why a reference cannot be loaded, else what is wrong with what it names."""
+    """Find the reason why a reference cannot be loaded, else the faults of the object that it names."""
     try:
         found = load(reference, allowed=allowed, what=what)
     except FlujoError as error:

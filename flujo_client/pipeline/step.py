@@ -38,7 +38,7 @@ class StepConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_retries: int = Field(default=1, ge=0, le=1000)
-    """Attempts after the first; only agent failures are retried."""
+    """The number of attempts after the first; only agent failures are retried."""
     retry_bugs: bool | None = None
     """Whether programming errors (TypeError, AttributeError, NameError, ImportError, SyntaxError) are retried. When None, the first two are
     if an agent, or code after an agent's answer, raised them; a plain function's are not, and the others never."""
@@ -52,7 +52,7 @@ class StepConfig(BaseModel):
     max_tokens: int | None = Field(default=None, gt=0)
     """`temperature`, `top_k`, `top_p`, `max_tokens`: model options for agents that take them."""
     preserve_fallback_diagnostics: bool = False
-    """Report in the feedback why a successful fallback ran."""
+    """Whether the feedback reports why a successful fallback ran."""
     accept_finish_reasons: tuple[Literal["length", "content_filter"], ...] | None = None
     """The finish reasons, `length` and `content_filter`, with which an answer is accepted although the provider stopped it; without them
     such an answer fails its attempt."""
@@ -74,10 +74,10 @@ class AgentProcessors:
     """Functions that change an agent's input and output, in order: objects with `process(data, context)`, or callables."""
 
     prompt_processors: Sequence[Any] = ()
-    """Change the input before the agent is called."""
+    """The functions that change the input before the agent is called."""
     output_processors: Sequence[Any] = ()
-    """Change the output after AROS has read it, before the final check. One that raises fails the attempt, which is retried as for the
-    agent's own errors."""
+    """The functions that change the output after AROS has read it, before the final check. If one raises an error, the attempt fails and is
+    retried as for the agent's own errors."""
 
 
 @dataclass(frozen=True, eq=False)

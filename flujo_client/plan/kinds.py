@@ -22,7 +22,7 @@ class KindSpec:
     child: str | None = None
     """The word for its children in traces; None if it has none."""
     fans_out: bool | str = False
-    """Whether its children are branches, which run in parallel and end in a join; or the rule that decides it."""
+    """Whether its children are branches, which run in parallel and end in a join; or the name of the rule that decides this."""
     performs: bool = False
     """Whether it begins with attempts at its own agent, so that it needs no start before it."""
     iterates: bool = False

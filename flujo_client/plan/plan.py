@@ -64,13 +64,13 @@ class Node:
     backoff: Backoff | None = None
     queue: str | None = None
     traits: dict[str, Any] = field(default_factory=dict)
-    """What the fingerprint knows of it beyond what decides."""
+    """Facts that are part of the fingerprint and do not affect decisions."""
     rules: dict[str, Any] = field(default_factory=dict)
-    """What decides needs to know about a container, as plain data."""
+    """Facts about a container that decisions need, as plain data."""
     bodies: dict[str, Nodes] = field(default_factory=dict)
-    """What a container runs, by key: a branch's, path's or state's name, or `body`."""
+    """The bodies that a container runs, by key: the name of a branch, path or state, or `body`."""
     path: str = ""
-    """Where the node is in the plan, unique: names of nodes and keys of their bodies, `/` between them."""
+    """The node's unique place in the plan: names of nodes and keys of their bodies, separated by `/`."""
 
     @property
     def spec(self) -> KindSpec:
@@ -120,14 +120,14 @@ class Node:
 
 
 _OPTIONAL: Final = ("resources", "hooks", "blueprint", "on_change", "invariants", "run_limits")
-"""The parts that most plans lack, in the order of the fields."""
+"""The parts that most plans do not have, in the order of the fields."""
 
 
 class PlanLocation(NamedTuple):
     """The place in the plan that an address denotes."""
 
     container: Node | None
-    """The container that it is, or is a child of; None for the root."""
+    """The container at this place or above it; None for the root."""
     nodes: Nodes | None
     """The nodes that run there, in order; None for the scope of a container itself."""
     above: str | None
@@ -145,13 +145,13 @@ class Plan:
     fingerprint: str
     resources: dict[str, Any] | None = None
     hooks: dict[str, Any] | None = None
-    """Those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost."""
+    """The hooks of each pipeline in the plan that has some, by the path of its body; `""` for the outermost."""
     blueprint: str | None = None
-    """The text it was built from; None for a pipeline that a module holds."""
+    """The text of the blueprint; None for a pipeline in a module."""
     on_change: OnChange | None = None
-    """What happens to its runs when its code changes; None: what the project says."""
+    """The policy for its runs when its code changes; None: the project's policy."""
     invariants: dict[str, Any] | None = None
-    """The static invariants of each pipeline in it that has some, as `hooks`."""
+    """The static invariants of each pipeline in the plan that has some, by path as in `hooks`."""
     run_limits: list[dict[str, Any]] | None = None
     """The limits that all its runs pass, as plain data."""
 

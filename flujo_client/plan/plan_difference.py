@@ -35,22 +35,22 @@ class Difference:
     """One difference between two plans."""
 
     what: What
-    """What happened to the step, or to the branch, path or state `key` of it."""
+    """The change of the step, or of its branch, path or state `key`."""
     effect: Effect
     step: str = ""
     """The step's path in the old plan; in the new one if it was added; empty for the pipeline as a whole."""
     place: int = 0
-    """Where it is among the steps of its body, in the old plan; an added one is in front of that place."""
+    """The place of the step in its body in the old plan; an added step is in front of that place."""
     around: tuple[tuple[str, int], ...] = ()
-    """The bodies it is in, outermost first: the path of each, and the place in it."""
+    """The bodies around the step, outermost first: the path of each, and the place in it."""
     key: str | None = None
     aspect: str = ""
-    """What changed about it, as a dotted path of the plan."""
+    """The changed property, as a dotted path of the plan."""
     old: str | None = None
     new: str | None = None
-    """`old`, `new`: the values, where they are short, or the names."""
+    """`old`, `new`: the values if they are short, else the names."""
     lines: tuple[str, ...] = ()
-    """How a longer text changed, as a diff, shortened."""
+    """The change of a longer text, as a shortened diff."""
 
     @property
     def body(self) -> str:

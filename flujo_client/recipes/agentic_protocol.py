@@ -40,7 +40,7 @@ class Briefing:
     """Make a planner's input, turn by turn."""
 
     agents: tuple[str, ...]
-    """The names of the agents it may run."""
+    """The names of the agents that the planner may run."""
     max_turns: int
     """The maximum of turns."""
 
@@ -103,7 +103,7 @@ class Registry:
     """The agents that a planner may have run."""
 
     names: tuple[str, ...]
-    """Theirs."""
+    """The names of these agents."""
 
     @without_context
     def path(self, answer: Any, _context: Any) -> str:

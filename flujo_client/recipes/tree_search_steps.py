@@ -40,7 +40,7 @@ class Begin:
 
 
 def expand(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, int]:
-    """Lengthen the beam's paths by the candidates that were proposed. Raises NonRetryableError: no proposer gave any list of candidates."""
+    """Extend the beam's paths by the proposed candidates. Raises NonRetryableError: no proposer returned a list of candidates."""
     state = _state(context)
     given = _read(state, outputs, candidates_of, "proposer")
     state.candidates = [
@@ -88,7 +88,7 @@ def is_over(_: Any, context: TreeSearchContext) -> bool:
 
 
 def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
-    """Return what was found. Raises NonRetryableError: that is nothing; or no goal, where one is required."""
+    """Return the result. Raises NonRetryableError: no candidate was found, or no goal although one is required."""
     state = _state(context)
     best, wanted = state.best, state.bounds.goal_score_threshold
     if best is None:

@@ -20,9 +20,9 @@ class Branch(NamedTuple):
     number: int
     """Its place under the keyword, from 0."""
     name: str
-    """A constant that it requires, its title or its type; its number if it has none of them."""
+    """A constant that the branch requires, its title or its type; its number if it has none of them."""
     is_meant: bool
-    """The value has the constants of this branch, and of no other."""
+    """Whether the value has the constants of this branch, and of no other."""
 
 
 class _Score(NamedTuple):

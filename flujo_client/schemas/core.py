@@ -71,7 +71,7 @@ def is_by_name(name: str, value: Any) -> bool:
 
 
 def with_parts(core: Core, change: Callable[[Core], Any], *, unchanged: Collection[str] = ()) -> Core:
-    """Copy a core schema with what `change` makes of each schema right below it; values that only look like schemas stay.
+    """Copy a core schema and apply `change` to each schema right below it; values that only look like schemas stay.
 
     Parts with the names in `unchanged` stay too.
     """

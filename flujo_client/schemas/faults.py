@@ -41,13 +41,13 @@ class SchemaFault:
     """Keys and indexes of the place."""
     keyword: str
     message: str
-    """What is wrong, in a checker's words; it may repeat the value."""
+    """The message of the checker, which may repeat the value."""
     found: Any
-    """What is there."""
+    """The value at the place."""
     rule: Mapping[str, Any] = field(default_factory=dict)
-    """What the rule asks for."""
+    """The parameters of the rule."""
     branch: Branch | None = None
-    """Of a union that no branch of holds; the faults of that branch follow."""
+    """For a union of which no branch holds, the likely branch; the faults of that branch follow."""
 
 
 class _Place(NamedTuple):

@@ -43,7 +43,7 @@ def parts(sub: Mapping[str, Any], pointer: str, keyword: str) -> Iterator[Part]:
 
 
 def mappings_in(root: Any) -> Iterator[dict[str, Any]]:
-    """Yield each mapping in a schema, itself among them: its parts, and some that only look like one."""
+    """Yield each mapping in a schema, including the schema itself: its parts, and mappings that only look like parts."""
     pending = [root]
     while pending:
         part = pending.pop()
@@ -89,7 +89,7 @@ def tags_of(sub: Any) -> dict[str, list[Any]]:
 
 
 def telling(objects: Sequence[Any]) -> tuple[str, ...]:
-    """Return the members that always say which of some objects' schemas is meant: no two of them name the same value for it."""
+    """Return the members that always identify one of some objects' schemas: no two schemas allow the same value for them."""
     tags = [tags_of(each) for each in objects]
     return tuple(
         name

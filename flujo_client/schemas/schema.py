@@ -44,7 +44,7 @@ _OWN: Final = frozenset(
 _BESIDE_A_REFERENCE: Final = frozenset(
     {"$ref", "title", "description", "default", "examples", "$comment", "$defs", "definitions"}
 )
-"""Keywords that say nothing of a value, beside a reference."""
+"""Keywords beside a reference that do not restrict the value."""
 
 
 class UnusableSchema(ValueError):
@@ -84,9 +84,7 @@ class Check:
         except (ValueError, RecursionError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as cause:
             raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
         self.is_valid: Callable[[Any], bool] = validator.is_valid
-        for part in mappings_in(
-            schema
-        ):  # a circular chain of bare references: the checker would accept anything for it
+        for part in mappings_in(schema):  # the checker would accept anything for a circular chain of bare references
             self.resolved(part, "")
         self._overlap = Overlap(self)
         self.is_overlapping = self._overlap.is_costly
@@ -136,7 +134,7 @@ class Check:
             raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
 
     def own_rules(self, sub: dict[str, Any]) -> Any:
-        """Compile the rules of one part that look no deeper than itself, whose errors can be listed; None: it has none."""
+        """Compile the rules of one part that look no deeper than itself, whose errors can be listed; None if there are no such rules."""
         known = self._own_rules.get(id(sub))
         if known is None:
             rules = {name: rule for name, rule in sub.items() if name in _OWN}
@@ -217,7 +215,7 @@ class Check:
         return (part, target[1:]) if isinstance(part, dict | bool) else None
 
     def demanded(self, sub: Mapping[str, Any], pointer: str) -> Iterator[Part]:
-        """Return the parts that hold for the same value as a part: what its local `$ref` names, and those of `allOf`."""
+        """Yield the parts that must hold for the same value as a part: the target of its local `$ref`, and the parts of `allOf`."""
         if isinstance(sub.get("$ref"), str) and (target := self.referred(sub["$ref"])) is not None:
             yield target
         yield from parts(sub, pointer, "allOf")

@@ -58,7 +58,7 @@ def fragments(tree: Tree, held: Held = ()) -> list[bytes]:
 
     A large text is a separate piece. Lists and mappings of large items are cut between them, from the front, so that a list that
     only grows keeps its pieces. Small parts are combined. The cuts depend only on the tree.
-    Of an outline, `held` are the fragments that it leaves out.
+    For an outline, `held` are the fragments that it leaves out.
     """
     cutter = _Cutter(held)
     cutter.write(tree, 0)

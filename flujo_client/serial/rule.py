@@ -1,4 +1,4 @@
-"""What a rule is that takes values of one kind apart and puts them together again, and how it refuses one; the tables are in other modules.
+"""The rule that takes values of one kind apart and puts them together again, and its error for other values; the tables are in other modules.
 
 A refusal collects its path while the walk unwinds. So the walk, which is the hot path, maintains neither paths nor a set of parents.
 """
@@ -14,18 +14,18 @@ Entries = dict[str, Any]
 
 
 class EncodingRule(NamedTuple):
-    """How the values of one kind are written and read."""
+    """The rule by which the values of one kind are written and read."""
 
     tag: str
-    """Names the kind on the wire."""
+    """The name of the kind on the wire."""
     apart: Callable[[Any], Entries]
-    """Takes a value apart into simpler ones."""
+    """A function that takes a value apart into simpler values."""
     together: Callable[[Any, Entries], Any]
-    """Makes the value again, from what the reference names and the simpler values."""
+    """A function that makes the value again from the referenced class and the simpler values."""
     owns: Callable[[Any], bool] | None = None
-    """Set for kinds that need a reference on the wire: returns whether what it names may be used for this kind."""
+    """For kinds that need a reference on the wire, a function that returns whether a referenced class belongs to this kind."""
     named: Callable[[Any], str] | None = None
-    """Returns that reference for a value; None: it is that of its class."""
+    """A function that returns the reference for a value; None: the reference of its class."""
 
 
 def simple(tag: str, apart: Callable[[Any], Any], together: Callable[[Any], Any]) -> EncodingRule:

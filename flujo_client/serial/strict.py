@@ -8,7 +8,6 @@ whose type has no rule.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final
@@ -197,22 +196,22 @@ def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
         if name not in (_TAG, "c")
     }
     try:
-        return _maker(tag, ref, resolve)(entries)
+        return _made(tag, ref, entries, resolve)
     except EncodingRefused:
         raise
     except Exception as error:  # the payload is foreign, so any error here is about it
         raise EncodingRefused(f"not a valid {tag} ({ref or 'builtin'}): {type(error).__name__}: {error}") from error
 
 
-def _maker(tag: Any, ref: Any, resolve: Resolve) -> Callable[[Entries], Any]:
-    """Return what makes the value of its entries."""
+def _made(tag: Any, ref: Any, entries: Entries, resolve: Resolve) -> Any:
+    """Make a tagged value from its entries."""
     if tag == _CUSTOM:
         if func := deserializer_for(ref):
-            return lambda entries: func(entries["v"])
+            return func(entries["v"])
         raise _missing(f"no deserializer for {ref!r:.80}", "call register_custom_deserializer() in this process too")
     if (rule := BY_TAG.get(str(tag))) is None:
         raise _missing(f"unknown tag {tag!r:.80}", "deploy the same version here")
-    return functools.partial(rule.together, _class(rule, ref, resolve))
+    return rule.together(_class(rule, ref, resolve), entries)
 
 
 def _class(rule: EncodingRule, ref: Any, resolve: Resolve) -> Any:

@@ -17,7 +17,7 @@ def is_storable_text(text: str) -> bool:
 
 
 def storable_text(text: str, *, most: int | None = None) -> str:
-    """Replace what Postgres does not take; surrogates that make a pair become their character. Beyond `most` characters is an ellipsis."""
+    """Replace characters that Postgres does not accept, and join pairs of surrogates. An ellipsis replaces text beyond `most` characters."""
     if most is not None and len(text) > most:
         text = f"{text[: most - 1]}…"
     if not text.isascii():

@@ -27,7 +27,7 @@ _PLAIN: Final = (dict, list, bool, type(None))
 
 
 def refused_type(kind: Any, *, path: str = "output") -> SerializationError | None:
-    """Return why no value of a type can be serialized, called `path`; None if some can, or that is not known."""
+    """Return why no value of a type, at `path`, can be serialized; None if some values can, or if that is not known."""
     try:
         _look(kind, frozenset())
     except EncodingRefused as refused:

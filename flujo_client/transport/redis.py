@@ -1,4 +1,4 @@
-"""The only module that uses redis-py, for clients and workers: how we connect, our names for its errors, and what users need to be allowed.
+"""The only module that uses redis-py, for clients and workers: connections, our names for its errors, and the rights that its users need.
 
 Celery and kombu have their own connections, which these options do not affect. Everything of ours lies under the settings' key prefix: queues,
 chords, breakers, the cache, and the channels of Celery's remote control.
@@ -136,7 +136,7 @@ def _needed(prefix: str, database: int) -> Iterator[tuple[str, tuple[str, ...]]]
 
 
 def _lack(connection: Any, place: str, command: tuple[str, ...]) -> str | None:
-    """Return the command, or the place, that the user has no right to; None if Redis answers anything else."""
+    """Return the command, or the place, to which the user has no right; None for any other answer of Redis."""
     connection.send_command(*command)
     try:
         connection.read_response()

@@ -1,7 +1,7 @@
-"""Apply every rule to a document, and to those that are written out in it; name the rules of faults that the reader or the check found.
+"""Apply every rule to a document and to the documents inside it; find the rules of faults that the reader or the check found.
 
-Pure, but for the imports that references name. It must not read files. In: a source and its document, with everything in it that it names by
-file, or findings of those two, which know no rules; out: findings with their rules and places.
+Pure, but for the imports that references name. It must not read files. In: a source and its document, with the contents of all files that
+it names, or findings of the reader and the check, which have no rules. Out: findings with their rules and places.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MODULES: Final = (agents, texts, flows)
 def apply_rules(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool = False) -> Iterator[Finding]:
     """Yield the findings of all rules about a document, with the places of its source.
 
-    A context's model may be under the allowed import prefixes. With `is_part` it is imported, so that its context may come from the importing
-    blueprint.
+    A context's model may be under the allowed import prefixes. With `is_part`, the document is imported, so that its context may come from the
+    importing blueprint.
     """
     for doc in _documents(document, (), source.data, tuple(allowed), is_part=is_part):
         found = (each for module in _MODULES for each in module.rules(doc))
@@ -79,7 +79,7 @@ class Places:
     def of(self, step: str) -> Path:
         """Find the place of the step, or of the innermost one around it that is in the document itself.
 
-        `step` has names of steps and keys of their bodies by turns, `/` between them; empty, it is the document's own place.
+        `step` has alternating names of steps and keys of their bodies, separated by `/`; if empty, the place is the document's own.
         """
         for who, within in WITHIN.items():
             step = step.replace(f"/{within}/", f"/{who}/")
@@ -194,7 +194,7 @@ def rule_of(sentence: str) -> str:
 
 
 def placed(found: Sequence[Check], source: Source, reported: Sequence[Finding]) -> list[Finding]:
-    """Return findings of the pipeline's check with rule and place, without those that rules have reported already, nearer to their place."""
+    """Return findings of the pipeline's check with rule and place, except those that rules have already reported at a more exact place."""
     places, both = Places(source.data), ("V-SM1", "V-C1")
     keys = {(each.rule, key) for each in reported for key in (each.key, each.key.rpartition(".transitions[")[0])}
     named = [_in_place(source, places, each) for each in found]

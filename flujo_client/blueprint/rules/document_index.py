@@ -28,16 +28,16 @@ class StepNode:
     """A step at its place."""
 
     data: Data
-    """Its keys."""
+    """The keys of the step, with their values."""
     path: Path
     """Its path in the document."""
     above: StepNode | None
-    """The step it is in."""
+    """The step around it; None at the top."""
     body: Path
-    """The path of the body it is in; `index` is its place there."""
+    """The path of the body around it; `index` is its place there."""
     index: int
     how: str
-    """How the sibling bodies are run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and again, as a `state`,
+    """The way in which the sibling bodies run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and again, as a `state`,
     `instead` of what failed, or `inside` a cache."""
 
     @property
@@ -77,14 +77,14 @@ class TextNode:
     """An expression or template at its place."""
 
     at: StepNode
-    """The step it is read at; `after` says whether what is in the step has run by then."""
+    """The step at which the text is read; `after` says whether the steps inside have run by then."""
     path: Path
     text: str
     after: bool
     names: frozenset[tuple[str, ...]]
-    """The paths that it reads, as `Expression.names`."""
+    """The paths that the text reads, as `Expression.names`."""
     filters: frozenset[str]
-    """Those that it uses, as `Expression.filters`."""
+    """The filters that the text uses, as `Expression.filters`."""
 
 
 def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -128,7 +128,7 @@ def _steps(body: Any, path: Path, above: StepNode | None, how: str) -> Iterator[
 
 
 def items_of(value: Any) -> Any:
-    """Return the items of a mapping, and those of a list by their indices; of anything else none."""
+    """Return the items of a mapping, or the items of a list by index; anything else has none."""
     if isinstance(value, Mapping):
         return value.items()
     return enumerate(value) if isinstance(value, list) else ()
@@ -139,11 +139,11 @@ class DocumentIndex:
     """A document to apply rules to."""
 
     document: Data
-    """Including everything that it names by file."""
+    """The document with the contents of all files that it names."""
     path: Path
     """Its path in its file: empty, unless it is written out under `imports`."""
     context: Fields | None
-    """The fields of its context; None: it has no context."""
+    """The fields of its context; None if it has no context."""
     is_part: bool = False
     """Whether it is imported, so that its context may come from the importing blueprint."""
 

@@ -1,4 +1,4 @@
-"""What is known before a run: the fields of a context by its model, and what texts read. Pure, but for the import of the model.
+"""The facts before a run: the fields of a context by its model, and the paths that texts read. Pure, but for the import of the model.
 
 In: what a document says under `context_model`; out: `Fields`, or None for no context.
 """
@@ -31,7 +31,7 @@ class Fields:
     called: str = ""
     """Its model's name."""
     types: Mapping[str, str | None] = field(default_factory=dict)
-    """The JSON types of its fields, by name; None if it is not a single type."""
+    """The JSON types of its fields, by name; None for a field without a single type."""
     is_open: bool = True
     """Whether it may have other fields too."""
 
@@ -65,7 +65,7 @@ def _read(model: type[BaseModel]) -> Fields:
 
 
 def type_of(schema: Any) -> str | None:
-    """Return the type that a schema names, if that is a single one."""
+    """Return the type that a schema names, if it names a single type."""
     found = schema.get("type") if isinstance(schema, Mapping) else None
     return found if isinstance(found, str) else None
 

@@ -1,7 +1,7 @@
-"""Every rule: its id, what it finds, and whether that refuses the blueprint; and profiles, by which a project weighs rules. Pure.
+"""Every rule: its id, the fault it finds, and whether the fault rejects the blueprint; and profiles, by which a project weighs rules. Pure.
 
-The reference and `flujo validate --list-rules` are made of `RULES`. A profile can hide a warning, or make an error of it. It cannot hide what
-refuses a pipeline: `flujo validate` would pass what `flujo enqueue` refuses.
+The reference and `flujo validate --list-rules` are made from `RULES`. A profile can hide a warning, or make it an error. It cannot hide a fault
+that rejects a pipeline: `flujo validate` would pass a pipeline that `flujo enqueue` rejects.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Profile:
     """The weights of findings."""
 
     weights: tuple[Mapping[str, str], ...] = ()
-    """Tables of weights by rule or pattern, those that take precedence first; in each an exact name before the first matching pattern."""
+    """Tables of weights by rule or pattern, in the order of precedence; in each, an exact name counts before the first matching pattern."""
 
     def weight(self, rule: str) -> str | None:
         """Return the weight of a rule; None if the profile does not set it."""
@@ -156,7 +156,7 @@ class Profile:
 
 
 def checked(weights: Mapping[str, Any], where: str) -> Mapping[str, str]:
-    """Return a table of weights back; `where` names it in errors. Raises SettingsError: it names no rule, or a weight that is none."""
+    """Return a valid table of weights; `where` names it in errors. Raises SettingsError for an unknown rule or weight."""
     for name, weight in weights.items():
         if weight not in WEIGHTS:
             near = nearest(weight, WEIGHTS)

@@ -89,8 +89,8 @@ def test_a_backend_keeps_gives_and_forgets(backend, said):
 
 
 def test_a_backend_stands_under_an_allowed_import():
-    (said,) = findings(Step.cached(Step("work", echo), "shop:cache"), allowed=("tests.support.builders",))
-    assert "cache backend 'shop:cache' is outside the allowed imports" in said
+    (found,) = findings(Step.cached(Step("work", echo), "shop:cache"), allowed=("tests.support.builders",))
+    assert "cache backend 'shop:cache' is outside the allowed imports" in found
 
 
 def test_what_is_wrapped_is_a_step():
