@@ -49,8 +49,8 @@ class PlanName(NamedTuple):
 class Claim:
     """The answer to a claim: the fence to work under, or why not.
 
-    `aborted`: a fan-out the attempt is in was aborted, so it is to close itself without being performed.
-    `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
+    `aborted`: a fan-out the attempt is in was aborted, so the attempt closes itself without being performed.
+    `over`: why a budget refused the reservation, so the attempt is concluded as limit without being performed.
     `in_company`: how often a suspect was lost without having been alone.
     `claim_id`: drawn at random for this claim. A crash of Postgres may lose a claim, and the next one then has the same fence.
     """
@@ -68,7 +68,7 @@ class Committed:
     """The answer to a commit.
 
     `taken`: the sibling's first attempt that got the lane of the branch that closed.
-    `breach`: why the first run of the tree is to be stopped: what this attempt spent has passed a limit.
+    `breach`: why the first run of the tree must stop: the spend of this attempt has passed a limit.
     `claim_id`: of the claim of the attempt that follows, if the decision asked for one and it could be made; its fence is 1.
     `over`: why a budget refused that claim's reservation, as in `Claim`.
     """
@@ -99,12 +99,12 @@ class Reply:
 
 
 Replies: TypeAlias = "Callable[[], Sequence[Reply]]"
-"""Reads what people have answered at one place, in the order it was asked."""
+"""Reads the answers of people at one place, in the order of the questions."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingHookCall:
-    """A hook call that is still to be made: a run has ended, or a question of it is open (ADR 22).
+    """A hook call that has not been made yet: a run has ended, or a question of it is open (ADR 22).
 
     Attributes:
         payload: `post_run` or `on_pause_requested`.
@@ -190,11 +190,11 @@ Damaged = Callable[[str, str, int | None, Unreadable], object]
 
 
 def ignore(*_: object) -> None:
-    """Do nothing about a row that cannot be read: for those who only look."""
+    """Do nothing about a row that cannot be read: for callers that only look."""
 
 
 def publish_nothing(due: Sequence[Due]) -> None:
-    """Publish nothing: for those who only look."""
+    """Publish nothing: for callers that only look."""
 
 
 class LeaseStore(Protocol):
@@ -256,7 +256,7 @@ class AttemptStore(Protocol):
 
         `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
         if the run has come under another plan since the message was sent, as moved.
-        `fan_outs` are those it is in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
+        `fan_outs` are those it is in, for the answer's `aborted`; `to_reserve` is reserved whole or not at all, in the same
         act. A reservation it holds already is used instead. Refused as `locked`: somebody else's transaction holds its rows.
         """
 
@@ -267,7 +267,7 @@ class AttemptStore(Protocol):
         """Return the budgets whose rows somebody else's transaction holds."""
 
     def lock_holders(self) -> tuple[str, ...]:
-        """Return the sessions that may hold what was found locked last, in words."""
+        """Describe the sessions that may hold the rows that were last found locked."""
 
     def commit(self, decision: Decision) -> Committed:
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
@@ -316,14 +316,14 @@ class AttemptStore(Protocol):
     def break_off(
         self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
     ) -> bool:
-        """Mark a live run as one that is to be wound down as failed, with this error, and record why.
+        """Mark a live run to be wound down as failed, with this error, and record why.
 
         With a fence only if that attempt is still at work under it. False: it is not, or the run has ended or is wound down already.
         """
 
 
 class ScopeStore(Protocol):
-    """A run's scopes: what decisions look at, and what a fan-out needs beyond a merge."""
+    """A run's scopes: the reads of decisions, and the operations of a fan-out beyond a merge."""
 
     def scope(self, run: str, address: str) -> ScopeRow | None:
         """Read one scope."""
@@ -351,7 +351,7 @@ class ScopeStore(Protocol):
         """Cancel what waits to run in an aborted fan-out, and close every scope that nothing running is in."""
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
-        """Return whether this attempt closed that branch and the lane it left is empty: what a redelivery must know."""
+        """Return whether this attempt closed that branch and the lane it left is empty: a redelivery must know that."""
 
     def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
         """Return fan-outs and imports (run, address) that stopped waiting longer ago than that, and have no work row to join."""
@@ -360,7 +360,7 @@ class ScopeStore(Protocol):
         """Return aborted fan-outs (run, address) that still wait for branches."""
 
     def orphaned_children(self, limit: int) -> list[str]:
-        """Return live child runs that no run waits for any more: their parent is stopped, or has closed what they were begun for."""
+        """Return live child runs that no run waits for any more: their parent is stopped, or has closed the place that began them."""
 
     def stranded(self, limit: int) -> list[str]:
         """Return live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be signalled."""
@@ -436,7 +436,7 @@ class RecordStore(Protocol):
         """Read the result of the question that an attempt waited with; None for an attempt that asked no question."""
 
     def replies(self, run: str, address: str, step: str) -> list[Reply]:
-        """Read what was answered at a step of a run, in the order it was asked."""
+        """Read the answers at a step of a run, in the order of the questions."""
 
     def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
         """Append lines outside a merge: to a run's events, or, without a run, to those of workers."""
@@ -449,7 +449,7 @@ class CodeStore(Protocol):
     """Plans, versions of code, and the former fields of context models."""
 
     def plan(self, fingerprint: str) -> Plan | None:
-        """Read a plan; raises Unreadable, as all do that read what a run depends on."""
+        """Read a plan; raises Unreadable, as every method does that reads what a run depends on."""
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
         """Record the fields that a context model has, under their digest, and read those that it had before."""
@@ -563,16 +563,16 @@ class LimitStore(Protocol):
         """
 
     def release_permit(self, key: str, fence: int, name: str) -> list[str]:
-        """Forget an attempt that no longer runs under a fence; return the attempts that are to be published, in the order in which they asked."""
+        """Forget an attempt that no longer runs under a fence; return the attempts to publish, in the order of their requests."""
 
     def offer_permits(self) -> list[str]:
-        """Return the attempts that are to be published because places are free: what workers that died did not release."""
+        """Return the attempts to publish because places are free, as after the death of a worker that did not release them."""
 
     def guard_rows(self) -> list[GuardRow]:
         """Read all of them."""
 
     def write_file_settings(self, rows: Sequence[GuardRow]) -> None:
-        """Record what a settings file says, in the place of what other files said before; what operators have set stays above it."""
+        """Record the settings of a file in place of those of earlier files; the settings of operators stay above them."""
 
 
 class RetentionStore(Protocol):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from flujo_worker.domain.carry_on import PlanMove
-    from flujo_worker.domain.values import Decision, ScopeRow
+    from flujo_worker.domain.values import Decision, NextAttempt, ScopeRow
 
 T = TypeVar("T")
 
@@ -36,6 +36,12 @@ def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
 def grace_s(rows: int) -> float:
     """Return the seconds that a tail may take to publish so many rows before the sweeper does; it must not race a long fan-out."""
     return GRACE_S + GRACE_PER_ROW_S * rows
+
+
+def due_after_s(following: NextAttempt, grace: float) -> float | None:
+    """Return the seconds until an attempt is due; None if it waits for a lane, or is a question that does not expire."""
+    waits = following.held or (following.question is not None and not following.delay_s)
+    return None if waits else following.delay_s or grace
 
 
 def published(decision: Decision) -> int:

@@ -45,11 +45,11 @@ def clients(postgres, database_url):
 
 def admit_all(world):
     """Admit until nothing follows; give the runs that begin."""
-    begun, again = world.stores.admission.admit()
+    admitted, again = world.stores.admission.admit()
     while again:
         keys, again = world.stores.admission.admit((), again=again)
-        begun = [*begun, *keys]
-    return begun
+        admitted = [*admitted, *keys]
+    return admitted
 
 
 def most_taken(postgres):
@@ -91,8 +91,8 @@ def test_no_gate_has_a_run_too_many_and_all_runs_end(world, postgres, clients, r
         ]
         for run in placed:
             perform(world, run)
-        begun = admit_all(world)
-        assert begun or not postgres.rows("SELECT 1 FROM flujo_waiting_runs"), left
+        admitted = admit_all(world)
+        assert admitted or not postgres.rows("SELECT 1 FROM flujo_waiting_runs"), left
     assert most_taken(postgres) == MOST
     assert postgres.rows("SELECT 1 FROM flujo_waiting_runs UNION ALL SELECT 1 FROM flujo_gate_places") == []
 

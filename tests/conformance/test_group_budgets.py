@@ -200,9 +200,9 @@ def test_what_is_not_claimed_ahead_reserves_nothing(world, groups):
 def test_in_memory_a_claim_ahead_reserves_too():
     """The same answers as from a group."""
     world = World(Memory())
-    for asked, over in ((70, False), (71, True)):
+    for tokens, over in ((70, False), (71, True)):
         new = running(world)
-        committed = world.stores.attempts.commit(claiming(new, 0, asks(asked)))
+        committed = world.stores.attempts.commit(claiming(new, 0, asks(tokens)))
         assert (committed.claim_id is None, committed.over is not None) == (False, over)
         assert world.attempts(run_of(new))[1].status == "running"
 

@@ -73,7 +73,7 @@ def test_whatever_races_no_one_has_more_than_the_limit(world, race, postgres):
 
 def test_what_is_put_off_gives_back_once_whoever_else_does(world, race):
     """M-044: two say so at once, others claim, and cancels give back too."""
-    told = Event("flujo.breaker.waiting", {}, "warning")
+    event = Event("flujo.breaker.waiting", {}, "warning")
     for number in range(ROUNDS):
         runs = [limited(world, f"put_off_{number}_{each}") for each in range(4)]
         fences = [
@@ -85,9 +85,9 @@ def test_what_is_put_off_gives_back_once_whoever_else_does(world, race):
 
         def give_back(place, runs=runs, fences=fences):
             key = runs[place].first.key
-            if world.stores.attempts.defer(key, fences[place], 0.0, told) and place % 2:
+            if world.stores.attempts.defer(key, fences[place], 0.0, event) and place % 2:
                 claim = world.stores.attempts.claim(key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve(100 * TOKENS))
-                world.stores.attempts.defer(key, claim.fence or 0, 0.0, told)
+                world.stores.attempts.defer(key, claim.fence or 0, 0.0, event)
 
         stops = [
             lambda new=new: world.stores.backlog.stop(new.first.ticket.run, "cancelled", "enough") for new in runs[:2]

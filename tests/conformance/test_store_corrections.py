@@ -86,7 +86,7 @@ def test_an_outcome_without_repairs_keeps_nothing(world, new, merge):
 def test_a_child_runs_repairs_are_its_own(world, new):
     """What a decision begins has no part in what came before it."""
     first = NextAttempt("legal/body", "x", 1, "q", packed("in"), None, 0)
-    begun = ChildRun(
+    child_run = ChildRun(
         replace(new.first.ticket, run=f"{run_of(new)}.legal", root="legal/body"), "legal", "contracts", first
     )
     box = opening("legal", "", kind="nested", step="legal", name="legal", waiting=True)
@@ -97,14 +97,14 @@ def test_a_child_runs_repairs_are_its_own(world, new):
             fence=world.claim(new),
             outcome=repaired(corrections=(FIRST,)),
             opens=(box,),
-            child_run=begun,
+            child_run=child_run,
         )
     )
-    [child] = world.stores.backlog.envelopes([f"{begun.run}:legal/body:x:1"])
+    [child] = world.stores.backlog.envelopes([f"{child_run.run}:legal/body:x:1"])
     outcome = repaired(corrections=(SECOND,))
     world.commit(concluded(child, moved(child, cursor=1), fence=world.claim(child), outcome=outcome))
     assert kept(world, new) == [FIRST]
-    assert [(each.attempt, each.correction) for each in world.corrections(begun.run)] == [(child.key, SECOND)]
+    assert [(each.attempt, each.correction) for each in world.corrections(child_run.run)] == [(child.key, SECOND)]
 
 
 def test_no_text_is_too_hostile_to_be_kept(world, new):

@@ -33,13 +33,13 @@ def names(events):
 
 def test_what_is_told_of_workers_belongs_to_no_run(world, new):
     """SYS-21: it has the time at which it was told, not at which it was written."""
-    told = world.now() - 60
+    happened_at = world.now() - 60
     world.stores.records.note(
-        None, [Event("worker.started", {"worker": "w1"}, at=told), Event("late", level="warning")]
+        None, [Event("worker.started", {"worker": "w1"}, at=happened_at), Event("late", level="warning")]
     )
     first, second = world.system_events()
     assert (first.name, first.data, first.run_id, first.level) == ("worker.started", {"worker": "w1"}, None, "info")
-    assert abs(first.at.timestamp() - told) < 0.001
+    assert abs(first.at.timestamp() - happened_at) < 0.001
     assert (second.name, second.level) == ("late", "warning")
     assert world.events(new.first.ticket.run) == []
 

@@ -105,9 +105,9 @@ def test_who_says_it_again_hears_again_who_took_the_lane(world):
 
 def test_only_the_last_of_a_lane_counts_as_its_end(world):
     arms = fanned_out(world, 3, lanes=1)
-    asked = [(run_of(arm), arm.address, arm.key) for arm in arms]
+    places = [(run_of(arm), arm.address, arm.key) for arm in arms]
     close_all(world, arms)
-    assert [world.stores.scopes.is_last_of_lane(*each) for each in asked] == [False, False, True]
+    assert [world.stores.scopes.is_last_of_lane(*each) for each in places] == [False, False, True]
     assert not world.stores.scopes.is_last_of_lane(run_of(arms[2]), arms[2].address, arms[1].key)
     assert not world.stores.scopes.is_last_of_lane(run_of(arms[2]), "nowhere", arms[1].key)
 

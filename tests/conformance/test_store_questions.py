@@ -233,9 +233,9 @@ class TestRaces:
         """M-452."""
         for _ in range(ROUNDS):
             key = key_of(open_question(world))
-            said = race(*(partial(ask_in_threads, key, packed(who), actor=who) for who in ("ana", "bob", "eve")))
-            assert sorted(said) == [False, False, True]
-            assert world.stores.records.reply(key).answer.actor == ("ana", "bob", "eve")[said.index(True)]
+            taken = race(*(partial(ask_in_threads, key, packed(who), actor=who) for who in ("ana", "bob", "eve")))
+            assert sorted(taken) == [False, False, True]
+            assert world.stores.records.reply(key).answer.actor == ("ana", "bob", "eve")[taken.index(True)]
 
     def test_an_answer_and_a_cancel(self, world, race, ask_in_threads):
         """Cancel wins: an answered row is cancelled too, and no open one is left."""
@@ -252,11 +252,11 @@ class TestRaces:
         """Either it is answered, or it is over."""
         for _ in range(ROUNDS):
             question = open_question(world, expires_s=0.004)
-            heard, _ = race(
+            is_taken, _ = race(
                 partial(ask_in_threads, key_of(question), packed("yes")),
                 lambda: world.stores.backlog.expire_questions(9),
             )
-            assert (world.stores.records.reply(key_of(question)).answer is not None) == heard
+            assert (world.stores.records.reply(key_of(question)).answer is not None) == is_taken
 
     def test_a_pause_and_a_cancel(self, world, race):
         """The statement after the merge locks nothing in another order."""

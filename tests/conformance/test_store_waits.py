@@ -97,8 +97,8 @@ def limited(world):
 
 
 def claimed(world, new, worker="w1"):
-    asked = Reservation(f"run:{RUN}", Amount(Decimal(0), 60), None, 100)
-    claim = world.stores.attempts.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=[asked])
+    reservation = Reservation(f"run:{RUN}", Amount(Decimal(0), 60), None, 100)
+    claim = world.stores.attempts.claim(new.first.key, worker, max_lost=MAX_LOST, to_reserve=[reservation])
     assert (claim.refusal, claim.over) == (None, None)
     return claim.fence
 

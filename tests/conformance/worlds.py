@@ -105,23 +105,15 @@ class Memory:
     def __init__(self) -> None:
         self._now = 1_800_000_000.0
         self.stores = MemoryStores(Tables(self.now))
-        self.record = self.stores.client.record
-        self.request_cancel = self.stores.client.request_cancel
-        self.read_run = self.stores.reads.read_run
-        self.read_attempts = self.stores.reads.read_attempts
-        self.read_scopes = self.stores.reads.read_scopes
-        self.read_events = self.stores.reads.read_events
-        self.read_system_events = self.stores.reads.read_system_events
-        self.read_recording, self.read_notices = self.stores.reads.read_recording, self.stores.reads.read_notices
-        self.read_corrections = self.stores.reads.read_corrections
-        self.read_questions, self.answer = self.stores.reads.read_questions, self.stores.client.answer
-        self.read_budgets, self.read_deleted_runs = self.stores.reads.read_budgets, self.stores.reads.read_deleted_runs
-        self.retryable_run, self.beginning, self.fork = (
-            self.stores.client.retryable_run,
-            self.stores.client.beginning,
-            self.stores.client.fork,
-        )
-        self.edit_guard = self.stores.client.edit_guard
+        client, reads = self.stores.client, self.stores.reads
+        self.record, self.request_cancel, self.answer = client.record, client.request_cancel, client.answer
+        self.retryable_run, self.beginning, self.fork = client.retryable_run, client.beginning, client.fork
+        self.edit_guard = client.edit_guard
+        self.read_run, self.read_attempts, self.read_scopes = reads.read_run, reads.read_attempts, reads.read_scopes
+        self.read_events, self.read_system_events = reads.read_events, reads.read_system_events
+        self.read_recording, self.read_notices = reads.read_recording, reads.read_notices
+        self.read_corrections, self.read_questions = reads.read_corrections, reads.read_questions
+        self.read_budgets, self.read_deleted_runs = reads.read_budgets, reads.read_deleted_runs
 
     def now(self) -> float:
         return self._now

@@ -106,10 +106,10 @@ class Rough(LocalEngine):
 
     def _answer(self) -> None:
         """A person answers the first open question; someone else, who was slower, is not heard."""
-        asked = next((each for each in self.stores.reads.read_questions(self.run_id) if each.state == OPEN), None)
-        if asked is not None:
-            said = [packed(answer_to(asked.message)), packed("too late")]
-            assert [self.stores.client.answer(asked.key, each) for each in said] == [True, False]
+        question = next((each for each in self.stores.reads.read_questions(self.run_id) if each.state == OPEN), None)
+        if question is not None:
+            answers = [packed(answer_to(question.message)), packed("too late")]
+            assert [self.stores.client.answer(question.key, each) for each in answers] == [True, False]
             self.sweep()
 
     def _die_with(self, message: bytes) -> None:

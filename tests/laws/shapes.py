@@ -314,10 +314,10 @@ class Rough(LocalEngine):
     def wait(self, seconds: float) -> None:
         """Let time pass, and people answer, then sweep."""
         self.now += seconds
-        for asked in self.stores.reads.read_questions(self.run_id):
-            if asked.state == "open":
-                self.stores.client.answer(asked.key, packed(f"said to {asked.message}"))
-                assert not self.stores.client.answer(asked.key, packed("said too late"))
+        for question in self.stores.reads.read_questions(self.run_id):
+            if question.state == "open":
+                self.stores.client.answer(question.key, packed(f"answer to {question.message}"))
+                assert not self.stores.client.answer(question.key, packed("too late"))
         self.recover()
         self.sweep(may_judge=True)
 

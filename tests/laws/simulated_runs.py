@@ -131,9 +131,9 @@ def prepared() -> tuple[CodeRegistry, Mapping[str, Case]]:
 
 def answer_all(stores: MemoryStores, run: str) -> Iterator[bool]:
     """Answer the open questions of a run and its child runs; yield whether each answer was taken."""
-    for asked in stores.reads.read_questions(run):
-        if asked.state == "open":
-            yield stores.client.answer(asked.key, packed(f"said to {asked.message}"))
+    for question in stores.reads.read_questions(run):
+        if question.state == "open":
+            yield stores.client.answer(question.key, packed(f"answer to {question.message}"))
 
 
 def family(stores: MemoryStores, run: str) -> list[StoredRun]:

@@ -29,7 +29,7 @@ class Watch:
     """
 
     def __init__(self, stores: MemoryStores) -> None:
-        self._stores, self._found = stores, list[str]()
+        self._tables, self._found = stores.tables, list[str]()
         self.merged = Counter[str]()
         self._permitted: dict[str, tuple[str, int]] = {}
 
@@ -40,7 +40,7 @@ class Watch:
 
     def statement(self, name: str, act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Carry out a statement, and look at what it did."""
-        at_work = name == "claim" and self._is_at_work(self._stores.tables.attempts.get(args[0]), args[1])
+        at_work = name == "claim" and self._is_at_work(self._tables.attempts.get(args[0]), args[1])
         holds = name == "commit" and self._holds(args[0].notice)
         try:
             answer = act(*args, **kwargs)
@@ -64,14 +64,11 @@ class Watch:
 
     def _is_at_work(self, row: StoredAttempt | None, worker: str) -> bool:
         return (
-            row is not None
-            and row.status == "running"
-            and row.worker != worker
-            and self._stores.tables.is_leased(row.worker)
+            row is not None and row.status == "running" and row.worker != worker and self._tables.is_leased(row.worker)
         )
 
     def _holds(self, notice: AttemptReport) -> bool:
-        row = self._stores.tables.attempts[notice.envelope.key]
+        row = self._tables.attempts[notice.envelope.key]
         return (row.status, row.fence) == ("running", notice.fence)
 
     def _count_merge(self, key: str, holds: bool) -> None:
@@ -88,15 +85,15 @@ class Watch:
             self._found.append(f"{running} run under limit {name} of {at_once}")
 
     def _runs(self, key: str, fence: int) -> bool:
-        row = self._stores.tables.attempts[key]
-        return (row.status, row.fence) == ("running", fence) and self._stores.tables.is_leased(row.worker)
+        row = self._tables.attempts[key]
+        return (row.status, row.fence) == ("running", fence) and self._tables.is_leased(row.worker)
 
     def _count_runs(self, key: str) -> None:
         """Count the runs that have begun and have not ended, at each gate of the one that was claimed just now."""
-        run = self._stores.tables.runs[self._stores.tables.attempts[key].key.run]
-        begun = [each for each in self._stores.tables.runs.values() if each.is_live and each.started_at is not None]
+        run = self._tables.runs[self._tables.attempts[key].key.run]
+        under_way = [each for each in self._tables.runs.values() if each.is_live and each.started_at is not None]
         for gate in run.gates:
-            at_gate = [each.ticket.run for each in begun if any(other.name == gate.name for other in each.gates)]
+            at_gate = [each.ticket.run for each in under_way if any(other.name == gate.name for other in each.gates)]
             if gate.most is not None and len(at_gate) > gate.most:
                 self._found.append(f"{at_gate} are under way at {gate.name} of {gate.most}")
 
@@ -104,18 +101,15 @@ class Watch:
 def laws_at_the_end(stores: MemoryStores, broker: Broker, watch: Watch, cases: Sequence[Case]) -> None:
     """Raise LawBroken unless every run has ended as it should, and nothing is left over."""
     watch.look()
-    left = [key for key, row in stores.tables.attempts.items() if row.is_live]
-    left += [f"scope {place}" for place, scope in stores.tables.scopes.items() if scope.is_open]
-    left += [f"run {run}" for run, row in stores.tables.runs.items() if row.is_live]
-    left += [f"waiting run {run}" for run in stores.tables.waiting_runs]
-    left += [f"place of {run} at {gate}" for gate, places in stores.tables.places.items() for run in places]
+    tables = stores.tables
+    left = [key for key, row in tables.attempts.items() if row.is_live]
+    left += [f"scope {place}" for place, scope in tables.scopes.items() if scope.is_open]
+    left += [f"run {run}" for run, row in tables.runs.items() if row.is_live]
+    left += [f"waiting run {run}" for run in tables.waiting_runs]
+    left += [f"place of {run} at {gate}" for gate, places in tables.places.items() for run in places]
+    left += [f"permit of {key}" for key, permit in tables.permits.items() if stores.limits._uses_permit(key, permit)]
     left += [
-        f"permit of {key}" for key, permit in stores.tables.permits.items() if stores.limits._uses_permit(key, permit)
-    ]
-    left += [
-        f"reservation of {key}"
-        for key, rows in stores.tables.reservations.items()
-        if any(r.is_held for r in rows.values())
+        f"reservation of {key}" for key, rows in tables.reservations.items() if any(r.is_held for r in rows.values())
     ]
     _require(not left and not broker.messages, f"left over: {left}, {len(broker.messages)} messages")
     for case in cases:
@@ -123,7 +117,8 @@ def laws_at_the_end(stores: MemoryStores, broker: Broker, watch: Watch, cases: S
 
 
 def _judge(stores: MemoryStores, watch: Watch, case: Case) -> None:
-    root = stores.tables.runs[case.run]
+    tables = stores.tables
+    root = tables.runs[case.run]
     if root.asked:
         _require(root.status == "cancelled", f"{case.run} ({case.name}) was cancelled and is {root.status}")
     else:
@@ -131,15 +126,15 @@ def _judge(stores: MemoryStores, watch: Watch, case: Case) -> None:
         _require(not difference, f"{case.name} ended otherwise than where nothing goes wrong: {difference}")
     spent = Usage()
     for run in family(stores, case.run):
-        for row in stores.tables.attempts_of(run.ticket.run):
+        for row in tables.attempts_of(run.ticket.run):
             key, merges = str(row.key), watch.merged[str(row.key)]
             was_merged = row.status == "succeeded"
             _require(merges == 1 or not was_merged, f"{key} succeeded and was merged {merges} times")
         spent = sum(
-            (usage for (key, _, _), usage in stores.tables.spends.items() if key.startswith(f"{run.ticket.run}:")),
+            (usage for (key, _, _), usage in tables.spends.items() if key.startswith(f"{run.ticket.run}:")),
             spent,
         )
-    budget = stores.tables.budgets.get(f"run:{case.run}")
+    budget = tables.budgets.get(f"run:{case.run}")
     if budget is not None:
         _require(budget.reserved == Amount(), f"{case.run} still reserves {budget.reserved}")
         _require(budget.spent == Amount.of(spent), f"{case.run} has spent {spent}, and {budget.spent} is booked")

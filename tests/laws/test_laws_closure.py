@@ -251,12 +251,12 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 def hears_the_last(patch: pytest.MonkeyPatch) -> None:
     answer = ClientInMemory.answer
 
-    def heard(store, key, value, **rest):
+    def answer_again(store, key, value, **rest):
         is_first = answer(store, key, value, **rest)
         store._t.attempts[key].answer = HumanAnswer(value, None, None, 0.0)
         return is_first
 
-    patch.setattr(ClientInMemory, "answer", heard)
+    patch.setattr(ClientInMemory, "answer", answer_again)
 
 
 def asks_again(patch: pytest.MonkeyPatch) -> None:

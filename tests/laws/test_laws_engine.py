@@ -113,7 +113,7 @@ def nothing_follows_a_cancel(shape, before, after):
     with Rough(shape) as engine:
         for mishap, place in before:
             meet(engine, mishap, place)
-        asked = engine.stores.client.request_cancel(engine.run_id)
+        is_accepted = engine.stores.client.request_cancel(engine.run_id)
         flagged = engine.picture()
         for mishap, place in after:
             meet(engine, mishap, place)
@@ -125,7 +125,7 @@ def nothing_follows_a_cancel(shape, before, after):
         for mishap, place in (*after, *before):
             meet(engine, mishap, place)
         assert engine.picture() == acknowledged
-        assert (acknowledged[0].status == "cancelled") == asked
+        assert (acknowledged[0].status == "cancelled") == is_accepted
 
 
 @lawful

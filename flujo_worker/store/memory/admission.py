@@ -19,7 +19,7 @@ NOT_BEGUN: Final = sys.float_info.max
 
 
 class AdmissionInMemory(InMemory):
-    """The port `AdmissionStore`, and what recording a run with gates asks."""
+    """The port `AdmissionStore`, and the gates of a run that is recorded."""
 
     def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:  # noqa: ARG002 - it looks at all
         self._release_places(ended)

@@ -18,7 +18,7 @@ from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.rows import ClaimId, StoredAttempt, StoredScope, when
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.store.memory.tables import InMemory, Tables
-from flujo_worker.store.shared_rules import SUSPECT_AFTER, given_lanes, grace_s, held_branches, published
+from flujo_worker.store.shared_rules import SUSPECT_AFTER, due_after_s, given_lanes, grace_s, held_branches, published
 
 
 class AttemptsInMemory(InMemory):
@@ -272,8 +272,8 @@ class AttemptsInMemory(InMemory):
         run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
         for each in decision.next:
             key = AttemptKey(run, each.address, each.step, each.number, each.kind)
-            waits = each.held or (each.question is not None and not each.delay_s)
-            available = inf if waits else now + (each.delay_s or grace)
+            after_s = due_after_s(each, grace)
+            available = inf if after_s is None else now + after_s
             row = StoredAttempt(
                 key, each.kind, each.queue, available, now, each.guidance, each.question, status=each.status
             )

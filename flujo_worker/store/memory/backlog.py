@@ -11,9 +11,6 @@ from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun
 from flujo_worker.store.memory.tables import InMemory, Tables
 
-GONE_AFTER_S = 5.0
-MAX_DOUBLINGS = 5
-
 
 class BacklogInMemory(InMemory):
     """The port `BacklogStore`."""
@@ -28,7 +25,7 @@ class BacklogInMemory(InMemory):
             if row is not None and row.status == "ready" and not row.fence:  # one that was claimed had its message
                 self._t.mark(row, self._t.clock() - age)
 
-    def begin_sweep(self, worker: str, every_s: float) -> bool:  # noqa: ARG002 - only Postgres records who
+    def begin_sweep(self, worker: str, every_s: float) -> bool:  # noqa: ARG002 - only Postgres records the worker
         if self._t.swept_at >= self._t.clock() - every_s:
             return False
         self._t.swept_at = self._t.clock()
@@ -127,7 +124,7 @@ class BacklogInMemory(InMemory):
             return None
         if row.sent_at < broker.epoch_start:
             return "epoch"
-        if row.queue not in broker.heads or row.sent_at >= now - _patience_s(row):
+        if row.queue not in broker.heads or row.sent_at >= now - row.patience_s:
             return None
         head = broker.heads[row.queue]
         return "gone" if head is None or head > row.sent_at else None
@@ -136,8 +133,3 @@ class BacklogInMemory(InMemory):
         if run.fault is not None:
             return "failed"
         return "cancelled" if run.asked or not self._t.is_over(run) else "expired"
-
-
-def _patience_s(row: StoredAttempt) -> float:
-    """Return the seconds after which a message is taken for lost."""
-    return float(GONE_AFTER_S * 2 ** (min(row.sends, MAX_DOUBLINGS + 1) - 1))

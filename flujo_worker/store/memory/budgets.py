@@ -32,7 +32,7 @@ class BudgetsInMemory(InMemory):
         return None
 
     def settle(self, run: str, claim: ClaimId, usage: Usage, *, frees: bool) -> Fault | None:
-        """Record what was spent, once for each claim, and book it; why the run's tree fails, if it passes a limit."""
+        """Record and book the spend, once for each claim; return why the run's tree fails, if that passes a limit."""
         key = claim.key
         is_first = not usage.is_nothing and claim not in self._t.spends
         if is_first:

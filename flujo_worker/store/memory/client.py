@@ -81,7 +81,7 @@ class ClientInMemory(InMemory):
         return True
 
     def retryable_run(self, run_id: str) -> RetryableRun:
-        """Read what there is of a run that may be retried; raises RunNotFound."""
+        """Read a run that may be retried; raises RunNotFound."""
         run, cursor = self._t.run(run_id), self._t.scopes[run_id, self._t.run(run_id).ticket.root].cursor
         deadline = run.ticket.deadline
         patience_s = None if deadline is None else deadline - run.created_at
@@ -90,7 +90,7 @@ class ClientInMemory(InMemory):
         return RetryableRun(run.ticket, run.plan, run.status, cursor, is_child, *rest)
 
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
-        """Read what the top-level step at a place began with; None if that was not stored."""
+        """Read the input and the context that the top-level step at a place began with; None if they were not stored."""
         for at in range(place, -1, -1):
             if (run_id, at) not in self._t.contexts:
                 return None

@@ -62,14 +62,14 @@ class LimitsInMemory(InMemory):
 
     def _cancel_oldest(self, request: PermitRequest, turn: int) -> None:
         rows = {key: row for key in self._t.permits if (row := self._t.attempts.get(key)) is not None and row.is_live}
-        asked = [
+        known = [
             (permit.turn, rows[key].key.run)
             for key, permit in self._t.permits.items()
             if key in rows and permit.name == request.name and permit.turn <= turn
         ]
-        asked = [(at, run) for at, run in sorted(asked) if self._t.may_merge(self._t.runs[run])]
-        others = [run for _, run in asked if run != request.run]
-        for run in dict.fromkeys(others[: max(len(asked) - request.at_once, 0)]):
+        live = [(at, run) for at, run in sorted(known) if self._t.may_merge(self._t.runs[run])]
+        others = [run for _, run in live if run != request.run]
+        for run in dict.fromkeys(others[: max(len(live) - request.at_once, 0)]):
             self._t.replace(run, request.replacement)
 
     def without_place(self, keys: Collection[str]) -> set[str]:
@@ -103,7 +103,7 @@ class LimitsInMemory(InMemory):
         return row is not None and (row.status, row.fence) == ("running", permit.fence)
 
     def _line(self, name: str) -> list[str]:
-        """Return who waits at a limit, in the order of their turns."""
+        """Return the attempts that wait at a limit, in the order of their turns."""
         waiting = [
             (each.turn, key) for key, each in self._t.permits.items() if each.name == name and self._may_ask(key, each)
         ]

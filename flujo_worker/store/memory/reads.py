@@ -1,4 +1,4 @@
-"""What clients and tests read of the store in memory."""
+"""The queries of clients and tests on the store in memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ from flujo_client.contract.records import (
 )
 from flujo_worker.domain.budget import Budget
 from flujo_worker.store.memory.admission import AdmissionInMemory
-from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.tables import InMemory, Tables
-
-GONE_AFTER_S = 5.0
-MAX_DOUBLINGS = 5
 
 
 class ReadsInMemory(InMemory):
@@ -127,14 +123,14 @@ class ReadsInMemory(InMemory):
     def ends(self) -> list[float]:
         """Return when open questions expire and live runs pass their deadline, in unix seconds."""
         live = [run for run in self._t.runs.values() if self._t.may_merge(run)]
-        asked = [row for row in self._t.attempts.values() if row.status == "paused" and row.available_at < inf]
-        expiries = [row.available_at for row in asked if self._t.may_merge(self._t.runs[row.key.run])]
+        questions = [row for row in self._t.attempts.values() if row.status == "paused" and row.available_at < inf]
+        expiries = [row.available_at for row in questions if self._t.may_merge(self._t.runs[row.key.run])]
         return expiries + [run.ticket.deadline for run in live if run.ticket.deadline is not None]
 
     def gone_at(self) -> list[float]:
         """Return when messages that are out are taken for lost if no queue holds them, in unix seconds."""
         queued = [row for row in self._t.attempts.values() if row.status == "queued"]
-        return [row.sent_at + _patience_s(row) for row in queued if self._t.may_run(self._t.runs[row.key.run])]
+        return [row.sent_at + row.patience_s for row in queued if self._t.may_run(self._t.runs[row.key.run])]
 
     def is_waiting(self, run_id: str) -> bool:
         """Return whether a run was recorded and not admitted yet."""
@@ -143,8 +139,3 @@ class ReadsInMemory(InMemory):
     def _spent_at(self, run_id: str, address: str) -> list[Usage]:
         children = self._t.child_runs_of(run_id, address)
         return [usage for child in children for usage in self._t.spent_by(child.ticket.run)]
-
-
-def _patience_s(row: StoredAttempt) -> float:
-    """Return the seconds after which a message is taken for lost."""
-    return float(GONE_AFTER_S * 2 ** (min(row.sends, MAX_DOUBLINGS + 1) - 1))

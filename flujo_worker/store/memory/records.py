@@ -1,4 +1,4 @@
-"""What runs leave behind, in memory."""
+"""The records of runs in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delete in memory what has outlived its retention."""
+"""Delete the rows in memory that have outlived their retention."""
 
 from __future__ import annotations
 

@@ -31,6 +31,9 @@ from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import ChildRun, ChildRunRow, EndRun, ScopeRow, ScopeStatus, UpdateScope
 from flujo_worker.ports import HumanAnswer
 
+GONE_AFTER_S = 5.0
+MAX_DOUBLINGS = 5
+
 
 @dataclass
 class StoredRun:
@@ -300,6 +303,11 @@ class StoredAttempt:
     def is_held(self) -> bool:
         """Return whether the attempt waits for a lane."""
         return self.status == "ready" and self.available_at == inf
+
+    @property
+    def patience_s(self) -> float:
+        """Return the seconds after which its message is taken for lost."""
+        return float(GONE_AFTER_S * 2 ** (min(self.sends, MAX_DOUBLINGS + 1) - 1))
 
     def is_under(self, fence: int, claim_id: str | None) -> bool:
         """Return whether this is its last claim; without an id, whether this is its fence."""

@@ -1,4 +1,4 @@
-"""The tables of the store in memory, and what every act asks of them. Nothing here changes a row but to add one."""
+"""The tables of the stores in memory, with the queries and changes that several stores share."""
 
 from __future__ import annotations
 

@@ -89,12 +89,12 @@ CREATE TABLE flujo_runs (
 ALTER TABLE flujo_runs ALTER COLUMN launched_with SET STORAGE EXTERNAL;
 CREATE INDEX flujo_runs_recent ON flujo_runs (created_at DESC);
 CREATE INDEX flujo_runs_live ON flujo_runs (status, created_at) WHERE status IN ('queued', 'running', 'parked');
--- What the latest runs have cost is what the next are expected to.
+-- The next runs of a pipeline are expected to cost as much as the latest ones.
 CREATE INDEX flujo_runs_reference ON flujo_runs (reference, created_at DESC);
 CREATE INDEX flujo_runs_started ON flujo_runs (started_at DESC);
 -- The runs that people look for are few among many that succeeded.
 CREATE INDEX flujo_runs_unsuccessful ON flujo_runs (created_at DESC) WHERE status IN ('failed', 'cancelled', 'expired');
--- Whether a child run at this place is alive, and what child runs have spent.
+-- For the live child runs of a place, and for the spend of child runs.
 CREATE INDEX flujo_runs_children ON flujo_runs (parent_run, parent_address) WHERE parent_run IS NOT NULL;
 CREATE INDEX flujo_runs_background ON flujo_runs (created_at DESC) WHERE parent_run IS NOT NULL AND parent_address IS NULL;
 CREATE UNIQUE INDEX flujo_runs_retry ON flujo_runs (retry_of) WHERE retry_of IS NOT NULL;
@@ -167,11 +167,11 @@ CREATE TABLE flujo_attempts (
     created_at   timestamptz NOT NULL DEFAULT now(),
     started_at   timestamptz,
     ended_at     timestamptz,
-    -- Whatever looks for live attempts looks for a missing end.
+    -- Queries for live attempts look for a missing end.
     CONSTRAINT flujo_attempts_ended CHECK ((ended_at IS NULL) = (status IN ('ready', 'queued', 'running', 'paused')))
 ) WITH (fillfactor = 80);
 ALTER TABLE flujo_attempts ALTER COLUMN output SET STORAGE EXTERNAL;
--- An attempt owns its scope: one each that has not ended, be it live or a question.
+-- An attempt owns its scope: in each scope at most one has not ended, be it live or a question.
 CREATE UNIQUE INDEX flujo_attempts_owner ON flujo_attempts (run_id, address) WHERE ended_at IS NULL;
 CREATE INDEX flujo_attempts_live ON flujo_attempts (available_at) WHERE ended_at IS NULL;
 -- Questions that expire. One that is answered and not yet worked on has both, too.
@@ -179,7 +179,7 @@ CREATE INDEX flujo_attempts_asked ON flujo_attempts (available_at) WHERE questio
 CREATE INDEX flujo_attempts_questions ON flujo_attempts (run_id) WHERE kind = 'resume';
 CREATE INDEX flujo_attempts_run ON flujo_attempts (run_id);
 
--- What each top-level step of a run began with, to retry from there. A null context is the one that the step before began with.
+-- The context that each top-level step of a run began with, to retry from there. A null context is the one that the step before began with.
 CREATE TABLE flujo_contexts (
     run_id  text NOT NULL,
     place   integer NOT NULL,
@@ -196,7 +196,7 @@ CREATE TABLE flujo_blobs (
 );
 ALTER TABLE flujo_blobs ALTER COLUMN body SET STORAGE EXTERNAL;
 
--- What a person did. An answer is used once: of two at once, one is recorded.
+-- The actions of people. A question has one answer: if two arrive at once, only one of them is recorded.
 CREATE TABLE flujo_inputs (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id   text NOT NULL,
@@ -213,7 +213,7 @@ CREATE TABLE flujo_inputs (
 CREATE INDEX flujo_inputs_run ON flujo_inputs (run_id);
 CREATE UNIQUE INDEX flujo_inputs_answer ON flujo_inputs (attempt) WHERE kind = 'answer';
 
--- Hooks to be called after the commit that ended a run or opened a question; deleted once they were called (ADR 22).
+-- The hook calls that follow a commit that ended a run or opened a question; deleted once they were made (ADR 22).
 CREATE TABLE flujo_hook_calls (
     run_id       text NOT NULL,
     payload      text NOT NULL CHECK (payload IN ('post_run', 'on_pause_requested')),
@@ -251,7 +251,7 @@ CREATE TABLE flujo_workers (
     pid               integer NOT NULL,
     build             text NOT NULL,                -- the version of Flujo Worker
     code_build        text,                         -- of the user's code
-    schema            integer,                      -- what its code knows: a migration that it could not live with waits for its end
+    schema            integer,                      -- what its code knows: a migration that does not fit this code waits for the worker's end
     slots             integer NOT NULL,
     queues            text[],                       -- that it consumes
     plans             text[] NOT NULL DEFAULT '{}', -- whose code it has loaded
@@ -311,7 +311,7 @@ CREATE TABLE flujo_spends (
 );
 CREATE INDEX flujo_spends_run ON flujo_spends (run_id);
 
--- What a run, or a tenant on a day, may spend. An overrun of a call is booked apart: settled + reserved never passes the limit.
+-- The budget of a run, or of a tenant on one day. An overrun of a call is booked apart: settled + reserved never passes the limit.
 CREATE TABLE flujo_budgets (
     scope           text PRIMARY KEY,
     limit_usd       numeric,
@@ -380,8 +380,8 @@ CREATE TABLE flujo_limits (
     asked_at timestamptz NOT NULL DEFAULT now()
 );
 
--- An attempt that has asked: under `fence` it was let through, without one it waits. A permit is in use only while its attempt runs under that
--- fence and the lease of its worker lasts, so no one has to give it back.
+-- An attempt that has requested a permit: under `fence` it was let through, without one it waits. A permit is in use only while its attempt runs under that
+-- fence and the lease of its worker lasts, so nothing has to return it.
 CREATE TABLE flujo_permits (
     key        text PRIMARY KEY,
     name       text NOT NULL,
@@ -396,7 +396,7 @@ CREATE INDEX flujo_permits_waiting ON flujo_permits (name, turn) WHERE fence IS 
 CREATE TABLE flujo_model_guards (
     guard      text NOT NULL,  -- breaker or rate
     model      text NOT NULL,  -- a model's name, or a pattern of names
-    from_file  jsonb,          -- what the settings file of the worker that was started last says; null: nothing
+    from_file  jsonb,          -- from the settings file of the worker that was started last; null: nothing
     edits      jsonb,          -- what operators have set over it; null: nothing
     cleared_at timestamptz,    -- when an operator last closed the breaker or ended the slow-down
     changed_at timestamptz NOT NULL DEFAULT now(),
@@ -452,8 +452,8 @@ CREATE INDEX flujo_correction_ledger_recent ON flujo_correction_ledger (timestam
 
 -------------------------------------------------------------------------------------------------------------------- events
 
--- Ids are drawn before their transactions commit, so of two branches the higher id may be seen first, and who reads on from it would miss the
--- lower one. A transaction's number is drawn at its first write: once all below one have ended, nothing comes before it any more.
+-- Ids are drawn before their transactions commit, so the higher of two ids may be seen first, and a reader that continues from it would
+-- miss the lower one. A transaction's number is drawn at its first write: once all below one have ended, nothing comes before it any more.
 CREATE TABLE flujo_events (
     id         bigint GENERATED ALWAYS AS IDENTITY,
     at         timestamptz NOT NULL DEFAULT now(),
@@ -474,9 +474,9 @@ CREATE INDEX flujo_events_breakers ON flujo_events (at) WHERE name IN ('flujo.br
 
 -- Make partitions of days, and drop those that are over.
 --   first, last   the days to have a partition for, counted from today. Under running workers never today, nor a day that might begin
---                 meanwhile: who has found the default partition for an event, and waits there for its lock, is refused afterwards
+--                 meanwhile: a transaction that has chosen the default partition for an event, and waits for its lock, fails then
 --   keep          days for which events are kept; null: for ever
--- A day whose events stand in the default partition already stays there. Who finds the tables locked leaves it to the next time.
+-- A day that has events in the default partition already stays there. If the tables are locked, the next call does the rest.
 CREATE FUNCTION flujo_keep_event_partitions(first integer, last integer, keep integer) RETURNS void
 LANGUAGE plpgsql SET lock_timeout = '500ms' SET TimeZone = 'UTC' AS $$
 DECLARE
@@ -514,7 +514,7 @@ BEGIN
 END
 $$;
 
--- Today too: nobody writes an event yet.
+-- Today too: there are no writers of events yet.
 SELECT flujo_keep_event_partitions(0, 7, NULL);
 
 ------------------------------------------------------------------------------------------------------- functions, triggers
@@ -582,8 +582,8 @@ CREATE TRIGGER flujo_run_ended AFTER UPDATE OF ended_at ON flujo_runs
 CREATE TRIGGER flujo_question_opened AFTER INSERT ON flujo_attempts
     FOR EACH ROW WHEN (NEW.status = 'paused') EXECUTE FUNCTION flujo_owe_pause();
 
--- Who may not delete runs, such as `flujo_client`, may only ask to end a live run: once, with a reason, and as failed only a background run
--- without activity. Which run an ended one was retried as is all that it may write later.
+-- A role that may not delete runs, such as `flujo_client`, may only request the end of a live run: once, with a reason, and as failed only for
+-- a background run without activity. After the end it may only write which run retried this one.
 CREATE FUNCTION flujo_keep_end() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT has_table_privilege(TG_RELID, 'DELETE') THEN
@@ -603,11 +603,11 @@ CREATE TRIGGER flujo_keep_end BEFORE UPDATE OF cancel_requested_at, reason, erro
 
 ----------------------------------------------------------------------------------------------------------- spans and traces
 
--- The trace for readers of SQL and for exporters: one row for each span, and one for each run. Spans stand where `RunHandle.trace()` shows them,
--- under ids made of their places, so that a delivery that is repeated overwrites its span and adds none (M-292). Asked with `WHERE run_id = …`
--- they look at that run's rows alone.
+-- The trace for readers of SQL and for exporters: one row for each span, and one for each run. Spans are where `RunHandle.trace()` shows them,
+-- under ids made of their places, so that a delivery that is repeated overwrites its span and adds none (M-292). With `WHERE run_id = …`
+-- these views read that run's rows only.
 
--- The node of a run at which work stands: `<sequence>/<step>`.
+-- The node of a run that an attempt works at: `<sequence>/<step>`.
 CREATE FUNCTION flujo_node(address text, step text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN address = '' THEN step ELSE address || '/' || step END
 $$;
@@ -622,8 +622,8 @@ CREATE FUNCTION flujo_seconds(began timestamptz, ended timestamptz) RETURNS doub
 $$;
 
 -- A number in a log line, or nothing: a line under one of our names may contain anything.
-CREATE FUNCTION flujo_number(told jsonb) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN jsonb_typeof(told) = 'number' THEN told::float8 END
+CREATE FUNCTION flujo_number(value jsonb) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(value) = 'number' THEN value::float8 END
 $$;
 
 -- Runs, containers, steps and attempts: what has a row.
@@ -768,7 +768,7 @@ CROSS JOIN LATERAL (
 ) o
 WHERE c.began IS NOT NULL AND c.tool IS NOT NULL;
 
--- Model calls beside the agent's: of prechecks, processors, plugins and validators. One event reports each when it ends. The number counts an
+-- Model calls other than the agent's: of prechecks, processors, plugins and validators. One event reports each when it ends. The number counts an
 -- attempt's calls by one name, so a delivery that is repeated has the same spans.
 CREATE VIEW flujo_call_spans (run_id, span_id, parent_span_id, name, kind, status, started_at, ended_at, duration_s, attributes) AS
 SELECT c.run_id, c.attempt || '#' || c.call || ':' || c.place, c.attempt, c.call, 'call', 'succeeded', o.at, o.at, NULL::double precision,
@@ -791,7 +791,7 @@ CROSS JOIN LATERAL (SELECT greatest(c.at, a.started_at, a.created_at) AS at) o;
 CREATE VIEW flujo_spans AS
 SELECT * FROM flujo_row_spans UNION ALL SELECT * FROM flujo_tool_spans UNION ALL SELECT * FROM flujo_call_spans;
 
--- What takes a look at other rows stands in the list of columns, where a LIMIT spares it.
+-- Subqueries on other rows are in the list of columns, where a LIMIT spares them.
 CREATE VIEW flujo_trace AS
 SELECT r.id AS run_id, r.parent_run AS parent_run_id, r.name, r.reference, p.version,
        CASE WHEN r.status IN ('queued', 'running') AND flujo_is_paused(r.id) THEN 'paused' ELSE r.status END AS status,

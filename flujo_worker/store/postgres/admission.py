@@ -1,4 +1,4 @@
-"""Admission on Postgres: locks gates, reads who waits, writes what was decided."""
+"""Admission on Postgres: lock gates, read the runs that wait, write the decision."""
 
 from __future__ import annotations
 

@@ -73,16 +73,13 @@ class AttemptsInPostgres(InPostgres):
         return {row["scope"] for row in self._pool.rows("locked_budgets", {"scopes": list(scopes)})}
 
     def commit(self, decision: Decision) -> Committed:
-        parameters = bind_decision(decision)
-        notice = decision.notice
-        also = _optional_statements(decision)
-        settled = None
+        parameters, notice, settled = bind_decision(decision), decision.notice, None
         if notice.envelope.ticket.limits is not None:
             releases, ends = notice.outcome.kind != "lost", decision.end is not None
             key, usage = notice.envelope.key, notice.outcome.usage
             settled = bind_settlement(key, notice.fence, notice.claim_id, usage, releases=releases, ends=ends)
             parameters["spends"] = False  # settle.sql records it, for it must know whether it was the first to
-        rest = _Rest(also, settled)
+        rest = _Rest(_optional_statements(decision), settled)
         try:
             failpoints.hit("before_commit")
             row = self._pool.with_retry(lambda connection: _conclude(connection, parameters, rest), waits=False)
@@ -90,11 +87,9 @@ class AttemptsInPostgres(InPostgres):
             if error.sqlstate != UNDONE:
                 raise
             row = None
-        return (
-            Committed("merged", row.get("taken"), row.get("breach"), row.get("claim_id"))
-            if row
-            else self._refused(decision)
-        )
+        if row is None:
+            return self._refused(decision)
+        return Committed("merged", row.get("taken"), row.get("breach"), row.get("claim_id"))
 
     def spend(self, run: str, key: str, fence: int, usage: Usage, *, claim_id: str | None = None) -> None:
         if usage.is_nothing:
@@ -141,8 +136,8 @@ class AttemptsInPostgres(InPostgres):
         return bool(self._pool.rows("break_off", parameters))
 
     def _refused(self, decision: Decision) -> Committed:
-        run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key
         notice = decision.notice
+        run, key = notice.envelope.ticket.run, notice.envelope.key
         self.spend(run, key, notice.fence, notice.outcome.usage, claim_id=notice.claim_id)
         rows = self._pool.rows("verdict", {"key": key})
         verdict = _read_verdict(rows[0] if rows else None, decision)
@@ -181,7 +176,7 @@ def _conclude(
 def _claim(
     connection: psycopg.Connection[dict[str, Any]], request: ClaimRequest, parameters: Mapping[str, Any]
 ) -> Claim:
-    """Claim, and reserve in the same transaction: all or nothing. Without a reservation it is claimed anyway, so that it can be concluded."""
+    """Claim, and reserve all or nothing in the same transaction. If that is refused, the attempt is claimed anyway, so that it can be concluded."""
     with connection.transaction() if request.to_reserve else nullcontext():
         if request.to_reserve:
             execute(connection, "open_budgets", bind_opening(request.to_reserve))
@@ -198,10 +193,10 @@ def _claim(
 def _why_not(
     connection: psycopg.Connection[dict[str, Any]], request: ClaimRequest, parameters: Mapping[str, Any]
 ) -> Claim:
-    """Return why an attempt was not claimed; if it was and the answer was lost, the caller, who runs no second copy, may continue under that fence."""
+    """Return why an attempt was not claimed. If the answer to its claim was lost, return the fence: the caller runs no second copy and may continue."""
     reference, fingerprint = request.plan or (None, None)
-    asked = {"key": request.key, "worker": request.worker, "reference": reference, "fingerprint": fingerprint}
-    row = execute(connection, "refusal", {**parameters, **asked, "fan_outs": list(request.fan_outs)}).fetchone()
+    one = {"key": request.key, "worker": request.worker, "reference": reference, "fingerprint": fingerprint}
+    row = execute(connection, "refusal", {**parameters, **one, "fan_outs": list(request.fan_outs)}).fetchone()
     if row is None:
         return Claim(refusal="unknown")
     refusal = _refusal(row, reference)

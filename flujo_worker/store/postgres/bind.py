@@ -26,7 +26,7 @@ from flujo_worker.store.postgres.entities import (
     as_text,
     shown,
 )
-from flujo_worker.store.shared_rules import given_lanes, grace_s, held_branches, published
+from flujo_worker.store.shared_rules import due_after_s, given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,13 +74,12 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
 
 
 def bind_next(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Return the parameters of the attempts that follow. When one is due is not known if it is held, or a question that does not expire."""
-    rows = [(decision, each, grace_s(published(decision))) for decision in decisions for each in decision.next]
-    waits = [each.held or (each.question is not None and not each.delay_s) for _, each, _ in rows]
+    """Return the parameters of the attempts that follow."""
+    rows = [(each.notice.envelope.ticket.run, grace_s(published(each)), each.next) for each in decisions]
     return {
         **placed("next", NEW_ATTEMPT, [each.next for each in decisions]),
-        "next_key": [each.key_in(decision.notice.envelope.ticket.run) for decision, each, _ in rows],
-        "next_after_s": [None if w else each.delay_s or grace for w, (_, each, grace) in zip(waits, rows, strict=True)],
+        "next_key": [each.key_in(run) for run, _, following in rows for each in following],
+        "next_after_s": [due_after_s(each, grace) for _, grace, following in rows for each in following],
     }
 
 

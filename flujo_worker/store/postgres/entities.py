@@ -1,4 +1,4 @@
-"""The rows that a merge writes: each column with what reads it. Statements have an array for each, named after it. Pure.
+"""The rows that a merge writes: each column with the function that reads it. Statements have an array for each, named after it. Pure.
 
 JSON goes as text. A test compares the columns with the parameters of the statements and with the columns of the tables.
 """
@@ -29,7 +29,7 @@ def as_text(text: str) -> str:
 
 
 def _written(name: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what reads an attribute, and writes it if it is not None."""
+    """Return a function that reads an attribute, and serializes it if it is not None."""
     read = attrgetter(name)
     return lambda row: None if (value := read(row)) is None else write(value)
 
@@ -55,7 +55,7 @@ ENDED_ATTEMPT: Final[Columns] = {
     "metadata": _written("notice.outcome.metadata", lambda metadata: stored_safely(metadata) if metadata else None),
     "code": _written("notice.outcome.code", attrgetter("version")),
 }
-"""Of a decision."""
+"""The row of an attempt that ends, read from a decision."""
 ENDED_RUN: Final = _alike("status reason") | _alike("output", bytes) | _ERROR
 SCOPE_UPDATE: Final[Columns] = {
     **_alike("address cursor status"),

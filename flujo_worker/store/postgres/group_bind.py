@@ -50,7 +50,7 @@ def call_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
 def bind_claims(
     requests: Sequence[ClaimRequest], *, max_lost: int = 0, may_judge: bool = False, room: Room = "shared"
 ) -> dict[str, Any]:
-    """Return the parameters of `claim.sql`: a group takes only what no one has."""
+    """Return the parameters of `claim.sql`. The defaults are those of a group, which takes only attempts that no worker has."""
     return {
         "key": [each.key for each in requests],
         "worker": [each.worker for each in requests],

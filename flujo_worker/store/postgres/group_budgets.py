@@ -85,6 +85,6 @@ def _claims_ahead(decisions: Sequence[Decision]) -> list[Sequence[Reservation]]:
 
 
 def _named(refused: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Name the columns of what `reserve.sql` answers."""
+    """Yield the rows of `reserve.sql` under the names of their columns."""
     for row in refused:
         yield dict(zip(_REFUSED.split(), (each and each.decode() for each in row), strict=True))

@@ -1,4 +1,4 @@
-"""What runs leave behind, on Postgres."""
+"""The records of runs on Postgres."""
 
 from __future__ import annotations
 

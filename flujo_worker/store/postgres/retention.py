@@ -1,4 +1,4 @@
-"""Delete from Postgres what has outlived its retention."""
+"""Delete the rows in Postgres that have outlived their retention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flujo_worker.store.postgres.pool import InPostgres
 from flujo_worker.store.postgres.statements import execute
 
 DAYS_AHEAD = 2, 7
-"""The days from today on for which partitions of events are made, before they come; what falls through is in the default one."""
+"""The first and the last day, counted from today, for which partitions of events are made ahead. The default partition has all other events."""
 MOST: Final = 2**31 - 1
 
 

@@ -62,7 +62,7 @@ class ScopesInPostgres(InPostgres):
         return [row["id"] for row in self._pool.rows("stranded", {"limit": limit})]
 
     def lane(self, run: str, branch: str) -> tuple[str | None, str | None]:
-        """Return who closed a branch, and the first attempt of the sibling that got its lane."""
+        """Return the attempt that closed a branch, and the first attempt of the sibling that got its lane."""
         rows = self._pool.rows("lane", {"run": run, "branch": branch})
         return (rows[0]["closed_by"], rows[0]["taken"]) if rows else (None, None)
 

@@ -1,5 +1,5 @@
--- Take attempts: raise their fences. Only what was taken is answered; refusal.sql reports why the rest was not. Alone it waits for locks; a
--- group, all that came while the last such statement was under way, takes only what no one has or had before, and skips what is locked.
+-- Claim attempts: raise their fences. The result has only the claimed ones; refusal.sql reports why another one was not claimed. Alone, this
+-- waits for locks. A group, all requests that came during the last such statement, takes only attempts that no worker has, and skips locked rows.
 -- Lock first, then write: see conclude_many.sql. A claim locks its run only where it begins it.
 WITH asked AS (
     SELECT unnest(%(key)s::text[]) AS key, unnest(%(worker)s::text[]) AS worker,

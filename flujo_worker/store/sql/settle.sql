@@ -1,7 +1,7 @@
--- Book what attempts under limits have spent, once for each of their claims. Release the reservations of those that have ended, and of a run
--- that has ended all. What a limit does not cover is overrun. An attempt that has not ended retains its reservation, and so does, until its
+-- Book what attempts under limits have spent, once for each of their claims. Release the reservations of attempts that have ended, and
+-- all those of a run that has ended. The part that a limit does not cover is overrun. An attempt that has not ended retains its reservation, and so does, until its
 -- run ends, one that was lost. hold_budgets.sql has locked all changed rows before: values must not be computed from rows that still change.
--- In a group only what this transaction has merged is settled. If the spend exceeds a limit, the group is rolled back, and each is merged
+-- In a group only merges of this transaction are settled. If the spend exceeds a limit, the group is rolled back, and each is merged
 -- alone: a breach is reported only to the one that caused it.
 WITH merged AS MATERIALIZED (
     SELECT d.of, a.key, d.fence, coalesce(d.claim_id, '00000000-0000-0000-0000-000000000000') AS claim_id, a.run_id,
