@@ -79,7 +79,7 @@ def grouped(url: str, *, prepare: bool = True) -> Iterator[Grouped]:
 
 
 class GroupedAttempts(AttemptsInPostgres):
-    """Claims and merges that go first through a group, between neighbours that are there no more."""
+    """Send each claim and merge first through a group, between neighbours that no longer exist."""
 
     def __init__(self, pool: RetryingPool, scopes: ScopesInPostgres, groups: Grouped) -> None:
         super().__init__(pool, scopes)

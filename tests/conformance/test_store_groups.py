@@ -177,7 +177,7 @@ def test_a_branch_whose_lane_someone_waits_for_closes_alone(world, groups):
 
 
 def test_what_is_not_free_is_not_answered_and_stays_as_it_is(world, groups):
-    """Each neighbour is left out for its own reason; refusal.sql would tell which."""
+    """Each neighbour is left out for its own reason, which refusal.sql would report."""
     free, taken, cancelled, late, other = recorded(world, 5)
     world.claim(taken)
     world.request_cancel(run_of(cancelled))

@@ -104,7 +104,7 @@ def taken_away(world, new, at_once):
 
 
 def test_a_worker_that_stood_still_takes_no_permit_from_the_one_after_it(world, recorded):
-    """U-13: what it ran runs elsewhere by now."""
+    """U-13: its attempt runs elsewhere by now."""
     lost, other, waiting = recorded(3)
     taken_away(world, lost, at_once=2)
     assert ask(world, other, worker="w2")
@@ -114,7 +114,7 @@ def test_a_worker_that_stood_still_takes_no_permit_from_the_one_after_it(world, 
 
 
 def test_a_worker_that_stood_still_takes_no_attempt_out_of_the_line(world, recorded):
-    """U-13: what it ran waits for a place by now, and would wait for minutes."""
+    """U-13: its attempt waits for a place by now, and would wait for minutes."""
     lost, other = recorded(2)
     taken_away(world, lost, at_once=1)
     assert ask(world, other, at_once=1, worker="w2")
