@@ -37,13 +37,13 @@ from flujo_client.errors import ClientError, ServiceUnreachable
 from flujo_client.gateway import operator_requests, requests
 
 WIDE = 100
-"""A terminal of so many columns has room for whole ids."""
+"""The columns from which a terminal has room for whole ids."""
 PLACES = ("ready", "queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
-"""The values for a place: it, its attempt, or its run."""
+"""The statuses of places, attempts and runs."""
 
 LOOK_EVERY_S = 0.5
 AT_ONCE = 1000
-"""So many events are read ahead of what is shown."""
+"""The number of events that are read ahead of the shown ones."""
 preview_option = click.option(
     "--prompt-preview-len",
     "preview",

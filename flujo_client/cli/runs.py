@@ -120,7 +120,7 @@ def retry(*, run: str | None, bulk: Bulk, from_step: str | None, again: bool, id
                 raise
             confirm(f"{error.message}. Retry it once more?")
             forked = found.retry(from_step, idempotency_key=idempotency_key, again=True)
-        _show_forked(forked, forked.record(), as_json=bulk.as_json)
+        _show_forked(forked, as_json=bulk.as_json)
     return OK
 
 
@@ -144,19 +144,19 @@ def fork(*, run: str | None, bulk: Bulk, from_step: str, idempotency_key: str | 
         return act_on_runs(bulk, replace(bulk.filters, parent=""), fork_one)
     with FlujoClient() as client:
         forked = find_run(client, run).fork(from_step, idempotency_key=idempotency_key)
-        _show_forked(forked, forked.record(), as_json=bulk.as_json)
+        _show_forked(forked, as_json=bulk.as_json)
     return OK
 
 
-def _show_forked(forked: RunHandle, record: RunRecord, *, as_json: bool) -> None:
+def _show_forked(forked: RunHandle, *, as_json: bool) -> None:
+    record = forked.record()
     came = {"forked_from": record.forked_from, "from_step": record.from_step}
     if as_json:
         show_json({"id": forked.id, "is_new": forked.is_new, **came})
         return
     show_value(forked.id)
-    say(
-        "forked from {forked_from} at '{from_step}'".format(**came) if forked.is_new else "already forked with this key"
-    )
+    new = f"forked from {record.forked_from} at '{record.from_step}'"
+    say(new if forked.is_new else "already forked with this key")
 
 
 @command.command("export")
@@ -172,7 +172,7 @@ def export_run(*, run: str) -> None:
 
 
 def _export_lines(client: FlujoClient, run_id: str) -> Iterator[dict[str, Any]]:
-    """Yield what is recorded of a run, then of each of its child runs; raises RunNotFound."""
+    """Yield the records of a run, then those of each of its child runs; raises RunNotFound."""
     found = client.ask(requests.run(run_id))
     if found is None:
         raise requests.not_found(run_id)

@@ -119,7 +119,7 @@ def _probe(call: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any
 
 
 def services_table(state: Mapping[str, Any]) -> Table:
-    """Draw what `flujo status` found (its `--json`, read as a table)."""
+    """Draw the state that `flujo status --json` prints as a table."""
     rows = list(_services(state))
     if state["workers"] is not None:
         rows += _fitting(list(_details(state)), SCREEN - sum(_height(line or "") for _, _, line in rows))
@@ -150,7 +150,7 @@ def _services(state: Mapping[str, Any]) -> Iterator[tuple[str, Cell, str | None]
 
 
 def _fitting(details: Sequence[tuple[str, int | None, str]], room: int) -> Iterator[tuple[str, int | None, str]]:
-    """Yield what fits into so many lines: the first of each kind before the second of any; and how many are left out."""
+    """Yield the details that fit into so many lines, the first of each kind before the second of any, and the number of omitted lines."""
     ranked = sorted(
         range(len(details)), key=lambda place: sum(each[0] == details[place][0] for each in details[:place])
     )
@@ -170,7 +170,7 @@ def _height(text: str) -> int:
 
 
 def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, int | None, str]]:
-    """Yield what holds attempts and runs back: its kind, a number, and how it is used."""
+    """Yield the obstacles of attempts and runs: the kind of each, a number, and a description."""
     for worker in state["workers"]:
         if worker["lacks"]:
             yield "lacks key", 1, f"{worker['id']} takes no work: it lacks {', '.join(worker['lacks'])}"

@@ -185,7 +185,7 @@ def _obstacles(old: Plan, new: Plan, state: RunState, mine: str | None) -> Itera
             yield Obstacle(found[0], f"{difference}, {found[1]}", difference)
     if not any(each.effect == "structure" for each in changed):
         return
-    # an open attempt or start has merged nothing of its step
+    # an open attempt has merged nothing of its step
     for address in {each.address for each in state.open_attempts if each.kind in ("step", "start")}:
         nodes, now = _nodes_at(old, address), _nodes_at(new, address)
         cursor = next(scope.cursor for scope in state.scopes if scope.address == address)

@@ -50,7 +50,7 @@ def machine_of(facts: MachineFacts, depths: Depths) -> Machine:
 
 
 def judge(outcomes: RunOutcomes, machine: Machine, health: Health, hours: float | None) -> Verdict:
-    """Return whether an operator should look, and at what; `hours` is the window."""
+    """Return whether an operator should look, and the reasons; `hours` is the window."""
     reasons = (*_failures(outcomes, health), *_reasons(machine, health, hours or WINDOW_H))
     return Verdict(status="warn" if reasons else "ok", reasons=reasons)
 
@@ -93,7 +93,7 @@ def _waits(machine: Machine, health: Health) -> Iterator[Reason]:
 
 
 def outcomes_of(ended: Sequence[EndCount], baseline_hours: float | None) -> RunOutcomes:
-    """Sum up how runs ended; `baseline_hours` is None where there is nothing to compare with."""
+    """Sum up the outcomes of runs; `baseline_hours` is None if there is nothing to compare with."""
     in_window = [each for each in ended if each.part == "window"]
     by_pipeline = defaultdict[str, list["EndCount"]](list)
     for each in in_window:
@@ -119,7 +119,7 @@ def _outcomes(ended: Iterable[EndCount]) -> EndedRuns:
 
 
 def _failures(outcomes: RunOutcomes, health: Health) -> Iterator[Reason]:
-    """Yield the reasons: too large a share of the runs failed, of all or of one pipeline; or a much larger one than before."""
+    """Yield the reasons: the failure rate of all runs or of one pipeline is too high, or much higher than before."""
     window, before = outcomes.window, outcomes.baseline
     failing = [name for name, each in outcomes.pipelines.items() if _is_high(each, health)]
     if failing or _is_high(window, health):

@@ -1,4 +1,4 @@
-"""Classes that steps and pipelines make although these classes are made of steps and pipelines.
+"""Classes that the methods of `Step` and `Pipeline` make, and that are themselves subclasses of these.
 
 `Step.loop_until` makes a `LoopStep`, which is a `Step`. So that modules do not import each other, each is imported when it is first used.
 """
@@ -42,7 +42,7 @@ _HOME: Final = {
 
 
 class Forward:
-    """The classes by name."""
+    """The classes and functions by name, each imported when it is first used."""
 
     AgenticLoopStep: type[AgenticLoopStep]
     CacheStep: type[CacheStep]

@@ -21,7 +21,7 @@ def core_of(kind: Any) -> Core | None:
     Args:
         kind: anything a `TypeAdapter` takes, or what pydantic-core or a `TypeAdapter` validates with.
     """
-    validator = getattr(kind, "_schema_validator", kind)  # under pydantic's plugins
+    validator = getattr(kind, "_schema_validator", kind)  # the validator behind pydantic's plugins
     if isinstance(validator, SchemaValidator):
         made: Any = validator.__reduce__()  # its pickled form; nothing else exposes its schema
         return cast("Core", made[1][0])
@@ -40,7 +40,7 @@ def validator_by(core: Core) -> SchemaValidator | None:
 
 
 def behind(function: Callable[[Any], Any], core: Core) -> Core:
-    """Put a function in front of a schema; the whole has its reference."""
+    """Put a function in front of a schema; the result has the schema's reference."""
     inner: Any = {name: each for name, each in core.items() if name != "ref"}
     return referred_as(core, dict(no_info_before_validator_function(function, inner)))
 
@@ -51,7 +51,7 @@ def referred_as(core: Core, copy: Core) -> Core:
 
 
 def schemas_in(core: Any) -> Iterator[Core]:
-    """Yield every schema inside a core schema, itself among them."""
+    """Yield every schema inside a core schema, including itself."""
     pending = [core]
     while pending:
         each = pending.pop()

@@ -16,7 +16,7 @@ Part = tuple[Schema, str]
 
 
 def types_of(sub: Mapping[str, Any]) -> list[str]:
-    """Return the types a schema names itself, in its order, those of its members when it only lists members."""
+    """Return the types that a schema names, in its order, or the types of its members if it only lists members."""
     named = sub.get("type")
     if isinstance(named, str):
         return [named]
@@ -73,13 +73,13 @@ def size_of(value: Any, most: int) -> int:
 
 
 def constants_of(sub: Any) -> dict[str, Any]:
-    """Give the constants that an object's schema requires of its members, by name."""
+    """Return the constants that an object's schema requires of its members, by name."""
     members = (sub.get("properties") or {}) if isinstance(sub, dict) else {}
     return {name: each["const"] for name, each in members.items() if isinstance(each, dict) and "const" in each}
 
 
 def tags_of(sub: Any) -> dict[str, list[Any]]:
-    """Give the members for which an object's schema names the values that they may have."""
+    """Return the allowed values of an object's members, by name, if its schema lists them."""
     members = (sub.get("properties") or {}) if isinstance(sub, dict) else {}
     return {
         name: [each["const"]] if "const" in each else each["enum"]

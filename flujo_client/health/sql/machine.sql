@@ -14,7 +14,7 @@ found AS (
     SELECT 'stuck_runs', r.id, extract(epoch FROM now() - m.since)::float8
     FROM flujo_runs r
     CROSS JOIN LATERAL (
-        -- Asked to stop and not stopped; or nothing to do, nothing to wait for, and no person asked.
+        -- Runs that ignore a cancel or their deadline; or that have nothing to do, nothing to wait for, and no open question.
         SELECT least(r.cancel_requested_at, r.deadline_at) AS since
         WHERE least(r.cancel_requested_at, r.deadline_at) <= now()
         UNION ALL
@@ -32,7 +32,7 @@ found AS (
     UNION ALL
     SELECT 'parked_runs', r.id, extract(epoch FROM now() - r.created_at)::float8 FROM flujo_runs r WHERE r.status = 'parked'
     UNION ALL
-    -- Those of them that only the code of their plan may continue, by that plan; no live worker is known to have it.
+    -- The parked runs that only the code of their plan may continue, by that plan; no live worker is known to have it.
     SELECT 'pinned_runs', p.reference || ' ' || left(p.fingerprint, 12) || coalesce(', build ' || p.build, ''),
            extract(epoch FROM now() - r.created_at)::float8
     FROM flujo_runs r JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
@@ -52,7 +52,7 @@ found AS (
     WHERE w.ended_at IS NULL AND w.lease_until < now() - make_interval(secs => %(orphan_s)s::float8)
       AND w.lease_until > now() - make_interval(secs => %(dead_s)s::float8)
     UNION ALL
-    -- A reservation is released at the attempt's end; that of a lost or cancelled attempt, at the run's. A budget holds their sum.
+    -- A reservation is released at the end of its attempt, or, for a lost or cancelled attempt, at the end of the run. A budget holds their sum.
     SELECT 'reservation_leaks', h.key || ' of ' || h.scope, extract(epoch FROM now() - coalesce(a.ended_at, r.ended_at))::float8
     FROM flujo_reservations h
     LEFT JOIN flujo_attempts a ON a.key = h.key

@@ -36,7 +36,7 @@ def test_a_method_takes_and_gives_the_same(sync, other, name):
 
 
 def as_async(annotation):
-    """The annotation, a text, with the async names of what is named in it."""
+    """Replace the sync names in an annotation, if it is a text, by the async ones."""
     for name in (Iterator.__name__, RunHandle.__name__):
         annotation = annotation.replace(name, f"Async{name}") if isinstance(annotation, str) else annotation
     return annotation

@@ -141,7 +141,7 @@ def test_another_address_is_refused(address):
 
 def test_a_plan_of_plain_steps_keeps_its_fingerprint(monkeypatch):
     """Runs that began under an older release are carried on: this digest is of the release without containers."""
-    monkeypatch.setattr(plain.echo, "__module__", "builders")  # where it stood then
+    monkeypatch.setattr(plain.echo, "__module__", "builders")  # the module that it was in then
     agent = plain.Agent(model="m", output_type=int | None, system_prompt="p")
     options = {"updates_context": True, "sink_to": "x.y", "queue": "gpu", "meta": {"k": [1, None]}}
     steps = [plain.BASE, Step("z", agent, **options)]

@@ -161,6 +161,6 @@ print(*sorted(name.rpartition(".")[2] for name in sys.modules if name.startswith
 
 @pytest.mark.processes
 def test_a_worker_imports_no_rule():
-    """Only what finds agents in a document."""
+    """It imports only the two modules that find the agents of a document."""
     done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["document_index", "model"]
