@@ -45,6 +45,14 @@ class PlanName(NamedTuple):
     fingerprint: str
 
 
+class ClaimId(NamedTuple):
+    """One claim of an attempt, whose spend is recorded once. Without a fence the attempt, without a `claim_id` any claim of that fence."""
+
+    key: str
+    fence: int | None = None
+    claim_id: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The answer to a claim: the fence to work under, or why not.
@@ -313,12 +321,10 @@ class AttemptStore(Protocol):
     def postpone(self, key: str, delay_s: float) -> None:
         """Schedule an unclaimed attempt, whose message is used up, to be published again after that many seconds."""
 
-    def break_off(
-        self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
-    ) -> bool:
+    def break_off(self, run: str, fault: Fault, event: Event | None = None, at: ClaimId | None = None) -> bool:
         """Mark a live run to be wound down as failed, with this error, and record why.
 
-        With a fence only if that attempt is still at work under it. False: it is not, or the run has ended or is wound down already.
+        If `at` has a fence, that claim must still be the attempt's. False: it is not, or the run has ended or is wound down already.
         """
 
 

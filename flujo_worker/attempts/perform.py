@@ -43,7 +43,7 @@ from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.observe.story import Story
 from flujo_worker.own_keys import OwnKeys
-from flujo_worker.ports import Claim, Room, Stores
+from flujo_worker.ports import Claim, ClaimId, Room, Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
 from flujo_worker.runtime.effects import note_lock
 from flujo_worker.runtime.faults import fault_of
@@ -184,8 +184,8 @@ class Attempts:
         except (KeyMissing, CodeMismatch) as lack:
             return await self._leave_claimed(envelope, held, lack)
         except Unreadable as error:
-            run, fence = envelope.ticket.run, held.fence  # after a failover, another worker may have begun it
-            await self._effects.call(self._coordinator.break_off, run, error, key=held.key, fence=fence)
+            at = ClaimId(held.key, held.fence, held.claim_id)
+            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, at)
             return DeliveryResult("unreadable")
 
     async def leave_encrypted(self, key: str, error: KeyMissing) -> DeliveryResult:

@@ -38,7 +38,7 @@ from flujo_worker.domain.values import (
 )
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
-from flujo_worker.ports import Admitted, Committed, Replies, Stores, Verdict
+from flujo_worker.ports import Admitted, ClaimId, Committed, Replies, Stores, Verdict
 from flujo_worker.runtime.effects import BlockingEffects, Effects
 from flujo_worker.runtime.fault_text import clean
 
@@ -181,10 +181,11 @@ class Coordinator:
         if offered and (envelopes := self._stores.backlog.envelopes(offered)):
             self._send(envelopes, None)
 
-    def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
+    def break_off(self, run: str, error: Exception, at: ClaimId | None = None) -> bool:
         """Fail a run that no worker can continue: its rows cannot be read, or nothing that follows can be merged.
 
-        With a fence only if that attempt still runs under it; return whether the run was failed here. A sweep winds down what is only marked.
+        If `at` has a fence, that claim must still be the attempt's. Return whether the run was failed here. If this process ends after the mark,
+        a sweep winds the run down.
         """
         if (lack := lack_in(error)) is not None:
             logger.error("run %s is left to other workers: %s", run, lack)
@@ -192,7 +193,7 @@ class Coordinator:
         message = clean(error.message if isinstance(error, FlujoError) else str(error))
         fault = Fault("system", type(error).__name__, message, message, type(error).__module__, Unreadable.code)
         event = Event("run.unreadable", {"reason": fault.message}, "error")
-        if not self._stores.attempts.break_off(run, fault, event, key=key, fence=fence):
+        if not self._stores.attempts.break_off(run, fault, event, at):
             return False
         logger.error("run %s fails, because no worker can continue it: %s", run, fault.message)
         self.stop(run, "failed", fault.message)

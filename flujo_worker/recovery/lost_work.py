@@ -22,7 +22,7 @@ from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
-from flujo_worker.ports import BrokerSnapshot, Due, Publisher, Stores
+from flujo_worker.ports import BrokerSnapshot, ClaimId, Due, Publisher, Stores
 from flujo_worker.recovery.sweeper import BATCH, Chore, RowByRow
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class LostWork:
         except Exception as error:
             logger.exception("failing %s failed", envelope.key)
             why.__cause__ = error
-        self._coordinator.break_off(envelope.ticket.run, why, key=envelope.key, fence=fence)
+        self._coordinator.break_off(envelope.ticket.run, why, ClaimId(envelope.key, fence))
 
     def _admit(self) -> None:
         """Let waiting runs begin that no worker has admitted: it died, or only time had to pass."""

@@ -13,7 +13,7 @@ from flujo_worker.attempts.lease import Lease
 from flujo_worker.changed_code.code_registry import put_bounded
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import DispatchError, RowLocked, StoreError, Unreadable
-from flujo_worker.ports import Stores
+from flujo_worker.ports import ClaimId, Stores
 
 logger = logging.getLogger(__name__)
 
@@ -157,4 +157,4 @@ class RowByRow:
 
     def fail(self, run: str, key: str | None, fence: int | None, error: Unreadable) -> None:
         """Fail a run whose rows cannot be read."""
-        self.do(f"failing {run}", self._coordinator.break_off, run, error, key=key, fence=fence)
+        self.do(f"failing {run}", self._coordinator.break_off, run, error, ClaimId(key, fence) if key else None)

@@ -1,13 +1,15 @@
 """Claims that a crash of Postgres lost: the next one has the same fence, and is distinguished from the first anyway (ADR 10)."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from trees import FAN, fanning_out
 from worlds import MAX_LOST
 
-from flujo_client.contract.outcome import Usage
+from flujo_client.contract.outcome import Fault, Usage
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.ports import ClaimId
 from tests.support.builders import decided, enqueued, pipeline_of, succeeded
 
 RUN = "run_lost"
@@ -75,6 +77,17 @@ def test_an_outcome_of_a_lost_claim_is_not_taken_for_the_one_that_was_merged(att
     assert attempt.conclude(lost, LESS) == "stale"
     assert attempt.conclude(second, MORE) == "repeated"
     assert attempt.tokens() == 37
+
+
+def test_a_lost_claim_breaks_off_no_run(world, attempt):
+    """Its worker may not find what it had read: a failover to a lagging replica has lost that too."""
+    fault, key = Fault("system", "Unreadable", "no", "no"), attempt.new.first.key
+    lost = attempt.claim_and_lose("w1")
+    second = attempt.claim("w2")
+    assert second.fence == lost.fence
+    break_off = partial(world.stores.attempts.break_off, RUN, fault)
+    assert not break_off(at=ClaimId(key, lost.fence, lost.claim_id))
+    assert break_off(at=ClaimId(key, second.fence, second.claim_id))
 
 
 def test_a_worker_that_lost_its_claim_may_have_the_next_one(attempt):

@@ -7,7 +7,7 @@ from worlds import MAX_LOST, run_of
 
 from flujo_client.contract.outcome import Event, Fault
 from flujo_worker.errors import Unreadable
-from flujo_worker.ports import BrokerSnapshot
+from flujo_worker.ports import BrokerSnapshot, ClaimId
 from tests.support.builders import decided, enqueued, failed, pipeline_of, succeeded
 
 FAULT = Fault("system", "Unreadable", "no", "no")
@@ -103,7 +103,7 @@ def test_a_run_is_broken_off_whether_it_has_begun_or_not(world, claims):
     new = world.record(enqueued())
     if claims:
         world.claim(new)
-    assert world.stores.attempts.break_off(run_of(new), FAULT, TOLD, key=new.first.key)
+    assert world.stores.attempts.break_off(run_of(new), FAULT, TOLD, ClaimId(new.first.key))
     assert world.stores.backlog.stop(run_of(new), "failed", "no")
     run = world.run(run_of(new))
     assert (run.status, run.reason, run.error) == ("failed", "no", FAULT)
@@ -113,8 +113,8 @@ def test_a_run_is_broken_off_whether_it_has_begun_or_not(world, claims):
 def test_with_a_fence_it_is_broken_off_only_by_who_holds_the_attempt(world):
     new = world.record(enqueued())
     fence = world.claim(new)
-    assert not world.stores.attempts.break_off(run_of(new), FAULT, key=new.first.key, fence=fence + 1)
-    assert world.stores.attempts.break_off(run_of(new), FAULT, key=new.first.key, fence=fence)
+    assert not world.stores.attempts.break_off(run_of(new), FAULT, at=ClaimId(new.first.key, fence + 1))
+    assert world.stores.attempts.break_off(run_of(new), FAULT, at=ClaimId(new.first.key, fence))
 
 
 def test_no_run_that_can_move_is_stranded(world):

@@ -13,9 +13,9 @@ from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import AttemptReport, BranchClosed, Decision, SlotReleased, UpdateScope
-from flujo_worker.ports import Claim, Committed, PlanName, Refusal, Room, Verdict
+from flujo_worker.ports import Claim, ClaimId, Committed, PlanName, Refusal, Room, Verdict
 from flujo_worker.store.memory.budgets import BudgetsInMemory
-from flujo_worker.store.memory.rows import ClaimId, StoredAttempt, StoredScope, when
+from flujo_worker.store.memory.rows import StoredAttempt, StoredScope, when
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.store.memory.tables import InMemory, Tables
 from flujo_worker.store.shared_rules import SUSPECT_AFTER, due_after_s, given_lanes, grace_s, held_branches, published
@@ -137,11 +137,10 @@ class AttemptsInMemory(InMemory):
             row.move("ready")
             row.sends, row.available_at = 0, self._t.clock() + delay_s
 
-    def break_off(
-        self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
-    ) -> bool:
-        row, at = self._t.runs[run], self._t.attempts.get(key or "")
-        is_held = fence is None or (at is not None and (at.status, at.fence) == ("running", fence))
+    def break_off(self, run: str, fault: Fault, event: Event | None = None, at: ClaimId | None = None) -> bool:
+        row, (key, fence, claim_id) = self._t.runs[run], at or (None, None, None)
+        attempt = self._t.attempts.get(key or "")
+        is_held = fence is None or (attempt and attempt.status == "running" and attempt.is_under(fence, claim_id))
         if not row.is_live or row.stopped_at is not None or not is_held:
             return False
         row.stopped_at, row.fault = self._t.clock(), fault

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from flujo_client.contract.outcome import Fault, Usage
 from flujo_worker.domain.budget import Amount, Budget, Reservation, breach, refusal
-from flujo_worker.store.memory.rows import ClaimId, StoredReservation
+from flujo_worker.ports import ClaimId
+from flujo_worker.store.memory.rows import StoredReservation
 from flujo_worker.store.memory.tables import InMemory
 
 

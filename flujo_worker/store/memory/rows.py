@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.admission import Gate
@@ -251,14 +251,6 @@ class StoredScope:
             tokens=tokens,
             cost_usd=cost,
         )
-
-
-class ClaimId(NamedTuple):
-    """One claim of an attempt, for which what it spent is recorded once."""
-
-    key: str
-    fence: int
-    claim_id: str | None
 
 
 @dataclass

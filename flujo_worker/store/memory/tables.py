@@ -24,9 +24,8 @@ from flujo_client.serial import Packed
 from flujo_worker.domain.admission import GateState
 from flujo_worker.domain.budget import Budget
 from flujo_worker.domain.values import ChildRun
-from flujo_worker.ports import Member
+from flujo_worker.ports import ClaimId, Member
 from flujo_worker.store.memory.rows import (
-    ClaimId,
     StoredAttempt,
     StoredPermit,
     StoredReservation,

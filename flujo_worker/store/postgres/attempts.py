@@ -18,7 +18,7 @@ from flujo_worker import failpoints
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.values import Decision
 from flujo_worker.errors import RowLocked, Unreadable
-from flujo_worker.ports import Claim, Committed, PlanName, Refusal, Room, Verdict
+from flujo_worker.ports import Claim, ClaimId, Committed, PlanName, Refusal, Room, Verdict
 from flujo_worker.store.postgres.bind import bind_corrections, bind_decision, bind_deferral, bind_lane_left
 from flujo_worker.store.postgres.budgets import bind_opening, bind_settlement, reserve, settle
 from flujo_worker.store.postgres.entities import shown
@@ -128,11 +128,11 @@ class AttemptsInPostgres(InPostgres):
     def postpone(self, key: str, delay_s: float) -> None:
         self._pool.do("postpone", {"key": key, "delay_s": delay_s})
 
-    def break_off(
-        self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
-    ) -> bool:
-        parameters: dict[str, Any] = {"run": run, "error": stored_safely(fault.to_tree()), "key": key, "fence": fence}
-        parameters |= {"name": event.name if event else None, "data": shown(event.data) if event else None}
+    def break_off(self, run: str, fault: Fault, event: Event | None = None, at: ClaimId | None = None) -> bool:
+        key, fence, claim_id = at or (None, None, None)
+        name, data = (event.name, shown(event.data)) if event else (None, None)
+        claim = {"run": run, "key": key, "fence": fence, "claim_id": claim_id}
+        parameters = {**claim, "error": stored_safely(fault.to_tree()), "name": name, "data": data}
         return bool(self._pool.rows("break_off", parameters))
 
     def _refused(self, decision: Decision) -> Committed:
