@@ -152,6 +152,7 @@ class Outcomes:
         # Reading and packing large values takes milliseconds: too long for the engine's loop. So do questions to the store.
         is_long = envelope.references or self._is_other(envelope, entry, run)
         carry = self._effects.call if is_long else _here
+        counts = False
         try:
             envelope, work = await carry(self._begun, claimed, entry, run)
             done = await self._run(work, run, envelope, held)
@@ -162,7 +163,7 @@ class Outcomes:
             held.interrupted |= self._loop.is_given_up
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
-            held.interrupted &= not run.has_blocked  # its error counts: another worker's loop would be blocked as well
+            counts = run.has_blocked  # although it is interrupted: another worker's loop would be blocked as well
             await self._leave_to_others(claimed, failure.error, failure.usage, run)
             fault, usage = _stage_fault(failure, run), failure.usage
             _emit_left_behind(failure.error)
@@ -173,7 +174,7 @@ class Outcomes:
         else:
             latency = time.monotonic() - started
             return _with_events(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
-        if held.interrupted or await self._is_returned(claimed, run.starved):
+        if (held.interrupted and not counts) or await self._is_returned(claimed, run.starved):
             await self._record_interrupted(claimed, usage, run)
             return None
         if run.paused_in and fault.code == PausedException.code:

@@ -11,6 +11,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.step import AgentProcessors
 from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.attempts import outcome
 from flujo_worker.testing import LocalEngine
 
 GRACE_S = 0.1
@@ -176,6 +177,27 @@ def test_a_step_that_blocks_the_loop_permanently_fails_with_its_timeout_all_the_
         release.set()
         [told] = [event for event in engine.story(result.run_id) if event.name == "step.blocked_loop"]
     assert (told.level, "never_ends" in told.data["function"]) == ("warning", True)
+
+
+def test_the_failure_of_the_step_that_blocks_the_loop_counts_whenever_its_process_begins_to_hand_back(monkeypatch):
+    """Another worker's loop would be blocked as well. Here the work is interrupted while the attempt is about to fail."""
+    settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}, "worker": {"loop_blocked_s": 0.05}})
+    release = threading.Event()
+
+    async def never_ends(data):
+        release.wait(20)
+
+    def interrupt_and_emit(name, *args, **data):
+        if name == "step.left_behind":
+            engine.lease.interrupt()
+        emit(name, *args, **data)
+
+    emit = outcome.emit
+    monkeypatch.setattr(outcome, "emit", interrupt_and_emit)
+    with LocalEngine(settings) as engine:
+        result = engine.run(Pipeline([Step("s", never_ends, config=ONCE)]), "in")
+        release.set()
+    assert result.step_history[0].feedback.endswith("no answer within 0.05 s, and the event loop is blocked")
 
 
 def test_a_step_that_blocks_the_loop_for_a_while_is_named_in_its_run(engine_that_barks_early):
