@@ -42,7 +42,9 @@ MAX_BLUEPRINT_DEPTH: Final = 100
 """Lists and mappings inside each other in a blueprint."""
 
 MAX_ERROR_WORD: Final = 300
-"""Characters that are stored of an error's class, module and code."""
+"""Characters that are stored of an error's class, module and code, and of each text among its details."""
+MAX_ERROR_DETAILS: Final = 16
+"""Details that are stored of an error."""
 MAX_ERROR_TEXT: Final = 10_000
 """Characters that are stored of each text of an error: its message, its feedback, its suggestion."""
 

@@ -155,4 +155,5 @@ def _error(fault: Fault | None) -> dict[str, Any] | None:
         "suggestion": fault.suggestion,
         "feedback": fault.feedback,
         "traceback": fault.traceback,
+        "details": dict(fault.details),
     }

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from flujo_client.contract.code import CodeMark
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_client.serial import Packed, storable_text
-from flujo_client.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD, MAX_TRACEBACK_BYTES
+from flujo_client.sizes import MAX_ERROR_DETAILS, MAX_ERROR_TEXT, MAX_ERROR_WORD, MAX_TRACEBACK_BYTES
 
 CONTROL_FLOW = "control_flow"
 OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "limit"]
@@ -48,6 +49,8 @@ class Fault:
     """After a pause, the tool whose agent asked the question and gets the answer."""
     traceback: str = ""
     """The user's part of the traceback; empty if no user code took part, and in rows of older versions."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Facts about the error, such as a provider's HTTP status: names and plain values, a few of each code. Rows of older versions have none."""
     raised: BaseException | None = field(default=None, compare=False, repr=False)
     """The exception itself, if it was raised in this process and is still referenced. It is never sent."""
 
@@ -57,6 +60,8 @@ class Fault:
             text = getattr(self, name)
             if text is not None:
                 object.__setattr__(self, name, storable_text(str(text), most=most))
+        if self.details:
+            object.__setattr__(self, "details", _bounded(self.details))
 
     def to_tree(self) -> dict[str, Any]:
         """Return the fault as plain data."""
@@ -71,6 +76,17 @@ class Fault:
     def from_tree(cls, tree: Mapping[str, Any]) -> Fault:
         """Read a fault back; keys of a newer version are ignored."""
         return cls(**{name: tree[name] for name in cls.__slots__ if name in tree})
+
+
+def _bounded(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first details of an error as plain values: what is no number becomes a text."""
+    some = islice(details.items(), MAX_ERROR_DETAILS)
+    return {
+        storable_text(str(name), most=MAX_ERROR_WORD): each
+        if each is None or isinstance(each, (int, float))
+        else storable_text(str(each), most=MAX_ERROR_WORD)
+        for name, each in some
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,5 +164,7 @@ class Outcome:
     events: tuple[Event, ...] = ()
     corrections: tuple[Correction, ...] = ()
     """Entries for the correction ledger; empty unless the project has one."""
+    answer: str | None = None
+    """The model's answer, without secrets and of bounded length, if this failed because AROS refused it; None if the settings turn that off."""
     code: CodeMark | None = None
     """The version of the code that ran it; None if no code ran or its version is not known."""

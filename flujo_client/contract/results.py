@@ -98,7 +98,8 @@ class Aborted(StepOutcome):
 class Failed(BaseModel):  # noqa: PLW1641 -- models are mutable and have no hash
     """Why a run ended as it did, with the original class, message and code.
 
-    `traceback` is the user's part of the traceback, as text; empty if no user code took part.
+    `traceback` is the user's part of the traceback, as text; empty if no user code took part. `details` are facts by name, such as a
+    provider's HTTP status.
     """
 
     type_name: str = ""
@@ -107,6 +108,7 @@ class Failed(BaseModel):  # noqa: PLW1641 -- models are mutable and have no hash
     category: str = ""
     suggestion: str | None = None
     traceback: str = ""
+    details: dict[str, Any] = Field(default_factory=dict)
     _raised: BaseException | None = PrivateAttr(default=None)
 
     @classmethod

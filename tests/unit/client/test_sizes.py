@@ -1,5 +1,8 @@
 """Each limit holds what is at it, and what is one above is refused with an error that names it (docs/reference/limits.md)."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from flujo_client.contract.outcome import Fault
@@ -13,6 +16,7 @@ from flujo_client.serial import stored
 from flujo_client.sizes import (
     MAX_BRANCHES,
     MAX_CONTAINERS,
+    MAX_ERROR_DETAILS,
     MAX_ERROR_TEXT,
     MAX_ERROR_WORD,
     MAX_METADATA_BYTES,
@@ -122,6 +126,15 @@ def test_an_errors_texts_are_shortened_to_what_is_kept():
     assert len(fault.category) == MAX_ERROR_WORD
     assert (len(fault.message), fault.message[-1], fault.feedback[-1]) == (MAX_ERROR_TEXT, "…", "f")
     assert Fault.from_tree(fault.to_tree()) == fault
+
+
+def test_an_errors_details_are_few_plain_values():
+    given = {"what": "w" * 999, "path": Path("/srv"), "limit": 0.05, "more": None} | dict.fromkeys(range(99), 1)
+    fault = Fault("c", "t", "m", "f", details=given)
+    what = fault.details["what"]
+    assert (len(fault.details), len(what), what[-1]) == (MAX_ERROR_DETAILS, MAX_ERROR_WORD, "…")
+    assert {**fault.details, "what": ""}.items() >= {"path": "/srv", "limit": 0.05, "more": None, "0": 1}.items()
+    assert Fault.from_tree(json.loads(json.dumps(fault.to_tree()))) == fault
 
 
 @pytest.mark.parametrize(
