@@ -6,12 +6,12 @@ It needs no worker code, and runs do not need it: once `enqueue` returns, everyt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
-from flujo_client.api import approvals, background_runs, bulk, operations
+from flujo_client.api import approvals, background_runs, bulk, explanations, operations
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.api.options import ApprovalFilters, BulkOptions, DeletedRunFilters, EnqueueOptions, RunFilters
 from flujo_client.config.manager import ConfigManager, Settings
@@ -20,6 +20,7 @@ from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import EventRecord, RunRecord, RunSummary
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.embedded.local import open_services
+from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import requests
 from flujo_client.gateway.async_door import AsyncRunner
 from flujo_client.gateway.door import SyncRunner
@@ -154,6 +155,16 @@ class FlujoClient(_Connected):
         while page := self.ask(requests.runs(filters, limit=PAGE_RUNS, before=before)):
             yield from page
             before = (page[-1].created_at, page[-1].id)
+
+    def explain(self, run_ids: Collection[str]) -> dict[str, Sentence]:
+        """Say in one sentence where each run stopped or what it waits for, why, and what moves it.
+
+        Any number of runs is read with the same few queries.
+
+        Args:
+            run_ids: the runs; those that do not exist are left out of the answer.
+        """
+        return self.perform(explanations.explain_runs(run_ids))
 
     def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
         """List summaries of the runs that retention deleted, if `retention.keep_summaries` is set; those that ended last first.
@@ -315,6 +326,10 @@ class AsyncFlujoClient(_Connected):
             for run in page:
                 yield run
             before = (page[-1].created_at, page[-1].id)
+
+    async def explain(self, run_ids: Collection[str]) -> dict[str, Sentence]:
+        """Say in one sentence where each run stopped or what it waits for, as `FlujoClient.explain` does."""
+        return await self.perform(explanations.explain_runs(run_ids))
 
     async def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
         """List summaries of deleted runs, as `FlujoClient.list_deleted_runs` does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from flujo_client.api import approvals, operations, retry
+from flujo_client.api import approvals, explanations, operations, retry
 from flujo_client.api.operations import Enqueued
 from flujo_client.api.options import AnswerOptions, RetryOptions
 from flujo_client.contract.approval import Approval
@@ -14,6 +14,7 @@ from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.contract.trace import TraceNode
+from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Operation
 
@@ -54,6 +55,10 @@ class RunHandle(Generic[OutputT, ContextT]):
     def record(self) -> RunRecord:
         """Read the run's row."""
         return self._client.perform(operations.record_of(self.id))
+
+    def explain(self) -> Sentence:
+        """Say in one sentence where the run stopped or what it waits for, why, and what moves it; raises RunNotFound."""
+        return self._client.perform(explanations.explain_run(self.id))
 
     def result(self, timeout: float | None = None, *, check: bool = True) -> PipelineResult[OutputT, ContextT]:
         """Wait for the run's end and read its result, however it ended; its `output` raises what the run failed with.
@@ -206,6 +211,10 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
     async def record(self) -> RunRecord:
         """Read the run's row."""
         return await self._client.perform(operations.record_of(self.id))
+
+    async def explain(self) -> Sentence:
+        """Say in one sentence where the run stopped or what it waits for, as `RunHandle.explain` does."""
+        return await self._client.perform(explanations.explain_run(self.id))
 
     async def result(
         self,

@@ -52,35 +52,35 @@ def fault_of(tree: Any) -> Fault | None:
 
 def run_record(row: Row) -> RunRecord:
     """Read a row of `run.sql` or `runs.sql`."""
-    values, wrong = _read(row, _OF_RUN)
+    values, wrong = read_columns(row, _OF_RUN)
     if row["error"] is not None and values["error"] is None:
-        values["error"] = _unreadable(wrong)
+        values["error"] = unreadable(wrong)
     return RunRecord(**{**values, "metadata": values["metadata"] or {}, "unreadable": wrong})
 
 
 def attempt_record(row: Row) -> AttemptRecord:
     """Read a row of `attempts.sql`; what cannot be read is its fault."""
-    values, wrong = _read(row, _OF_PART)
-    fault = values.pop("error") or _unreadable(wrong)
+    values, wrong = read_columns(row, _OF_PART)
+    fault = values.pop("error") or unreadable(wrong)
     return AttemptRecord(**{**values, "metadata": values["metadata"] or {}, "fault": fault})
 
 
 def scope_record(row: Row) -> ScopeRecord:
     """Read a row of `scopes.sql`; what cannot be read is its fault."""
-    values, wrong = _read(row, _OF_PART)
-    fault, metadata = values.pop("error") or _unreadable(wrong), without_code(values["metadata"] or {})
+    values, wrong = read_columns(row, _OF_PART)
+    fault, metadata = values.pop("error") or unreadable(wrong), without_code(values["metadata"] or {})
     return ScopeRecord(**{**values, "metadata": metadata, "lanes": values["lanes"] or {}, "fault": fault})
 
 
 def event_record(row: Row) -> EventRecord:
     """Read a row of `events.sql` or `system_events.sql`; what cannot be read is in its data."""
-    values, wrong = _read(row, {"data": _mapping})
+    values, wrong = read_columns(row, {"data": _mapping})
     return EventRecord(**values if wrong is None else values | {"data": (values["data"] or {}) | {"unreadable": wrong}})
 
 
 def approval_record(row: Row) -> Approval:
     """Read a row of `approvals.sql` or `questions.sql`; what cannot be read takes the place of the question."""
-    values, wrong = _read(row, {"question": _question})
+    values, wrong = read_columns(row, {"question": _question})
     names = ("run_id", "pipeline", "address", "step", "key", "asked_at", "expires_at", "run_status")
     question = values["question"] or {}
     return Approval(
@@ -95,17 +95,17 @@ def approval_record(row: Row) -> Approval:
 
 def worker_record(row: Row) -> WorkerRecord:
     """Read a row of `workers.sql`. Queues that cannot be read were not reported."""
-    values, _ = _read(row, {"queues": _texts, "slowed": _mapping_or_none, "lacks": _texts})
+    values, _ = read_columns(row, {"queues": _texts, "slowed": mapping_or_none, "lacks": _texts})
     return WorkerRecord(**{**values, "lacks": values["lacks"] or ()})
 
 
 def code_versions(rows: list[dict[str, Any]]) -> dict[str, CodeVersion]:
     """Read the rows of `code.sql`, by digest, but those that cannot be read."""
-    read = {row["digest"]: _read(row, {"parts": CodeVersion.from_tree})[0]["parts"] for row in rows}
+    read = {row["digest"]: read_columns(row, {"parts": CodeVersion.from_tree})[0]["parts"] for row in rows}
     return {digest: code for digest, code in read.items() if code is not None}
 
 
-def _read(row: Row, readers: Readers) -> tuple[dict[str, Any], str | None]:
+def read_columns(row: Row, readers: Readers) -> tuple[dict[str, Any], str | None]:
     """Return a row whose columns were read, None in place of what cannot be, and that in words; None if all of it could be read."""
     values = dict(row)
     wrong = [f"{name} is {_BEYOND[at]}" for name, at in row.items() if isinstance(at, datetime) and at in _BEYOND]
@@ -120,7 +120,8 @@ def _read(row: Row, readers: Readers) -> tuple[dict[str, Any], str | None]:
     return values, "; ".join(wrong) or None
 
 
-def _unreadable(wrong: str | None) -> Fault | None:
+def unreadable(wrong: str | None) -> Fault | None:
+    """Return the fault that stands for what could not be read, in words; None if all could."""
     if wrong is None:
         return None
     said = f"unreadable: {wrong}"
@@ -133,7 +134,8 @@ def _mapping(tree: Any) -> dict[str, Any]:
     return tree
 
 
-def _mapping_or_none(tree: Any) -> dict[str, Any] | None:
+def mapping_or_none(tree: Any) -> dict[str, Any] | None:
+    """Read a column of an object, or of nothing; raises TypeError."""
     return None if tree is None else _mapping(tree)
 
 
@@ -153,14 +155,14 @@ def _question(tree: Any) -> dict[str, Any]:
     question = _mapping(tree)
     if not isinstance(question.get("message"), str):
         raise TypeError("has no message")
-    _mapping_or_none(question.get("schema"))
+    mapping_or_none(question.get("schema"))
     return question
 
 
 _VALUES: Final[Readers] = dict.fromkeys(("input", "output", "context"), packed)
-_OF_PART: Final[Readers] = {**_VALUES, "error": fault_of, "metadata": _mapping_or_none, "lanes": _lanes}
+_OF_PART: Final[Readers] = {**_VALUES, "error": fault_of, "metadata": mapping_or_none, "lanes": _lanes}
 _OF_RUN: Final[Readers] = {
     **_VALUES,
     "error": fault_of,
-    **dict.fromkeys(("metadata", "limits", "aros", "settings"), _mapping_or_none),
+    **dict.fromkeys(("metadata", "limits", "aros", "settings"), mapping_or_none),
 }

@@ -1,0 +1,163 @@
+"""The queries for the facts of sentences about runs: the same few for one run and for many. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from flujo_client.contract.rows import fault_of, mapping_or_none, read_columns, unreadable
+from flujo_client.explain.facts import (
+    AttemptFacts,
+    FanOutFacts,
+    FleetFacts,
+    GateFacts,
+    LimitFacts,
+    QueueFacts,
+    RunRowFacts,
+)
+from flujo_client.gateway.requests import Request, Row
+from flujo_client.plan.plan import Plan
+
+FEW: Final = 6
+"""So many live attempts of a run are read: those that hold it most."""
+EXTRAS: Final = 100
+"""Among so many attempts of a run that succeeded, a repaired answer is looked for."""
+MOST_LIVE: Final = 20_000
+"""So many attempts that are queued or run are counted for the lengths of queues."""
+MOST_PERMITS: Final = 2_000
+_READERS: Final = {
+    "error": fault_of,
+    "error_before": fault_of,
+    "question": mapping_or_none,
+}
+
+
+class ToldRun(NamedTuple):
+    """A run to explain, or the child run, of the run `parent`, that its sentence repeats."""
+
+    parent: str | None
+    fingerprint: str
+    facts: RunRowFacts
+
+
+class Place(NamedTuple):
+    """A scope of a run."""
+
+    run: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAttempt:
+    """An attempt of a run."""
+
+    run: str
+    facts: AttemptFacts
+
+
+class Fleet(NamedTuple):
+    """The live workers, and how many attempts are before others in their queues, by their keys."""
+
+    facts: FleetFacts
+    ahead: Mapping[str, int]
+
+
+def told_runs(run_ids: Collection[str]) -> Request[list[ToldRun]]:
+    """Read runs, and the child runs that their sentences are about."""
+    parameters = {"runs": list(run_ids), "extras": EXTRAS}
+    return Request("explain_runs", parameters, lambda rows: [_told(row) for row in rows])
+
+
+def plans(fingerprints: Collection[str]) -> Request[dict[str, Plan]]:
+    """Read plans by their fingerprints, but those that are damaged."""
+    return Request("explain_plans", {"fingerprints": list(fingerprints)}, _plans)
+
+
+def live_attempts(run_ids: Collection[str]) -> Request[list[FoundAttempt]]:
+    """Read some of the attempts of each run that have not ended."""
+    return Request("explain_live", {"runs": list(run_ids), "few": FEW}, _attempts)
+
+
+def stopped_attempts(run_ids: Collection[str]) -> Request[list[FoundAttempt]]:
+    """Read the attempt at which each run ended without success."""
+    return Request("explain_stopped", {"runs": list(run_ids)}, _attempts)
+
+
+def gates(run_ids: Collection[str]) -> Request[dict[str, GateFacts]]:
+    """Read where runs wait for their admission."""
+    return Request("explain_gates", {"runs": list(run_ids)}, lambda rows: _by_run(rows, GateFacts))
+
+
+def fleet(keys: Collection[str]) -> Request[Fleet]:
+    """Read the state of the workers, and how many attempts are before the attempts with these keys."""
+    return Request("explain_fleet", {"keys": list(keys), "most": MOST_LIVE}, lambda rows: _fleet(rows[0]))
+
+
+def limits(names: Collection[str]) -> Request[dict[str, LimitFacts]]:
+    """Read who holds the places of concurrency limits, and who is in line."""
+    return Request("explain_limits", {"names": list(names), "most": MOST_PERMITS}, _limits)
+
+
+def fan_outs(run_ids: Collection[str]) -> Request[dict[str, FanOutFacts]]:
+    """Read how far the outermost open container with branches of each run has come."""
+    return Request("explain_fan_outs", {"runs": list(run_ids)}, lambda rows: _by_run(rows, FanOutFacts))
+
+
+def containers(places: Sequence[Place]) -> Request[dict[Place, Mapping[str, Any]]]:
+    """Read the kind of containers, as `around`, and how many children maps have, as `siblings`."""
+    parameters = {"runs": [each.run for each in places], "addresses": [each.address for each in places]}
+    return Request(
+        "explain_containers",
+        parameters,
+        lambda rows: {Place(row.pop("run_id"), row.pop("address")): row for row in rows},
+    )
+
+
+def _told(row: Row) -> ToldRun:
+    values, wrong = read_columns(row, _READERS)
+    parent, fingerprint, fault = values.pop("parent"), values.pop("fingerprint"), values.pop("error")
+    if fault is None and row["error"] is not None:
+        fault = unreadable(wrong)
+    return ToldRun(parent, fingerprint, RunRowFacts(**values, fault=fault))
+
+
+def _attempts(rows: list[Row]) -> list[FoundAttempt]:
+    found = []
+    for row in rows:
+        values, _ = read_columns(row, _READERS)
+        run, fault, before = values.pop("run_id"), values.pop("error", None), values.pop("error_before", None)
+        found.append(FoundAttempt(run, AttemptFacts(**values, fault=fault, fault_before=before)))
+    return found
+
+
+def _plans(rows: list[Row]) -> dict[str, Plan]:
+    found = {}
+    for row in rows:
+        try:
+            found[row["fingerprint"]] = Plan.from_tree(row["plan"])
+        except (LookupError, TypeError, ValueError, AttributeError):
+            continue
+    return found
+
+
+def _by_run(rows: list[Row], kind: Any) -> dict[str, Any]:
+    return {row.pop("run_id"): kind(**{name: row[name] for name in row if name in kind.__slots__}) for row in rows}
+
+
+def _fleet(row: Row) -> Fleet:
+    ahead = row.pop("ahead")
+    queues = {name: QueueFacts(*numbers) for name, numbers in row.pop("queues").items()}
+    return Fleet(FleetFacts(**row, queues=queues), ahead)
+
+
+def _limits(rows: list[Row]) -> dict[str, LimitFacts]:
+    found = {}
+    for name in dict.fromkeys(row["name"] for row in rows):
+        own = [row for row in rows if row["name"] == name]
+        line = [row["key"] for row in own if not row["holds"]]
+        holders = tuple(row["run_id"] for row in own if row["holds"])
+        found[name] = LimitFacts(
+            at_once=own[0]["at_once"], holders=holders, in_line={key: turn for turn, key in enumerate(line)}
+        )
+    return found

@@ -1,0 +1,1 @@
+SELECT fingerprint, plan FROM flujo_pipelines WHERE fingerprint = ANY(%(fingerprints)s::text[]);
