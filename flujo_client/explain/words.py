@@ -139,7 +139,7 @@ def frame(fault: Fault | None, before: str = " in ") -> Piece:
 
 def details(fault: Fault | None) -> Mapping[str, Any]:
     """Return what is stored of a fault besides its message; nothing, for an older row."""
-    return {} if fault is None else getattr(fault, "details", None) or {}
+    return {} if fault is None else fault.details
 
 
 def raised(fault: Fault) -> Part:
