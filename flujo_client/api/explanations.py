@@ -12,7 +12,7 @@ from flujo_client.explain.facts import AttemptFacts, RunFacts
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import explain_requests as ask
 from flujo_client.gateway.effects import Operation, query
-from flujo_client.gateway.explain_requests import FoundAttempt, Place, ToldRun
+from flujo_client.gateway.explain_requests import FoundAttempt, RunScope, ToldRun
 from flujo_client.gateway.requests import not_found
 from flujo_client.plan.plan import Plan
 
@@ -95,10 +95,10 @@ def _learn(fingerprints: set[str]) -> Operation[None]:
         _known.update((yield from query(ask.plans(missing))))
 
 
-def _container(attempt: FoundAttempt) -> Place | None:
+def _container(attempt: FoundAttempt) -> RunScope | None:
     """Return the innermost container around an attempt that numbers its children."""
     container, numbered, _ = attempt.facts.address.rpartition("#")
-    return Place(attempt.run, container) if numbered else None
+    return RunScope(attempt.run, container) if numbered else None
 
 
 def _optioned(attempt: AttemptFacts, plan: Plan | None) -> AttemptFacts:

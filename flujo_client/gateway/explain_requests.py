@@ -41,7 +41,7 @@ class ToldRun(NamedTuple):
     facts: RunRowFacts
 
 
-class Place(NamedTuple):
+class RunScope(NamedTuple):
     """A scope of a run."""
 
     run: str
@@ -56,7 +56,7 @@ class FoundAttempt:
     facts: AttemptFacts
 
 
-class Fleet(NamedTuple):
+class FleetState(NamedTuple):
     """The live workers, and how many attempts are before others in their queues, by their keys."""
 
     facts: FleetFacts
@@ -89,7 +89,7 @@ def gates(run_ids: Collection[str]) -> Request[dict[str, GateFacts]]:
     return Request("explain_gates", {"runs": list(run_ids)}, lambda rows: _by_run(rows, GateFacts))
 
 
-def fleet(keys: Collection[str]) -> Request[Fleet]:
+def fleet(keys: Collection[str]) -> Request[FleetState]:
     """Read the state of the workers, and how many attempts are before the attempts with these keys."""
     return Request("explain_fleet", {"keys": list(keys), "most": MOST_LIVE}, lambda rows: _fleet(rows[0]))
 
@@ -104,13 +104,13 @@ def fan_outs(run_ids: Collection[str]) -> Request[dict[str, FanOutFacts]]:
     return Request("explain_fan_outs", {"runs": list(run_ids)}, lambda rows: _by_run(rows, FanOutFacts))
 
 
-def containers(places: Sequence[Place]) -> Request[dict[Place, Mapping[str, Any]]]:
+def containers(places: Sequence[RunScope]) -> Request[dict[RunScope, Mapping[str, Any]]]:
     """Read the kind of containers, as `around`, and how many children maps have, as `siblings`."""
     parameters = {"runs": [each.run for each in places], "addresses": [each.address for each in places]}
     return Request(
         "explain_containers",
         parameters,
-        lambda rows: {Place(row.pop("run_id"), row.pop("address")): row for row in rows},
+        lambda rows: {RunScope(row.pop("run_id"), row.pop("address")): row for row in rows},
     )
 
 
@@ -145,10 +145,10 @@ def _by_run(rows: list[Row], kind: Any) -> dict[str, Any]:
     return {row.pop("run_id"): kind(**{name: row[name] for name in row if name in kind.__slots__}) for row in rows}
 
 
-def _fleet(row: Row) -> Fleet:
+def _fleet(row: Row) -> FleetState:
     ahead = row.pop("ahead")
     queues = {name: QueueFacts(*numbers) for name, numbers in row.pop("queues").items()}
-    return Fleet(FleetFacts(**row, queues=queues), ahead)
+    return FleetState(FleetFacts(**row, queues=queues), ahead)
 
 
 def _limits(rows: list[Row]) -> dict[str, LimitFacts]:
