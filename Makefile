@@ -42,7 +42,7 @@ settings: $(STAMP) ## write the table of settings in docs/reference/configuratio
 	@$(ALONE) $(BIN)/python tests/architecture/settings_table.py
 
 lock: ## write requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --group dev --group integrations --universal --generate-hashes \
+	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --extra ui --group dev --group integrations --universal --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 
 demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real

@@ -80,6 +80,7 @@ class RunFilters(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     since: datetime | timedelta | None
     error: str | None
+    text: str | None
     step: str | None
     retried: bool
     prefix: str | None
@@ -137,6 +138,8 @@ class RetryOptions(TypedDict, total=False):
     """Stored with the new run."""
     limits: UsageLimits | None
     """What the new run may spend."""
+    actor: str | None
+    """The name of the person who begins the run again; stored with the old run."""
 
 
 def refuse_unknown(options: Mapping[str, Any], kind: Any, method: str) -> None:

@@ -104,7 +104,7 @@ def _begin_again(
         onto=onto,
     )
     yield AskBroker(lambda post: post.reach())
-    recorded = yield from _recorded(new)
+    recorded = yield from _recorded(replace(new, actor=options.get("actor")))
     yield from publish_new(recorded.unpublished)
     return Enqueued(recorded.run_id, recorded.is_new)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -12,30 +11,17 @@ from typing import Any, Final
 import click
 
 from flujo_client.contract.records import RUN_STATUSES
-from flujo_client.contract.run_filter import RunFilter
+from flujo_client.contract.run_filter import RunFilter, read_since
 
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|m|h|d)")
-_SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _CONDITIONS: Final = ("pipeline", "tenant", "since", "error", "step", "metadata")
-LONGEST_S: Final = 876_000 * 3600.0
 
 
 def _since(_: click.Context, __: click.Parameter, given: str | None) -> datetime | timedelta | None:
-    """Read a moment, or a time until now such as 30m, 2h or 7d; raises BadParameter."""
-    if given is None:
-        return None
-    if found := _SPAN.fullmatch(given.strip()):
-        seconds = float(found[1]) * _SECONDS[found[2]]
-        if not 0 < seconds <= LONGEST_S:
-            raise click.BadParameter(f"'{given}' is not in the range of 1 s to 100 years")
-        return timedelta(seconds=seconds)
+    """Read a moment or a time until now; raises BadParameter."""
     try:
-        at = datetime.fromisoformat(given.strip())
-    except ValueError:
-        raise click.BadParameter(
-            f"'{given}' is neither a time until now such as 30m, 2h or 7d, nor a moment such as 2026-11-28T09:00"
-        ) from None
-    return at if at.tzinfo is not None else at.astimezone()
+        return None if given is None else read_since(given)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ _OTHER_NAMES = {
     "hooks.strict": ("FLUJO_STRICT_HOOKS",),
 }
 # Variables with our prefix that others read: the benchmarks, and click for options of `flujo`.
-_FOREIGN = re.compile(r"FLUJO_(BENCH|CHAOS)_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG")
+_FOREIGN = re.compile(r"FLUJO_(BENCH|CHAOS)_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG|FLUJO_UI")
 
 
 def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:
@@ -135,6 +135,7 @@ class Settings(Section):
     hooks: models.HookSettings = models.HookSettings()
     cassettes: models.Cassettes = models.Cassettes()
     validation: models.Validation = models.Validation()
+    ui: models.Ui = models.Ui()
 
     _is_joined: bool = PrivateAttr(default=False)
 

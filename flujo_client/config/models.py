@@ -666,6 +666,17 @@ class AdmissionSettings(Section):
     )
 
 
+class Ui(Section):
+    """The page."""
+
+    secret: SecretStr | None = Field(
+        None,
+        min_length=MIN_VALUE_KEY_BYTES,
+        description="a secret of at least 32 characters that all processes of [the page](../how-to/use-the-page.md) share, for its forms; by default each process draws its own",
+    )
+    values: bool = Field(True, description="show prompts, inputs, outputs and questions on the page")
+
+
 class Events(Section):
     """Events in Postgres."""
 

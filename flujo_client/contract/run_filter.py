@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +15,30 @@ from typing import Any, Final
 from flujo_client.contract.records import LIVE_RUN, read_statuses
 from flujo_client.errors import ClientError
 from flujo_client.serial import stored
+
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|m|h|d)")
+_SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+LONGEST_S: Final = 876_000 * 3600.0
+
+
+def read_since(text: str) -> datetime | timedelta:
+    """Read a moment, or a time until now such as 30m, 2h or 7d.
+
+    Raises:
+        ValueError: it is neither, or not in the range of 1 s to 100 years.
+    """
+    if found := _SPAN.fullmatch(text.strip()):
+        seconds = float(found[1]) * _SECONDS[found[2]]
+        if not 0 < seconds <= LONGEST_S:
+            raise ValueError(f"'{text}' is not in the range of 1 s to 100 years")
+        return timedelta(seconds=seconds)
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(
+            f"'{text}' is neither a time until now such as 30m, 2h or 7d, nor a moment such as 2026-11-28T09:00"
+        ) from None
+    return at if at.tzinfo is not None else at.astimezone()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +61,8 @@ class RunFilter:
     """Enqueued at or after this moment, or within this time until now."""
     error: str | None = None
     """A text in the type, code or message of the run's error, or, for a live run, of an attempt's error. Case does not matter."""
+    text: str | None = None
+    """A text in the run's id, its pipeline's name, its reason or its error. Case matters in the id only."""
     step: str | None = None
     """The step that the run is at, or at which it stopped."""
     retried: bool = False
@@ -70,6 +97,7 @@ class RunFilter:
             "since": self.since if isinstance(self.since, datetime) else None,
             "within_s": self.since.total_seconds() if isinstance(self.since, timedelta) else None,
             "error": self.error,
+            "text": self.text,
             "step": self.step,
             "not_retried": self.status is not None and not self.retried,
             "parent": self.parent,

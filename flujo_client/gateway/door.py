@@ -75,9 +75,10 @@ class SyncRunner:
 
     Args:
         settings: with database and broker set.
+        reads_within_s: with it, statements may only read, each for so many seconds; behind a pooler the role has to bound them.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, reads_within_s: float | None = None) -> None:
         from psycopg_pool import ConnectionPool
 
         encrypt_values(settings)
@@ -93,7 +94,7 @@ class SyncRunner:
             open=True,
             timeout=10,
             name="flujo-client",
-            configure=set_up_session if settings.prepare_statements else None,
+            configure=partial(set_up_session, reads_within_s=reads_within_s) if settings.prepare_statements else None,
             check=_check,
         )
 

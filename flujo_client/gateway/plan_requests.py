@@ -15,7 +15,7 @@ from flujo_client.pipeline.context_info import fields_digest, fields_of_model
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.plan.plan import Plan
-from flujo_client.serial import Packed, stored
+from flujo_client.serial import Packed, storable_text, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +106,7 @@ def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "keeps": new.keeps,
         "of_live": new.of_live,
         "again": new.again,
+        "actor": None if new.actor is None else storable_text(new.actor),
         "digest": new.digest,
         "idempotency_key": new.idempotency_key,
         "metadata": stored(new.metadata, path="metadata"),

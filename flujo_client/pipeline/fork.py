@@ -75,6 +75,8 @@ class NewFork(NewRun):
     """Whether the old run may be live."""
     again: bool = False
     """Whether the old run may have been retried before."""
+    actor: str | None = None
+    """The person who begins the run again."""
 
 
 def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:

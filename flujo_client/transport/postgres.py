@@ -61,6 +61,9 @@ _OPTIONS: Final = {
 """A host that disappears silently is noticed within about ten seconds; the system's own time-out is hours."""
 ANSWER_S: Final = 30.0
 """Seconds. A proxy in between keeps a connection alive whose other end is gone: only the missing answer shows that."""
+_READING: Final = (
+    "SELECT set_config('statement_timeout', '{:.0f}', false), set_config('default_transaction_read_only', 'on', false)"
+)
 _PROCESS: Final = "SELECT pg_backend_pid()"
 _QUOTED = re.compile(r"""(["'])(.*?)\1""")
 
@@ -189,10 +192,15 @@ async def has_own_session_async(connection: psycopg.AsyncConnection[Any]) -> boo
         return bool(await cursor.fetchone() == connection.info.backend_pid)
 
 
-def set_up_session(connection: psycopg.Connection[Any]) -> None:
-    """Bound the waits of a connection with its own session; on any other one disable prepared statements."""
+def set_up_session(connection: psycopg.Connection[Any], *, reads_within_s: float | None = None) -> None:
+    """Bound the waits of a connection with its own session; on any other one disable prepared statements.
+
+    With `reads_within_s` its statements may only read, each for so many seconds.
+    """
     if has_own_session(connection):
         connection.execute(bounds(is_local=False).encode())
+        if reads_within_s is not None:
+            connection.execute(_READING.format(reads_within_s * 1000).encode())
     else:
         connection.prepare_threshold = None
 

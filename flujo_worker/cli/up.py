@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import click
@@ -16,6 +16,7 @@ import click
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.format import counted
 from flujo_client.cli.output import OK, RUNTIME, say
+from flujo_client.cli.ui import page_beside
 from flujo_client.cli.watching import CODE, WATCH, WatchedFiles
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.embedded import Embedded
@@ -28,8 +29,15 @@ LOOK_EVERY_S = 0.5
 
 @click.command("up")
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
+@click.option(
+    "--ui/--no-ui",
+    "with_ui",
+    default=True,
+    envvar="FLUJO_UI",
+    help="Serve the page, if `flujo-worker[ui]` is installed.",
+)
 @click.option(WATCH, "is_watching", is_flag=True, help="Restart the workers whenever code in this folder changes.")
-def command(*, workers: int, is_watching: bool) -> int:
+def command(*, workers: int, with_ui: bool, is_watching: bool) -> int:
     """Start embedded services where none are set, migrate, and keep worker processes and a beat running until interrupted."""
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -40,10 +48,13 @@ def command(*, workers: int, is_watching: bool) -> int:
         migrate(settings)
         log = Path(settings.embedded_dir) / LOG if services is not None else None
         beat = Fleet(settings, log=log, command="beat")
-        with Fleet(settings, processes=workers, log=log) as fleet, beat:
+        page = page_beside(settings) if with_ui else nullcontext()
+        with Fleet(settings, processes=workers, log=log) as fleet, beat, page as address:
             say(f"postgres  {settings.database_url}")
             say(f"redis     {settings.broker_url}")
             say(f"workers   {workers} and a beat, logging to {log or 'stdout'}")
+            if address is not None:
+                say(f"page      {address}")
             owner = services.owner_pid if services is not None and not services.is_owner else None
             if owner is not None:
                 say(f"the services of this folder already run under process {owner}; this adds workers and a beat")

@@ -26,6 +26,7 @@ ALLOWED = {
     "flujo_client/cli/inputs.py": {"envvar FLUJO_INPUT"},
     "flujo_client/cli/main.py": {"envvar FLUJO_DEBUG"},
     "flujo_client/cli/timeouts.py": {"envvar FLUJO_LENS_TIMEOUT"},
+    "flujo_worker/cli/up.py": {"envvar FLUJO_UI"},
     "flujo_worker/cli/chaos.py": {"envvar FLUJO_CHAOS_URL", "envvar FLUJO_CHAOS_BROKER"},
     # Workers get their environment from ConfigManager.
     "flujo_client/embedded/local.py": {"subprocess with env"},

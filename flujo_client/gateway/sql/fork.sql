@@ -58,6 +58,10 @@ begun AS (
     UNION ALL SELECT id, %(place)s::int, %(context)s::bytea FROM new
 ),
 -- include blobs_of_new
+asked AS (
+    INSERT INTO flujo_inputs (run_id, kind, step, actor, note)
+    SELECT forked_from, CASE WHEN %(of_live)s::bool THEN 'fork' ELSE 'retry' END, %(step)s::text, %(actor)s::text, id FROM new
+),
 story AS (
     INSERT INTO flujo_events (run_id, name, data)
     SELECT e.run_id, e.name, e.data FROM new, LATERAL (VALUES

@@ -13,6 +13,10 @@
       AND (%(prefix)s::text IS NULL OR starts_with(r.id, %(prefix)s::text))
       AND (%(end)s::text IS NULL OR right(r.id, length(%(end)s::text)) = %(end)s::text)
       AND (%(part)s::text IS NULL OR strpos(r.id, %(part)s::text) > 0)
+      AND (%(text)s::text IS NULL OR strpos(r.id, %(text)s::text) > 0 OR strpos(lower(r.name), lower(%(text)s::text)) > 0
+           OR strpos(lower(r.reason), lower(%(text)s::text)) > 0
+           OR (r.error IS NOT NULL
+               AND strpos(lower(concat_ws(' ', r.error ->> 'type_name', r.error ->> 'code', r.error ->> 'message')), lower(%(text)s::text)) > 0))
       -- A live run has no error of its own: the errors of its attempts count.
       AND (%(error)s::text IS NULL OR CASE
           WHEN r.ended_at IS NOT NULL THEN

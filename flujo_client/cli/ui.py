@@ -1,0 +1,112 @@
+"""`flujo ui`: serve the page on this machine."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from flujo_client.cli.output import say
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.local import join_services
+from flujo_client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flujo_client.config.manager import Settings
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 7788
+_NEEDED: Final = ("jinja2", "multipart", "python_multipart", "starlette", "uvicorn")
+
+
+@click.command("ui")
+@click.option("--host", default=HOST, show_default=True, help="The address to listen on: one of this machine alone.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--prefix", default="", metavar="PATH", help="The path before the page's own, behind a proxy: /ops/flujo."
+)
+def command(*, host: str, port: int, prefix: str) -> None:
+    """Serve the page: where runs stopped and why, and what moves them. It has no login: mount it in your application for one."""
+    if not _is_loopback(host):
+        raise click.BadParameter(
+            f"'{host}' may be reached from other machines, and `flujo ui` has no login: mount the page in your application",
+            param_hint="--host",
+        )
+    server = _server(join_services(ConfigManager().settings()), prefix)
+    with _listening(host, port) as listener:
+        say(f"page      {_address(listener, prefix)}")
+        server.run(sockets=[listener])
+
+
+@contextmanager
+def page_beside(settings: Settings) -> Iterator[str | None]:
+    """Serve the page in a thread, on its port or on a free one, and yield its address; None if the extra `ui` is not installed."""
+    try:
+        server = _server(settings, "")
+    except ConfigurationError:
+        yield None
+        return
+    with _listening(HOST, PORT, or_free=True) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="flujo-ui", daemon=True)
+        thread.start()
+        try:
+            yield _address(listener, "")
+        finally:
+            server.should_exit = True
+            thread.join(5)
+
+
+def _server(settings: Settings, prefix: str) -> Any:
+    """Make the server; raises ConfigurationError if the extra is not installed."""
+    try:
+        import uvicorn
+
+        from flujo_client.api.client import FlujoClient
+        from flujo_client.ui.app import flujo_ui, under
+    except ModuleNotFoundError as error:
+        if error.name not in _NEEDED:
+            raise
+        raise ConfigurationError(
+            f"the page cannot be served: no module named '{error.name}'",
+            suggestion="pip install 'flujo-worker[ui]'",
+            code="UI_NOT_INSTALLED",
+        ) from None
+    app = under(f"/{prefix.strip('/')}" if prefix.strip("/") else "", flujo_ui(FlujoClient(settings)))
+    # Without `proxy_headers`, a client is who connects: a proxy's word for it does not count.
+    return uvicorn.Server(
+        uvicorn.Config(
+            app, log_level="warning", access_log=False, proxy_headers=False, server_header=False, lifespan="off"
+        )
+    )
+
+
+@contextmanager
+def _listening(host: str, port: int, *, or_free: bool = False) -> Iterator[socket.socket]:
+    """Yield a socket that listens; raises ConfigurationError if the port is taken, unless a free one will do."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+        except OSError as error:
+            if not or_free:
+                raise ConfigurationError(
+                    f"cannot listen on {host}:{port}: {error.strerror}",
+                    suggestion="choose another --port, or 0 for a free one",
+                ) from error
+            listener.bind((host, 0))
+        yield listener
+
+
+def _address(listener: socket.socket, prefix: str) -> str:
+    host, port = listener.getsockname()[:2]
+    path = prefix.strip("/")
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}{'/' if path else ''}"
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")

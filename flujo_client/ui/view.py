@@ -1,0 +1,264 @@
+"""From data to a page: HTML by templates, or the same data as JSON. What users wrote is data in both."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import urlencode
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.explain.sentence import Part, Sentence, clock, span
+from flujo_client.gateway.door import SyncRunner
+from flujo_client.ui.assets import ASSETS
+from flujo_client.ui.reading import STATEMENT_S, PageReads
+from flujo_client.ui.security import User, form_token, sign
+
+T = TypeVar("T")
+
+MANY: Final = 1000
+"""Counts are shown up to this number; more are `999+`."""
+BADGES_S: Final = 2.0
+"""For so many seconds the counts of the menu are kept."""
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+class Page:
+    """What all requests share: the client, the login, the secret, and the templates.
+
+    Connections are made with the first request, because servers fork after they have made the application.
+
+    Args:
+        client: the client; with the settings of flujo.toml and the environment when None.
+        secret: signs the forms' tokens; the setting `ui.secret` when None, else a drawn one.
+        shows_values: whether prompts, inputs and outputs are shown, if the setting `ui.values` allows it.
+    """
+
+    def __init__(self, client: FlujoClient | None, *, secret: str | None, shows_values: bool) -> None:
+        self._client, self._secret, self._shows_values = client, secret, shows_values
+        self._drawn, self._lock = secrets.token_bytes(32), threading.RLock()
+        self._kept: dict[str, tuple[float, Any]] = {}
+
+    @property
+    def client(self) -> FlujoClient:
+        """Return the client, which writes."""
+        with self._lock:
+            if self._client is None:
+                self._client = FlujoClient()
+            return self._client
+
+    @property
+    def reader(self) -> SyncRunner:
+        """Return the connections that read."""
+        with self._lock:
+            return self._reader
+
+    @cached_property
+    def _reader(self) -> SyncRunner:
+        return SyncRunner(self.client.settings, reads_within_s=STATEMENT_S)
+
+    @property
+    def secret(self) -> bytes:
+        """Return what signs the forms' tokens and the notes in addresses."""
+        secret = self.client.settings.ui.secret
+        own = self._secret or (secret and secret.get_secret_value())
+        return own.encode() if own else self._drawn
+
+    @property
+    def shows_values(self) -> bool:
+        """Return whether prompts, inputs and outputs are shown here."""
+        return self._shows_values and self.client.settings.ui.values
+
+    @cached_property
+    def templates(self) -> Environment:
+        """Return the templates, with the filters that draw sentences and times."""
+        made = Environment(
+            loader=PackageLoader("flujo_client.ui"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        made.filters |= {
+            "sentence": sentence,
+            "ago": ago,
+            "until": until,
+            "span": span,
+            "money": money,
+            "count": count,
+            "query": query_of,
+        }
+        made.globals |= {"icon": icon, "asset": lambda name: ASSETS[name].path}
+        return made
+
+    def kept(self, name: str, seconds: float, read: Callable[[], T]) -> T:
+        """Return a value that was read at most so many seconds ago, or read it."""
+        at, value = self._kept.get(name, (float("-inf"), None))
+        if time.monotonic() - at > seconds:
+            value = read()
+            self._kept[name] = (time.monotonic(), value)
+        return cast("T", value)
+
+
+def page_of(request: Request) -> Page:
+    """Return what all requests share."""
+    return cast("Page", request.app.state.page)
+
+
+def user_of(request: Request) -> User:
+    """Return who sent a request."""
+    return cast("User", request.state.user)
+
+
+def shows_values(request: Request) -> bool:
+    """Return whether this user may see prompts, inputs, outputs and questions here."""
+    return page_of(request).shows_values and user_of(request).sees_values
+
+
+def reading(request: Request) -> PageReads:
+    """Return the reads of a request."""
+    if not hasattr(request.state, "reading"):
+        request.state.reading = PageReads(page_of(request).reader)
+    return cast("PageReads", request.state.reading)
+
+
+def root_of(request: Request) -> str:
+    """Return the path under which the page is mounted, without a slash at its end."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+def respond(request: Request, template: str, data: Mapping[str, Any], *, status: int = 200) -> Response:
+    """Answer with a page, or for `?format=json` with its data.
+
+    Args:
+        request: the request.
+        template: the name of a template.
+        data: what the template shows: plain data, times, dataclasses and sentences.
+        status: the HTTP status.
+    """
+    if request.query_params.get("format") == "json":
+        body = orjson.dumps(data, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_NON_STR_KEYS)
+        answer = Response(body, status, media_type="application/json")
+    else:
+        shell = {"badges": badges(request), "token": form_token(page_of(request).secret, user_of(request))}
+        answer = HTMLResponse(_render(request, template, {**shell, **data}), status)
+    read = reading(request)
+    answer.headers["server-timing"] = f'db;dur={read.seconds * 1000:.1f};desc="{read.statements} statements"'
+    return answer
+
+
+def respond_error(
+    request: Request, status: int, title: str, text: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Answer with an error's page, or as JSON, without reading anything."""
+    if request.query_params.get("format") == "json":
+        return Response(orjson.dumps({"error": title, "text": text}), status, headers, media_type="application/json")
+    shell = {"badges": dict.fromkeys(("live", "failed", "asked"), 0), "token": "", "title": title, "text": text}
+    return HTMLResponse(_render(request, "error.html", shell), status, headers)
+
+
+def go_to(request: Request, path: str, note: str = "") -> Response:
+    """Redirect after a form to a page of ours, which shows the note."""
+    signed = {"note": note, "signed": sign(page_of(request).secret, "note", note)} if note else {}
+    joined = "&" if "?" in path else "?"
+    return RedirectResponse(f"{root_of(request)}{path}{joined if signed else ''}{urlencode(signed)}", 303)
+
+
+def badges(request: Request) -> Mapping[str, int]:
+    """Count what is under way, failed and asked, each up to `MANY`."""
+    return page_of(request).kept("badges", BADGES_S, lambda: reading(request).rows("badges", most=MANY)[0])
+
+
+def _render(request: Request, template: str, values: Mapping[str, Any]) -> str:
+    note, signed = (request.query_params.get(name, "") for name in ("note", "signed"))
+    is_ours = signed and secrets.compare_digest(signed.encode(), sign(page_of(request).secret, "note", note).encode())
+    shell = {
+        "root": root_of(request),
+        "path": request.url.path.removeprefix(root_of(request)),
+        "user": getattr(request.state, "user", None),
+        "now": datetime.now(UTC),
+        "note": note if is_ours else "",
+    }
+    return page_of(request).templates.get_template(template).render({**shell, **values})
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON does not have as something that it has."""
+    if isinstance(value, Sentence):
+        return value.to_tree()
+    if dataclasses.is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return list(value)
+    return str(value)
+
+
+@pass_context
+def sentence(context: Context, given: Sentence, *, shared: bool = False) -> Markup:
+    """Draw a sentence: names in mono, quotes, links to runs; a `shared` one without what is true of one run only."""
+    parts = (part for part in given.parts if not (shared and part.kind == "own"))
+    return Markup("").join(_part(part, context["root"]) for part in parts)
+
+
+def _part(part: Part, root: str) -> Markup:
+    if part.kind == "run" and part.run:
+        return Markup('<a href="{}/runs/{}">{}</a>').format(root, part.run, part.text)
+    tag = {"code": "code", "quote": "q"}.get(part.kind)
+    return escape(part.text) if tag is None else Markup(f"<{tag}>{{}}</{tag}>").format(part.text)  # noqa: S704 - the tag is ours
+
+
+def icon(tone: str, label: str = "") -> Markup:
+    """Draw the mark of a tone; its shape tells what its colour tells."""
+    named = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
+    return Markup('<svg class="i t-{}" width="14" height="14" {}><use href="#i-{}"/></svg>').format(tone, named, tone)
+
+
+@pass_context
+def ago(context: Context, at: datetime | None) -> Markup:
+    """Draw how long ago something was, in one unit; the whole time is its title."""
+    if at is None:
+        return Markup("")
+    seconds = max(0.0, (context["now"] - at).total_seconds())
+    size, unit = next((each for each in _UNITS if seconds >= each[0]), _UNITS[-1])
+    return _time(at, f"{int(seconds // size)} {unit}")
+
+
+@pass_context
+def until(context: Context, at: datetime | None) -> Markup:
+    """Draw a time as a clock shows it, with its distance."""
+    return Markup("") if at is None else _time(at, clock(at, context["now"]))
+
+
+def _time(at: datetime, text: str) -> Markup:
+    shape = Markup('<time datetime="{}" title="{:%Y-%m-%d %H:%M:%S} UTC">{}</time>')
+    return shape.format(at.isoformat(), at.astimezone(UTC), text)
+
+
+def query_of(filters: Mapping[str, str]) -> str:
+    """Write filters as the end of an address, without those that are empty."""
+    kept = {name: text for name, text in filters.items() if text}
+    return f"?{urlencode(kept)}" if kept else ""
+
+
+def money(usd: float | None) -> str:
+    """Write an amount in dollars; nothing for none."""
+    if not usd:
+        return ""
+    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}".rstrip("0")
+
+
+def count(number: int) -> str:
+    """Write a number, of which only so many were counted."""
+    return f"{MANY - 1}+" if number >= MANY else str(number)
