@@ -1,7 +1,10 @@
 """Migrations: numbered SQL, forward only, applied once however many processes start at the same instant.
 
+A new database gets `schema.sql`, the schema of the newest migration, and has all of them then.
+
 A change that running workers of the release before could not live with comes in two halves: a migration that both can live with, and one
-that waits for the end of the older workers. The second says so in a separate line, `-- after: 5`: it is for code that knows schema 5.
+that waits for the end of the older workers. The second says so in a separate line, `-- after: 5`: it is for code that knows schema 5. An index of
+a table that may be large is in a line `-- index: name ON …`: it is built after the migration, without stopping writers.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 from psycopg.rows import class_row
 
-from flujo_client.contract.deployment import LockHolder, SchemaVersion
+from flujo_client.contract.deployment import FIRST_MIGRATION, LockHolder, SchemaVersion
 from flujo_client.errors import SchemaVersionError, ServiceUnreachable, SettingsError
-from flujo_client.transport.postgres import fate, options, unreachable
+from flujo_client.transport.postgres import fate, has_own_session, options, unreachable
 from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.statements import CLIENT, statement
 from flujo_worker.store.roles import grant_roles
@@ -33,25 +36,32 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK = 0x666C756A6F  # "flujo"
+INDEX_LOCK = LOCK + 1
 LOCKS_S = 60.0
 """Seconds that a migration tries to get its locks, unless the caller says otherwise."""
 START_PATIENCE_S, RETRY_EVERY_S = 10.0, 0.25
 """Seconds that a starting worker waits for Postgres, and about how often it tries: starting its process again would cost more."""
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _AFTER = re.compile(r"^-- after: (\d+)$", re.MULTILINE)
+_INDEX = re.compile(r"^-- index: ((\w+) ON .+)$", re.MULTILINE)
 _CREATE = """
 CREATE TABLE IF NOT EXISTS flujo_schema_version (
     version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), oldest integer NOT NULL DEFAULT 0
 )
 """
 _AS_OWNER = """
-SELECT set_config('role', r.rolname, true) FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+SELECT set_config('role', r.rolname, %s) FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
 WHERE c.oid = to_regclass('flujo_schema_version') AND NOT r.rolcanlogin AND pg_has_role(r.oid, 'MEMBER')
 """
 """A role that cannot log in stays the owner of its tables, with its default privileges."""
 _OLDER = """
 SELECT id || ' (' || build || ', schema ' || coalesce(schema::text, 'unknown') || ')' FROM flujo_workers
 WHERE ended_at IS NULL AND lease_until > now() AND coalesce(schema, 0) < %s ORDER BY id
+"""
+_TRY_INDEX_LOCK = f"SELECT pg_try_advisory_xact_lock({INDEX_LOCK})".encode()
+"""Without parameters: a portal of the extended protocol would keep its snapshot, which an index that is built waits for."""
+_MISSING = """
+SELECT n FROM unnest(%s::text[]) AS n WHERE (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(n)) IS NOT TRUE
 """
 
 
@@ -83,13 +93,13 @@ class Migrated(NamedTuple):
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """Return every migration this code knows, in order."""
+    """Return every migration this code knows, in order. The first one only has a number: it is part of `schema.sql`."""
     found = [
         Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
         for file in files("flujo_worker.store").joinpath("migrations").iterdir()
         if (match := _NAME.fullmatch(file.name))
     ]
-    return tuple(sorted(found))
+    return (Migration(1, FIRST_MIGRATION, ""), *sorted(found))
 
 
 def needed() -> int:
@@ -109,7 +119,7 @@ def migrate(
 
     Events that were restored into another server are put into order (ADR 29). All of it is one transaction under a transaction-level
     advisory lock: a second caller waits, and finds nothing to do. No statement waits for a lock for longer than a second, because all others
-    would queue behind it: the whole is undone and tried again.
+    would queue behind it: the whole is undone and tried again. New indexes follow, for which nobody else has to wait.
 
     Args:
         url: a libpq connection string.
@@ -124,11 +134,12 @@ def migrate(
         StoreError: others held the locks all the time; names their sessions.
         SettingsError: the prefix cannot begin a role's name, or the URL's role lacks rights.
     """
-    until, named = time.monotonic() + patience_s, None
+    until, named, done = time.monotonic() + patience_s, None, None
     with _connected(url) as connection:
         while True:
             try:
-                return _migrate(connection, ignore_workers=ignore_workers, roles=roles)
+                done = done or _migrate(connection, ignore_workers=ignore_workers, roles=roles)
+                _build_indexes(connection, url, patience_s)
             except (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable) as error:
                 holders = _lock_holders(connection)
                 if holders.keys() != named:
@@ -136,6 +147,8 @@ def migrate(
                     named = holders.keys()
                 if time.monotonic() > until:
                     raise _locked(holders, patience_s) from error
+            else:
+                return done
             time.sleep(RETRY_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311 - as below
 
 
@@ -163,7 +176,7 @@ def _migrate(connection: Connection, *, ignore_workers: bool, roles: str | None)
     with connection.transaction():
         connection.execute("SET LOCAL lock_timeout = '1s'")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-        connection.execute(_AS_OWNER)
+        connection.execute(_AS_OWNER, [True])
         connection.execute(_CREATE)
         done = _migrated(connection, ignore_workers=ignore_workers)
         connection.execute(statement("order_restored_events").text)
@@ -173,12 +186,22 @@ def _migrate(connection: Connection, *, ignore_workers: bool, roles: str | None)
 def _migrated(connection: Connection, *, ignore_workers: bool) -> Migrated:
     present = _present(connection)
     present.refuse_unless_known(migrations()[-1].version)
+    if not present.version:
+        return _create(connection)
     pending = [each for each in migrations() if each.version > present.version]
     for number, each in enumerate(pending):
         if each.after and not ignore_workers and (workers := _older_workers(connection, each.after)):
             return Migrated(pending[:number], _all_waiting(pending[number:], workers), workers)
-        _apply(connection, each)
+        connection.execute(each.sql.encode())
+        _record(connection, each)
     return Migrated(pending)
+
+
+def _create(connection: Connection) -> Migrated:
+    connection.execute(files("flujo_worker.store").joinpath("schema.sql").read_bytes())
+    for each in migrations():
+        _record(connection, each)
+    return Migrated(migrations())
 
 
 def _older_workers(connection: Connection, schema: int) -> list[str]:
@@ -196,12 +219,38 @@ def _all_waiting(pending: Sequence[Migration], workers: Sequence[str]) -> Sequen
     return pending
 
 
-def _apply(connection: Connection, migration: Migration) -> None:
-    connection.execute(migration.sql.encode())
+def _record(connection: Connection, migration: Migration) -> None:
     connection.execute(
         "INSERT INTO flujo_schema_version (version, name, oldest) VALUES (%s, %s, %s)",
         [migration.version, migration.name, migration.after],
     )
+
+
+def _build_indexes(connection: Connection, url: str, patience_s: float) -> None:
+    """Build the indexes that migrations name, unless they are there or another process builds them.
+
+    That waits for transactions that are under way; one that was broken off leaves an invalid index. The lock is another connection's: behind
+    a pooler, too, it lasts for a transaction.
+    """
+    if not _missing_indexes(connection):
+        return
+    with psycopg.connect(url, **options(url)) as turn:
+        turn.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        if turn.execute(_TRY_INDEX_LOCK).fetchone() != (True,):
+            return
+        if has_own_session(connection):
+            connection.execute(_AS_OWNER, [False])
+            connection.execute(f"SET lock_timeout = '{patience_s:g}s'".encode())
+        for name, definition in _missing_indexes(connection).items():
+            connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}".encode())
+            connection.execute(f"CREATE INDEX CONCURRENTLY {definition}".encode())
+
+
+def _missing_indexes(connection: Connection) -> dict[str, str]:
+    """Return the definition of each, by its name."""
+    version = _present(connection).version
+    known = {name: text for each in migrations() if each.version <= version for text, name in _INDEX.findall(each.sql)}
+    return {str(row[0]): known[str(row[0])] for row in connection.execute(_MISSING, [list(known)])}
 
 
 def require_current(url: str, *, patience_s: float = 0.0) -> None:

@@ -17,7 +17,7 @@ from flujo_client.cli.main import cli
 from flujo_client.errors import ClientError, SettingsError
 from flujo_client.sql_files import written
 from flujo_worker.store import roles
-from flujo_worker.store.migrate import Migration, _apply, migrate, migrations
+from flujo_worker.store.migrate import Migration, _record, migrate, migrations
 from flujo_worker.store.postgres.statements import CLIENT, HOME
 from tests.support.fleet import BRISK, PATIENCE_S, Site, wait_until
 from tests.support.services import drop_database, fresh_database, migrated_database
@@ -307,7 +307,8 @@ def later(site, monkeypatch):
     new = Migration(migrations()[-1].version + 1, "more", "CREATE TABLE flujo_more (id integer)")
     with psycopg.connect(login(site.owner_url, "migrate")) as connection:
         connection.execute(f"SET ROLE {PREFIX}_migrate")
-        _apply(connection, new)
+        connection.execute(new.sql)
+        _record(connection, new)
     yield "flujo_more"
     with psycopg.connect(site.owner_url) as connection:
         connection.execute("DROP TABLE flujo_more")

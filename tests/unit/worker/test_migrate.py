@@ -8,7 +8,8 @@ import pytest
 
 from flujo_client.errors import SchemaVersionError, ServiceUnreachable
 from flujo_worker.errors import StoreError
-from flujo_worker.store.migrate import Migration, migrate, migrations, require_current
+from flujo_worker.store.migrate import INDEX_LOCK, Migration, migrate, migrations, require_current
+from tests.support.old_schema import make_schema_1
 
 NEWEST = migrations()[-1].version
 services = pytest.mark.services
@@ -42,6 +43,73 @@ def test_a_database_is_brought_up_and_then_left_alone(empty):
     assert migrate(empty) == ([], (), (), ())
     require_current(empty)
     assert versions(empty) == [each.version for each in migrations()]
+
+
+INDEXED = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('flujo_runs_forked')"
+
+
+@pytest.fixture
+def older(empty):
+    """A database of schema 1, with a live worker of that time."""
+    make_schema_1(empty)
+    alive = "INSERT INTO flujo_workers (id, host, pid, build, slots, lease_until, schema) VALUES "
+    execute(empty, f"{alive} ('old-1', 'h', 1, '0.9', 1, now() + interval '1 min', 1)")
+    return empty
+
+
+@services
+def test_an_older_database_is_brought_up_beside_its_workers(older):
+    with pytest.raises(SchemaVersionError, match=f"schema is 1, this code needs {NEWEST}"):
+        require_current(older)
+    assert migrate(older) == (list(migrations()[1:]), (), (), ())
+    assert (versions(older), execute(older, INDEXED)) == ([1, 2], [(True,)])
+    require_current(older)
+
+
+@services
+def test_eight_at_once_build_an_index_once(older):
+    barrier = threading.Barrier(8)
+
+    def start(_):
+        barrier.wait()
+        return migrate(older).applied
+
+    with ThreadPoolExecutor(8) as threads:
+        applied = list(threads.map(start, range(8)))
+    assert sorted(len(each) for each in applied) == [0] * 7 + [len(migrations()) - 1]
+    assert execute(older, INDEXED) == [(True,)]
+
+
+@services
+def test_an_index_waits_for_an_old_snapshot_and_stops_no_writer(older, monkeypatch):
+    """What was broken off is invalid, and the next `flujo migrate` builds it anew."""
+    monkeypatch.setattr("flujo_worker.store.migrate._build_indexes", lambda *_: None)
+    migrate(older)
+    monkeypatch.undo()
+    with psycopg.connect(older, application_name="backup") as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        reader.execute("SELECT FROM flujo_workers")
+        migrating = ThreadPoolExecutor(1).submit(migrate, older, patience_s=1.0)
+        while not execute(older, INDEXED):
+            assert not migrating.done()
+        writes = "UPDATE flujo_runs SET forked_from = NULL"
+        execute(older, "SET statement_timeout = '3s'", writes)
+        with pytest.raises(StoreError, match=r"did not get, within 1 s, locks held by pid \d+ \(postgres, backup"):
+            migrating.result()
+        assert versions(older) == [1, 2]
+    assert execute(older, INDEXED) == [(False,)]
+    assert migrate(older).applied == []
+    assert execute(older, INDEXED) == [(True,)]
+
+
+@services
+def test_an_index_that_another_process_builds_is_left_to_it(older):
+    with psycopg.connect(older) as builder:
+        builder.execute("SELECT pg_advisory_xact_lock(%s)", [INDEX_LOCK])
+        assert migrate(older).applied == list(migrations()[1:])
+        assert execute(older, INDEXED) == []
+    migrate(older)
+    assert execute(older, INDEXED) == [(True,)]
 
 
 @services
