@@ -9,24 +9,18 @@ same keys but for state and since_s; settings is null where no limit is set.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import click
 
+from flujo_client.api import model_guards
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.drawing import table
 from flujo_client.cli.format import age, counted, in_a_line
 from flujo_client.cli.output import say, show_json, show_rows
-from flujo_client.config.model_guards import FleetGuards, read_edits
-from flujo_client.config.models import Section
-from flujo_client.contract.limits import Guard, GuardRow
-from flujo_client.gateway.operator_requests import (
-    WaitingForModel,
-    edit_guard,
-    guard_rows,
-    open_breakers,
-    waiting_for_models,
-)
+from flujo_client.config.model_guards import read_edits
+from flujo_client.contract.limits import Guard
+from flujo_client.gateway.operator_requests import edit_guard
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print {model, woken} as JSON.")
 _model = click.argument("model")
@@ -54,16 +48,7 @@ def rates() -> None:
 def list_breakers(*, as_json: bool) -> None:
     """List the models whose breaker is set, open or waited for, with the settings in force."""
     with FlujoClient() as client:
-        fleet, open_ones = _Fleet.read(client, "breaker"), {each.model: each for each in client.ask(open_breakers())}
-
-    def shape(model: str) -> dict[str, Any]:
-        settings, found = fleet.guards.breaker(model), open_ones.get(model)
-        state, since_s = (found.state, found.since_s) if found else ("closed", None)
-        if not settings.enabled:
-            state, since_s = "disabled", None
-        return {"model": model, "state": state, "since_s": since_s, **fleet.facts(model, settings)}
-
-    shapes = [shape(model) for model in sorted({*fleet.rows, *open_ones, *fleet.waiting})]
+        shapes = client.perform(model_guards.breakers())
     if as_json:
         show_json(shapes)
         return
@@ -81,12 +66,7 @@ def list_breakers(*, as_json: bool) -> None:
 def list_rates(*, as_json: bool) -> None:
     """List the models that have a rate limit or are waited for."""
     with FlujoClient() as client:
-        fleet = _Fleet.read(client, "rate")
-    limits = {model: fleet.guards.limit(model) for model in sorted({*fleet.rows, *fleet.waiting})}
-    shapes = [
-        {"model": model, **fleet.facts(model, None if limit is None else limit.settings)}
-        for model, limit in limits.items()
-    ]
+        shapes = client.perform(model_guards.rates())
     if as_json:
         show_json(shapes)
     elif not shapes:
@@ -154,33 +134,6 @@ def _change(
         show_json({"model": model, "woken": woken})
     else:
         say(f"{model}: {done}" + (f"; {counted(woken, 'waiting attempt')} will ask again" if woken else ""))
-
-
-class _Fleet(NamedTuple):
-    """The settings of all models for one guard: resolved, the rows that set something, and the attempts that wait."""
-
-    guards: FleetGuards
-    rows: Mapping[str, GuardRow]
-    waiting: Mapping[str, WaitingForModel]
-
-    @classmethod
-    def read(cls, client: FlujoClient, guard: Guard) -> Self:
-        rows, waiting = client.ask(guard_rows()), client.ask(waiting_for_models())
-        return cls(
-            FleetGuards(rows),
-            {row.model: row for row in rows if row.guard == guard and row.settings is not None},
-            {each.model: each for each in waiting if each.guard == guard},
-        )
-
-    def facts(self, model: str, settings: Section | None) -> dict[str, Any]:
-        """Return the facts to show about a model, as JSON."""
-        waits, row = self.waiting.get(model), self.rows.get(model)
-        return {
-            "waiting": waits.waiting if waits else 0,
-            "next_s": waits.next_s if waits else None,
-            "settings": None if settings is None else settings.model_dump(mode="json"),
-            "edits": row.edits if row else None,
-        }
 
 
 def _written(settings: Mapping[str, Any] | None) -> str:

@@ -354,6 +354,12 @@ class WorkerRecord:
     `waited_for_cpu` of the last second; else None."""
     lacks: tuple[str, ...] = ()
     """The keys that it lacks, or has another secret for, such as `value_keys.2026a`; with any, it takes no work."""
+    code_build: str | None = None
+    """The build of the user's code, as `flujo worker --build` names it."""
+    lease_until: datetime | None = None
+    """The end of its lease, as it renewed it last."""
+    ended_at: datetime | None = None
+    """The time of its orderly end."""
 
     def serves(self, queues: Collection[str]) -> bool:
         """Return whether it takes messages from one of these queues; assumed of a live worker that has not reported them."""

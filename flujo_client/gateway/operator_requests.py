@@ -14,7 +14,7 @@ from flujo_client.gateway.effects import AskBroker, Operation
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts, read_aros, read_machine
 from flujo_client.health.report import HealthReport
-from flujo_client.serial import stored_safely
+from flujo_client.serial import storable_text, stored_safely
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
@@ -142,7 +142,13 @@ def guard_rows() -> Request[list[GuardRow]]:
 
 
 def edit_guard(
-    guard: Guard, model: str, edits: Mapping[str, Any] | None = None, *, resets: bool = False, clears: bool = False
+    guard: Guard,
+    model: str,
+    edits: Mapping[str, Any] | None = None,
+    *,
+    resets: bool = False,
+    clears: bool = False,
+    actor: str | None = None,
 ) -> Request[int]:
     """Change operators' settings for the models of a name or pattern; the answer is the number of waiting attempts that will ask again.
 
@@ -152,6 +158,7 @@ def edit_guard(
         edits: settings to set; others stay.
         resets: whether other settings go back to those of the settings file.
         clears: whether workers close the breaker, or end the slow-down.
+        actor: the name of the person who changes it, for the event.
     """
     parameters = {
         "guard": guard,
@@ -159,6 +166,7 @@ def edit_guard(
         "edits": None if edits is None else stored_safely(dict(edits)),
         "resets": resets,
         "clears": clears,
+        "actor": None if actor is None else storable_text(actor),
         "wake_s": WAKE_S,
         "waits_for": waits_for(guard, model.partition("[")[0] + "*" if "[" in model else model).translate(_LIKE),
     }

@@ -24,7 +24,7 @@ from flujo_client.contract.envelope import TASK_SWEEP, TASKS, Envelope, JoinSign
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.chords import membership
-from flujo_client.transport.dead_letters import DeadLetters, Refused
+from flujo_client.transport.dead_letters import DeadLetter, DeadLetters, Refused
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.redis import RedisError, connect, lacking, rules
 from flujo_client.transport.wire import MAX_BYTES, dump
@@ -78,6 +78,11 @@ class Broker:
         """Return how many messages workers have refused; raises ServiceUnreachable."""
         with self._answering():
             return DeadLetters(self.redis, self._prefix).refused()
+
+    def dead_letters(self, most: int) -> list[DeadLetter]:
+        """Return the messages that workers refused last, newest first, at most so many; raises ServiceUnreachable."""
+        with self._answering():
+            return DeadLetters(self.redis, self._prefix).newest(most)
 
     def describe(self) -> BrokerFacts:
         """Ask Redis for its version, its clock, its eviction and whether it persists its data; raises ServiceUnreachable."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from flujo_client.serial.text import storable_text
+
 if TYPE_CHECKING:
     from flujo_client.transport.redis import Redis
 
@@ -57,6 +59,25 @@ class Refused:
         return sum(self.reasons.values())
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A refused message without its contents.
+
+    Attributes:
+        at: the time of its refusal, in unix seconds.
+        queue: the queue that it was in.
+        reason: why it was refused, one of `Reason`.
+        detail: the reason in words.
+        bytes: its size.
+    """
+
+    at: float
+    queue: str
+    reason: str
+    detail: str
+    bytes: int
+
+
 class DeadLetters:
     """The list and the counts in one Redis database. Every method raises RedisError.
 
@@ -94,6 +115,15 @@ class DeadLetters:
         return Refused(
             {name.decode(): int(count) for name, count in sorted(counts.items())}, kept, _at(newest), self._list
         )
+
+    def newest(self, most: int) -> list[DeadLetter]:
+        """Return the stored messages that were refused last, newest first, at most so many."""
+        return [_letter(json.loads(stored)) for stored in self._redis.lrange(self._list, 0, most - 1)]
+
+
+def _letter(stored: Mapping[str, Any]) -> DeadLetter:
+    texts = {name: storable_text(str(stored[name])) for name in ("queue", "reason", "detail")}
+    return DeadLetter(at=float(stored["at"]), bytes=int(stored["bytes"]), **texts)
 
 
 def _at(letter: Any) -> float | None:

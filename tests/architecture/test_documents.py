@@ -29,7 +29,7 @@ CODE = re.compile(r"`((?:flujo_client|flujo_worker|tests|docs|examples|deploy|ch
 MODULE = re.compile(r"`(flujo_(?:client|worker)(?:\.\w+)+)[`(]")
 PYTHON = re.compile(r"^```python\n# (examples/\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SQL_EVENT = re.compile(r"'((?:run|step|attempt|outcome|join|background|flujo\.budget)\.[a-z_]+)'")
+SQL_EVENT = re.compile(r"'((?:run|step|attempt|outcome|join|background|guard|flujo\.budget)\.[a-z_]+)'")
 
 each_page = for_each({name: (page,) for name, page in zip(NAMES, PAGES, strict=True)})
 

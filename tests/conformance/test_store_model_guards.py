@@ -53,6 +53,17 @@ def test_a_request_to_close_a_breaker_is_kept_for_all_workers(world):
     assert began - 1 <= row.cleared_at <= world.now()
 
 
+def test_who_changed_what_is_an_event(world):
+    world.edit_guard("breaker", MODEL, {"enabled": False}, actor="mona")
+    [event] = world.system_events()
+    assert (event.name, event.data["model"], event.data["edits"], event.data["actor"]) == (
+        "guard.edited",
+        MODEL,
+        {"enabled": False},
+        "mona",
+    )
+
+
 @pytest.mark.parametrize(
     ("guard", "model", "wakes"),
     [

@@ -47,6 +47,14 @@ def test_the_last_thousand_are_kept_and_all_are_counted(settings, lists):
     assert (newest, oldest) == ("1004", "5")
 
 
+def test_the_newest_are_read_without_their_contents(settings, lists):
+    Refusals(settings).record(WireError("older", reason="foreign"), b"first", queue="q")
+    Refusals(settings).record(WireError("no \ud800 message", reason="malformed"), b"secret", queue="q\ud800")
+    [letter] = Broker(settings).dead_letters(1)
+    assert (letter.reason, letter.queue, letter.bytes) == ("malformed", "q\ufffd", 6)
+    assert "secret" not in repr(letter)
+
+
 @pytest.mark.parametrize("item", [JUNK["ten megabytes of zeros"], b"\xff" * 100_000, b'"\\ud800"' * 3])
 def test_what_is_kept_is_cut(settings, lists, item):
     """Whatever it is, it can be read by people, and takes a few kilobytes."""

@@ -9,6 +9,12 @@ WITH edited AS (
             ELSE m.edits || excluded.edits END,
         cleared_at = coalesce(excluded.cleared_at, m.cleared_at), changed_at = now()
 ),
+noted AS (
+    INSERT INTO flujo_events (name, data)
+    SELECT 'guard.edited', jsonb_build_object(
+        'guard', %(guard)s::text, 'model', %(model)s::text, 'edits', %(edits)s::text::jsonb, 'resets', %(resets)s::bool, 'clears', %(clears)s::bool,
+        'actor', %(actor)s::text)
+),
 woken AS (
     UPDATE flujo_attempts SET available_at = now() + make_interval(secs => %(wake_s)s::float8)
     WHERE ended_at IS NULL AND status = 'ready' AND available_at > now() + make_interval(secs => %(wake_s)s::float8)

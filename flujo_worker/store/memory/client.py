@@ -146,6 +146,7 @@ class ClientInMemory(InMemory):
         *,
         resets: bool = False,
         clears: bool = False,
+        actor: str | None = None,
     ) -> int:
         """Change what operators have set, as `flujo_client.gateway.operator_requests.edit_guard` does; return how many attempts were woken."""
         row = self._t.guards.get((guard, model), GuardRow(guard, model))
@@ -153,6 +154,8 @@ class ClientInMemory(InMemory):
         merged = kept if edits is None else {**(kept or {}), **edits}
         cleared_at = self._t.clock() if clears else row.cleared_at
         self._t.guards[guard, model] = replace(row, edits=merged, cleared_at=cleared_at)
+        edit = {"guard": guard, "model": model, "edits": edits, "resets": resets, "clears": clears, "actor": actor}
+        self._t.add_event(None, None, "guard.edited", "info", edit)
         at = self._t.clock() + WAKE_S
         woken = [
             row

@@ -114,6 +114,7 @@ ELSEWHERE = {
     **dict.fromkeys(["attempt.isolated", "attempt.crashed"], QUARANTINE),
     **dict.fromkeys(["run.parked", "run.unparked"], OTHER),
     **dict.fromkeys(["background.stale", "background.started_again"], BACKGROUND),
+    "guard.edited": "test_store_model_guards.py",
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "attempt.waits_for_lock": "test_locked_rows.py",
     "attempt.handed_back": "test_rolling_restarts.py",
