@@ -13,10 +13,10 @@ ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_B
 TEST_PROCESSES ?= 6
 SIDE_BY_SIDE := --forks $(TEST_PROCESSES)
 SEEDS ?= 301 302 303
-DEFAULT := not chaos and not pages and not release and not integrations
+DEFAULT := not chaos and not pages and not release and not integrations and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,7 +42,7 @@ settings: $(STAMP) ## write the table of settings in docs/reference/configuratio
 	@$(ALONE) $(BIN)/python tests/architecture/settings_table.py
 
 lock: ## write requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --extra ui --group dev --group integrations --universal --generate-hashes \
+	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --extra ui --group dev --group integrations --group browser --universal --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 
 demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real
@@ -61,6 +61,9 @@ test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and p
 
 test-integrations: $(STAMP) ## workers beside the real packages that users run with them, such as Sentry's
 	@$(ALONE) $(BIN)/python -m pytest -q --forks 2 -m integrations tests/integrations
+
+test-browser: $(STAMP) ## a fleet that stops in many ways: each sentence about a run, and the page in Chromium where that is installed
+	@$(ALONE) $(BIN)/python -m pytest -q -m browser tests/page
 
 test-fast: $(STAMP) ## the tests that start no process, without AROS and the greatest sizes, and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
@@ -98,7 +101,7 @@ audit: $(STAMP) ## licences and pins of dependencies, and known vulnerabilities 
 		echo "vulnerabilities were not looked up: pip-audit is not on PATH"; \
 	fi
 
-check: lint types imports docs test test-slow test-integrations pages ## what CI runs
+check: lint types imports docs test test-slow test-integrations test-browser pages ## what CI runs
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .

@@ -8,7 +8,7 @@ from typing import Final
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.explain.facts import RunFacts
-from flujo_client.explain.sentence import Act, Part, Sentence, span
+from flujo_client.explain.sentence import Act, Part, Sentence, span, times
 from flujo_client.explain.words import (
     Piece,
     amount,
@@ -198,12 +198,13 @@ def _rejected(facts: RunFacts, fault: Fault) -> Sentence:
 
 def _poison(facts: RunFacts, fault: Fault) -> Sentence:
     at, how = facts.failed, details(fault).get("how")
-    if at is None or not at.losses:
+    if at is None:
         told = parts(_where(facts), ": its process died")
     else:
-        alone = f", {at.losses_alone} of them while nothing else ran in it" if at.losses_alone else ""
+        # The row counts the losses that it survived. The last one, which it did not, was alone.
+        alone = f", {at.losses_alone + 1} of them while nothing else ran in it" if at.losses else ""
         how = (at.loss or {}).get("how") or how
-        died = f": its process died {'once' if at.losses == 1 else f'{at.losses} times'}"
+        died = f": its process died {times(at.losses + 1)}"
         told = parts(_where(facts), died, own(alone))
     last = parts("; the last time with ", code(how)) if how else ""
     fix = "Look for memory, a crash in a C library, or os._exit. SIGKILL usually means out of memory."

@@ -159,7 +159,7 @@ CAUSES = {
         "Failed at letter: polite rejected the output: “the letter does not greet the customer”.",
     ),
     "poison": (
-        failed("thumbnail", fault("AttemptLost", "…", "ATTEMPT_LOST", how="exit code 9"), losses=5, losses_alone=3),
+        failed("thumbnail", fault("AttemptLost", "…", "ATTEMPT_LOST", how="exit code 9"), losses=4, losses_alone=2),
         "Failed at thumbnail: its process died 5 times, 3 of them while nothing else ran in it; the last time with exit code 9.",
     ),
     "budget of a tenant": (

@@ -1,0 +1,58 @@
+"""What the tests of the page share: a fleet that has come to all its stops, a process that serves the page, and browsers."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from stopped_fleet import stopped_fleet
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+MISSING = "chromium and chromedriver are not installed (Debian: apt-get install chromium chromium-driver)"
+
+
+@pytest.fixture(scope="session")
+def fleet(services, tmp_path_factory):
+    with stopped_fleet(services, tmp_path_factory.mktemp("stops")) as fleet:
+        yield fleet
+
+
+@contextmanager
+def serving(settings, *command):
+    """Start a process that prints the address of the page which it serves, and yield that address."""
+    environment = {**os.environ, **settings.as_environment(), "PYTHONPATH": str(Path(__file__).parent)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield next(line.split()[-1].rstrip("/") for line in process.stdout if "http://" in line)
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="session")
+def page(fleet):
+    """The address of the page, served by `flujo ui`."""
+    flujo = Path(sys.executable).with_name("flujo")
+    with serving(fleet.site.settings, str(flujo), "ui", "--port", "0") as address:
+        yield address
+
+
+@pytest.fixture
+def open_browser(page):
+    """Open a browser on the page; the keywords are those of `Browser`."""
+    if CHROMIUM is None or DRIVER is None:
+        pytest.skip(MISSING)
+    from browser import Browser
+
+    browsers = []
+
+    def open_one(base=page, **options):
+        browsers.append(Browser(base, chromium=CHROMIUM, driver=DRIVER, **options))
+        return browsers[-1]
+
+    yield open_one
+    for each in browsers:
+        each.quit()

@@ -1,0 +1,99 @@
+"""The page in Chromium, as people use it: by keys alone, in the dark, on a phone, without scripts, and with what others wrote in it."""
+
+import pytest
+from truths import STOPS
+
+from tests.support.fleet import wait_until
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.browser]
+LOOKS = {"light": {}, "dark": {"is_dark": True}, "phone": {"width": 360}}
+LISTS = [
+    "/",
+    "/?tab=failed",
+    "/?tab=live",
+    "/?text=invoice",
+    "/?text=nothing+is+like+that",
+    "/approvals",
+    "/workers",
+    "/spend",
+    "/health",
+    "/runs/run_of_nothing",
+]
+
+
+@pytest.fixture
+def pages(fleet):
+    """Every kind of page, and every kind of run."""
+    return LISTS + [f"/runs/{run.id}" for run in fleet.runs.values()]
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_can_be_read_by_everybody(open_browser, pages, look):
+    """No finding of axe, no report of the content security policy, nothing wider than the window."""
+    browser, found = open_browser(**LOOKS[look]), {}
+    for path in pages:
+        browser.open(path)
+        if troubles := [*browser.unlawful(), *browser.troubles()]:
+            found[path] = troubles
+        if pixels := browser.overflow():
+            found[f"{path} is too wide by"] = pixels
+    assert found == {}
+
+
+def test_stored_html_is_text(fleet, open_browser):
+    """In names, prompts, answers, outputs, errors, questions, schemas and tenants: no element is made of it, and nothing runs."""
+    browser = open_browser()
+    evil = [fleet.runs[name].id for name in STOPS if name.startswith("HTML")]
+    for path in [*LISTS, *(f"/runs/{run}" for run in evil), "/?text=%3Cscript%3E", "/?tenant=%22%3E%3Cimg+src%3Dx%3E"]:
+        browser.open(path)
+        assert "owned" not in browser.driver.title.partition(":")[0]
+        assert browser.count("img") == browser.count("script:not([src])") == 0, path
+        assert browser.troubles() == [], path
+
+
+def test_by_keys_alone(fleet, open_browser):
+    """Filter, open a run and its failed step, retry; answer a question."""
+    fleet.site.client.enqueue("desk:invoice", "A-9", tenant="by-keys").result(timeout=30)
+    browser = open_browser()
+    browser.open("/")
+    browser.tab_to("input[name=tenant]")
+    browser.write("by-keys")
+    browser.enter("form.filters button")
+    browser.wait_for("Failed at total")
+    browser.enter("td.id a")
+    browser.wait_for("Failed at total", "h1")
+    failed = browser.path
+    browser.enter("#steps a, .chart a", "total")
+    browser.wait_for("could not convert")
+    browser.open(failed)
+    browser.enter("button[value=retry]")
+    browser.wait_for("Failed at total", "h1")
+    assert browser.path != failed
+
+
+def test_it_shows_a_change_without_a_reload(fleet, open_browser):
+    run = fleet.site.client.enqueue("desk:crawl", "live")
+    wait_until(lambda: [each for each in fleet.site.attempts(run.id) if each["step"] == "crawl" and each["started_at"]])
+    browser = open_browser()
+    browser.open(f"/runs/{run.id}")
+    browser.wait_for("Runs crawl", "h1")
+    browser.driver.execute_script("window.stays = true")
+    run.cancel(reason="wrong shop", actor="mona")
+    browser.wait_for("Cancelled by mona while at crawl: “wrong shop”.", "h1")
+    assert browser.driver.execute_script("return window.stays")
+    assert browser.driver.title.endswith("Cancelled by mona while at crawl: “wrong shop”.")
+
+
+def test_a_question_is_answered_without_scripts(fleet, open_browser):
+    run = fleet.site.client.enqueue("desk:refund", "no scripts")
+    wait_until(lambda: run.status() == "paused")
+    browser = open_browser(has_scripts=False)
+    browser.open("/approvals")
+    form = f"article:has(a[href*='{run.id}']) form"
+    browser.find(f"{form} input[value=true]").click()
+    amount = browser.find(f"{form} input[type=number]")
+    amount.clear()
+    amount.send_keys("12.5")
+    browser.find(f"{form} button.go").click()
+    result = run.result(timeout=30)
+    assert result.run_status == "succeeded"

@@ -1,0 +1,62 @@
+"""Runs of a real fleet that stop in many ways: each sentence names place, cause and what moves it, word for word."""
+
+import re
+from fnmatch import fnmatchcase
+from functools import cache
+
+import pytest
+from stopped_fleet import HERE
+from truths import STOPS
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+MEASURED = {
+    r"(?<=Done in )[\d.]+ \w+( \d+ \w+)?": "<took>",
+    r"\b\d{4}-\d\d-\d\d\b": "<day>",
+    r"(\d+ \w{3} )?\d\d:\d\d(:\d\d)? \([^)]*\)": "<at>",
+}
+
+
+@pytest.fixture(scope="module")
+def sentences(fleet):
+    return fleet.site.client.explain([run.id for run in fleet.runs.values()])
+
+
+@pytest.fixture(scope="module")
+def as_truth(fleet):
+    """Write a sentence as `truths.py` does."""
+    runs, workers = fleet.named(), fleet.workers()
+
+    def write(sentence):
+        text = sentence.text
+        for part in sentence.parts:
+            if part.run is not None:
+                text = text.replace(part.text.strip(), f"<{runs[part.run]}>")
+        for worker in workers:
+            text = text.replace(worker, "<worker>")
+        for pattern, name in MEASURED.items():
+            text = re.sub(pattern, name, text)
+        return text
+
+    return write
+
+
+def with_lines(truth):
+    """Write `desk.py:<text>` with the number of the line that has the text."""
+    return re.sub(r"desk\.py:<(.+?)>", lambda found: f"desk.py:{line_of(found[1])}", truth)
+
+
+@cache
+def line_of(text):
+    lines = (HERE / "desk.py").read_text(encoding="utf-8").splitlines()
+    [number] = [number for number, line in enumerate(lines, start=1) if text in line]
+    return number
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_a_sentence_tells_the_truth_about_a_stop(fleet, sentences, as_truth, name):
+    truth, run = STOPS[name], fleet.runs[name]
+    sentence = sentences[run.id]
+    assert as_truth(sentence) == with_lines(truth.sentence)
+    assert (sentence.cause, sentence.tone) == (truth.cause, truth.tone)
+    assert fnmatchcase(sentence.place, f"{run.id}:{truth.place}" if truth.place else "")
+    assert (sentence.fix, sentence.acts, sentence.until is not None) == (truth.fix, truth.acts, truth.moves_itself)
