@@ -41,6 +41,8 @@ class AttemptReport:
     outcome: Outcome
     claim_id: str | None = None
     """Of the claim. Two claims have the same fence if a crash of Postgres lost the first. None: it was not claimed for work."""
+    reserved: tuple[Reservation, ...] = ()
+    """The reservations of the claim, which may be lost with it."""
 
 
 @dataclass(frozen=True, slots=True)
