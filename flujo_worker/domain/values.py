@@ -62,7 +62,8 @@ class UpdateScope:
     """The scope's, as it was read; the commit is rejected if it has changed."""
     cursor: int
     status: ScopeStatus = "open"
-    merges: bool = False
+    merges: int = 0
+    """What a merge into the scope adds to its version; 0: nothing is merged into it."""
     output: Packed | None = None
     context: Packed | None = None
     drops_context: bool = False
