@@ -227,7 +227,7 @@ def sentence(context: Context, given: Sentence, *, shared: bool = False) -> Mark
 
 
 def _part(part: Part, root: str) -> Markup:
-    if part.kind == "run" and part.run:
+    if part.run:
         return Markup('<a href="{}/runs/{}">{}</a>').format(root, part.run, part.text)
     tag = {"code": "code", "quote": "q"}.get(part.kind)
     return escape(part.text) if tag is None else Markup(f"<{tag}>{{}}</{tag}>").format(part.text)  # noqa: S704 - the tag is ours
