@@ -271,9 +271,9 @@ def wait_for(
             if run.status in waits and time.monotonic() - began >= look_s:
                 look_s = LOOK_AGAIN_S
                 found = yield from hold(run, services)
-                if found is not None and found != reported:
+                if found is not None and found.key != reported:
                     logger.warning("run %s makes no progress: %s", run_id, found)
-                reported = found
+                reported = None if found is None else found.key
     return run
 
 

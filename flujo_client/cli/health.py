@@ -18,11 +18,12 @@ from rich.text import Text
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.operations import health
 from flujo_client.cli.drawing import Cell, facts, grid, section, table
-from flujo_client.cli.format import age, counted, printable
+from flujo_client.cli.format import age, counted, in_a_line, printable
 from flujo_client.cli.options import hours, project_option
 from flujo_client.cli.output import OK, RUNTIME, say, show, show_value
 from flujo_client.config.manager import FILE_NAME, ConfigManager, Settings
 from flujo_client.errors import ClientError
+from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import operator_requests as requests
 from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import WINDOW_H, HealthQuery
@@ -86,10 +87,11 @@ def health_check(
     path = _path(export, output, as_json=as_json)
     with FlujoClient(_settings(project)) as client:
         report = _stored(client) if stored else client.perform(health(client.settings, question))
+        told = client.explain(_named_runs(report)) if path != STDOUT else {}
     if path == STDOUT:
         show_value(to_json(report))
     else:
-        show(health_text(report))
+        show(health_text(report, told))
     if path not in (None, STDOUT):
         _write(report, export, str(path))
     ctx.exit(OK if report.verdict.status == "ok" else RUNTIME)
@@ -137,18 +139,18 @@ def _write(report: HealthReport, export: str | None, path: str) -> None:
         say(f"wrote {name}")
 
 
-def health_text(report: HealthReport) -> Group:
+def health_text(report: HealthReport, told: Mapping[str, Sentence] | None = None) -> Group:
     """Draw the report: the verdict, how runs ended, the machine, what AROS did, how it changes, and what to do about it."""
-    return Group(*_parts(report))
+    return Group(*_parts(report, told or {}))
 
 
-def _parts(report: HealthReport) -> Iterator[RenderableType]:
+def _parts(report: HealthReport, told: Mapping[str, Sentence]) -> Iterator[RenderableType]:
     colour = "green" if report.verdict.status == "ok" else "yellow"
     yield Text.assemble(("health check", "bold"), " ", (report.verdict.status, colour), f", {_looked_at(report)}")
     for note in report.notes:
         yield Text(note, "dim")
     if report.verdict.reasons:
-        yield section("problems", _list(_reasons(report)))
+        yield section("problems", _list(_reasons(report, told)))
     yield section("runs", facts(_outcomes(report.outcomes)))
     yield section("machine", facts(_machine(report.machine)))
     if not report.totals.runs:
@@ -221,11 +223,15 @@ def _oldest(fact: Fact) -> str:
     return "" if fact.oldest_s is None else f", the oldest for {age(fact.oldest_s)}"
 
 
-def _reasons(report: HealthReport) -> Iterator[str]:
+def _named_runs(report: HealthReport) -> list[str]:
+    return [name for fact in (report.machine.stuck_runs, report.machine.parked_runs) for name in fact.named]
+
+
+def _reasons(report: HealthReport, told: Mapping[str, Sentence]) -> Iterator[str]:
     for reason in report.verdict.reasons:
         yield reason.message
         for name in reason.named:
-            yield f"  {name}"
+            yield f"  {name}: {in_a_line(told[name].text)}" if name in told else f"  {name}"
 
 
 def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:

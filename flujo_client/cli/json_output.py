@@ -2,7 +2,8 @@
 
     run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
              deadline_at, cancel_requested_at, forked_from, from_step, retried_as, duration_s, tokens, cost_usd, parent, background,
-             retry_of, waits_for, unreadable
+             retry_of, waits_for, unreadable; from `run`, `lens list` and `lens show` also explanation
+    explanation  cause, tone, text, fix, place, key, since, until, acts: where the run stopped or what it waits for, see explain.md
     details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step), logs (lines)
     budget   scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
     step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
@@ -26,6 +27,7 @@ from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
 from flujo_client.contract.run_filter import RunStats
 from flujo_client.contract.trace import TraceNode, spent
+from flujo_client.explain.sentence import Sentence
 
 
 def run_shape(run: RunRecord) -> dict[str, Any]:
@@ -65,6 +67,11 @@ def details_shape(
     """Return one run, as `run` and `lens show` show it; `values` are the input, output and context that were asked for."""
     own = {"budgets": [asdict(each) for each in budgets], "error": _error(run.error)}
     return {**run_shape(run), **own, "steps": [step_shape(node) for node in trace.children], **values}
+
+
+def explained(shape: dict[str, Any], told: Sentence | None) -> dict[str, Any]:
+    """Add the sentence about a run; null if the run was deleted meanwhile."""
+    return {**shape, "explanation": None if told is None else told.to_tree()}
 
 
 def step_shape(node: TraceNode) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
-from flujo_client.cli.json_output import event_shape, run_shape, span_shapes, stats_shape
+from flujo_client.cli.json_output import event_shape, explained, run_shape, span_shapes, stats_shape
 from flujo_client.cli.lens_show import get_run, show_run
 from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import print_status, say, show, show_json, show_rows, stdout
@@ -27,17 +27,18 @@ from flujo_client.cli.plugins import ExtensibleGroup
 from flujo_client.cli.render import PREVIEW, trace_tree
 from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.story import event_line, question_lines, summary
-from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, spans_table, stats_card
+from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, spans_table, stats_card, told_lines
 from flujo_client.cli.timeouts import read, timeout_option, with_retry
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import EventRecord, RunRecord
 from flujo_client.contract.run_filter import EvalRecord, RunFilter, RunStats
 from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError, ServiceUnreachable
+from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import operator_requests, requests
 
-WIDE = 100
-"""The columns from which a terminal has room for whole ids."""
+WIDE = 140
+"""The columns from which a terminal has room for whole ids beside the sentences about runs."""
 PLACES = ("ready", "queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 """The statuses of places, attempts and runs."""
 
@@ -94,15 +95,17 @@ def list_runs(
         _list_deleted(filters, parent, limit=limit, timeout=timeout, as_json=as_json)
         return
 
-    def ask(client: FlujoClient) -> list[RunRecord]:
+    def ask(client: FlujoClient) -> tuple[list[RunRecord], dict[str, Sentence]]:
         of = find_run(client, parent).id if parent else None
-        return client.ask(requests.runs(replace(filters, parent=of, background=background or None), limit=limit))
+        found = client.ask(requests.runs(replace(filters, parent=of, background=background or None), limit=limit))
+        return found, client.explain([run.id for run in found])
 
-    runs = read(timeout, ask)
+    runs, told = read(timeout, ask)
     if as_json:
-        show_json([run_shape(run) for run in runs])
+        show_json([explained(run_shape(run), told.get(run.id)) for run in runs])
     elif runs:
-        show_rows(runs_table(runs, datetime.now(UTC), parents=background, is_narrow=_is_narrow()))
+        options = {"parents": background, "is_narrow": _is_narrow(), "in_lines": not stdout.is_terminal}
+        show_rows(runs_table(runs, datetime.now(UTC), told=told, **options))
         for run in runs:
             if run.unreadable is not None:
                 say(f"run {run.id} is unreadable: {run.unreadable}")
@@ -177,10 +180,16 @@ def evals(*, run_id: str | None, limit: int, timeout: float, as_json: bool) -> N
 @click.option("--json", "as_json", is_flag=True, help="Print the whole tree as JSON.")
 def trace_run(*, run: str, preview: int, is_full: bool, timeout: float, as_json: bool) -> None:
     """Show what happened, when, and how long it took."""
-    trace = read(timeout, lambda client: find_run(client, run).trace())
+
+    def ask(client: FlujoClient) -> tuple[TraceNode, Sentence]:
+        handle = find_run(client, run)
+        return handle.trace(), handle.explain()
+
+    trace, told = read(timeout, ask)
     if as_json:
         show_json(trace.model_dump())
     else:
+        show(told_lines(told))
         show(trace_tree(trace, preview=preview, is_full=is_full))
 
 

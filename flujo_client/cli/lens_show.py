@@ -12,17 +12,18 @@ import click
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
 from flujo_client.api.operations import peek_at
-from flujo_client.cli.json_output import details_shape, places, tracebacks
+from flujo_client.cli.json_output import details_shape, explained, places, tracebacks
 from flujo_client.cli.lookup import find_part, find_run, run_argument
 from flujo_client.cli.options import options
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.story import StepOutputReader
-from flujo_client.cli.tables import error_section, run_card, section
+from flujo_client.cli.tables import error_section, run_card, section, told_lines
 from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.contract.records import BudgetRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError, SerializationError
+from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import requests
 from flujo_client.redact import PREVIEW
 from flujo_client.serial import Packed, Resolver, decode
@@ -63,6 +64,7 @@ class Seen:
     trace: TraceNode
     budgets: list[BudgetRecord]
     result: PipelineResult
+    told: Sentence
     input: Any
     logs: list[str]
 
@@ -95,8 +97,9 @@ def _show(find: Find, run_id: str, *, timeout: float, final_output: bool, as_jso
     for prompt in prompts.values():
         say(prompts_text(prompt))
     if as_json:
-        show_json(details)
+        show_json(explained(details, seen.told))
         return
+    show(told_lines(seen.told))
     show(run_card(seen.record, seen.trace, datetime.now(UTC), details["budgets"], verbose=asked["verbose"]))
     for title, value in values.items():
         show(section(title.replace("_", " "), value))
@@ -116,7 +119,7 @@ def _look(client: FlujoClient, handle: RunHandle, *, show_input: bool, show_logs
     result: PipelineResult = client.perform(peek_at(client.settings, handle.id))
     given = _value(client, record.input) if show_input else None
     logs = list(StepOutputReader(handle).lines()) if show_logs else []
-    return Seen(record, handle.trace(), handle.budgets(), result, given, logs)
+    return Seen(record, handle.trace(), handle.budgets(), result, handle.explain(), given, logs)
 
 
 def _show_output(seen: Seen, *, as_json: bool) -> None:

@@ -61,7 +61,7 @@ def show(renderable: RenderableType) -> None:
 
 def show_rows(renderable: RenderableType) -> None:
     """Print a table, a row in a line where a program reads it."""
-    stdout.print(renderable, width=None if stdout.is_terminal else UNBOUNDED)
+    (stdout if stdout.is_terminal else _Console(width=UNBOUNDED)).print(renderable)
 
 
 def show_value(value: Any) -> None:

@@ -21,7 +21,7 @@ from flujo_client.blueprint.rules.agents import NO_PACKAGE
 from flujo_client.blueprint.validate import validate
 from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
-from flujo_client.cli.json_output import details_shape
+from flujo_client.cli.json_output import details_shape, explained
 from flujo_client.cli.output import json_text, print_lines, print_status, say, show_json, show_value, stderr
 from flujo_client.cli.story import StepOutputReader, question_lines
 from flujo_client.cli.tables import steps_table
@@ -109,7 +109,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
         trace = run.trace()
         if as_json:
             values = {"output": result.output_, "context": result.final_pipeline_context}
-            show_json(details_shape(run.record(), trace, run.budgets(), **values))
+            show_json(explained(details_shape(run.record(), trace, run.budgets(), **values), run.explain()))
         elif show_steps or only_steps:
             print_status(steps_table(trace))
         if not as_json:
@@ -242,7 +242,7 @@ class _Holds:
         if run.status == "paused":  # its question is shown, with the commands that answer it
             return
         found = self._client.perform(hold(run, self._client.settings.services_named))
-        if found is None or found.why == self._shown or (found.needs_worker and time.monotonic() < self._worker_at):
+        if found is None or found.key == self._shown or (found.needs_worker and time.monotonic() < self._worker_at):
             return
-        self._shown = found.why
+        self._shown = found.key
         say(f"the run makes no progress: {found}")

@@ -32,13 +32,22 @@ from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import RunRecord, RunSummary
 from flujo_client.contract.run_filter import EvalRecord, RunStats
 from flujo_client.contract.trace import TraceNode
+from flujo_client.explain.sentence import Sentence
 
 _SPAN_COLUMNS = ("place", "status", "at", "took", "attempts", "tokens", "cost")
 _SPENDING = ("spent", "reserved", "overrun")
 MOST_COUNTS = 10
 
 
-def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False, is_narrow: bool = False) -> Table:
+def runs_table(
+    runs: Sequence[RunRecord],
+    now: datetime,
+    *,
+    parents: bool = False,
+    is_narrow: bool = False,
+    told: Mapping[str, Sentence] | None = None,
+    in_lines: bool = False,
+) -> Table:
     """Draw runs, one in a line, with `parents` in two.
 
     Args:
@@ -46,7 +55,10 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
         now: the moment their ages are counted from.
         parents: also name each run's parent.
         is_narrow: show the end of each id alone, which is enough to name a run.
+        told: the sentence about each run, which is drawn below its name.
+        in_lines: draw the sentences in a column of their own instead, so that each run has one line.
     """
+    said = {run_id: in_a_line(seen.text) for run_id, seen in (told or {}).items()}
 
     def rows() -> Iterator[Sequence[Cell]]:
         for run in runs:
@@ -57,13 +69,23 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
                 name.append(f"  retried as {short(run.retried_as)}", "dim")
             if run.unreadable is not None:
                 name.append("  unreadable", "red")
+            if run.id in said and not in_lines and told and told[run.id].tone != "ok":
+                name.append(f"\n  {said[run.id]}", "dim")
             went = coloured(run.status) if run.retried_as is None else Text(run.status, "dim")
             since = age((now - run.created_at).total_seconds())
-            yield _run_id(run.id, is_narrow=is_narrow), name, went, since, _took(run)
+            row = _run_id(run.id, is_narrow=is_narrow), name, went, since, _took(run)
+            yield (*row, said.get(run.id)) if in_lines else row
             if parents:
                 yield (Text("  of ", "dim") + _run_id(str(run.parent_run), "dim", is_narrow=is_narrow),)
 
-    return table(("run", "pipeline", "status", "age", "took"), rows(), wraps=("pipeline",))
+    columns = ("run", "pipeline", "status", "age", "took", *(("explanation",) if in_lines else ()))
+    return table(columns, rows(), wraps=("pipeline", "explanation"))
+
+
+def told_lines(seen: Sentence) -> Text:
+    """Draw where a run stopped and why, and what a person can do."""
+    text = Text(in_a_line(seen.text), "bold")
+    return text.append(f"\n→ {in_a_line(seen.fix)}", "not bold dim") if seen.fix else text
 
 
 def counts_table(counts: Sequence[tuple[str, str, int]], thing: str, grouped_by: str) -> Table:

@@ -320,20 +320,6 @@ class CorrectionRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRecord:
-    """The reason why a run makes no progress: it is parked, or attempts of one step wait in a queue."""
-
-    run: str
-    reason: str | None = None
-    queue: str | None = None
-    step: str | None = None
-    wait: Mapping[str, Any] | None = None
-    """What the attempts need in addition to a free worker, as in a trace; None while other attempts of the run are running."""
-    in_s: float | None = None
-    """Seconds until the first of the attempts asks again."""
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerRecord:
     """One row of `flujo_workers`."""
 

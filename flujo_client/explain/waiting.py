@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Unpack
 
 from flujo_client.explain.ended import by_whom
 from flujo_client.explain.facts import AttemptFacts, GateFacts, LimitFacts, QueueFacts, RunFacts
@@ -13,7 +13,6 @@ from flujo_client.explain.sentence import Act, Part, Sentence, clock, ordinal, s
 from flujo_client.explain.words import (
     Moves,
     Piece,
-    child_run,
     code,
     details,
     frame,
@@ -104,7 +103,9 @@ def live(facts: RunFacts) -> Sentence:
     """Say what holds it most: a person before work, and work before a wait."""
     if facts.child is not None and not any(each.status == "running" for each in facts.live):
         run_id, child = facts.child
-        told = parts("Waits for its child run", child_run(run_id), ": ", lowered(child.parts))
+        told = parts(
+            "Waits for its child run", Part("own", f" {named_run(run_id).text}", run_id), ": ", lowered(child.parts)
+        )
         about = "child", facts.run.name, child.key
         moves = Moves(fix=child.fix, acts=child.acts, since=child.since, until=child.until)
         return sentence(child.cause, child.tone, told, about=about, **moves)
@@ -135,21 +136,20 @@ def _urgency(at: AttemptFacts) -> tuple[int, datetime]:
 
 def _attempt(facts: RunFacts, at: AttemptFacts) -> Sentence:
     due = at.available_at
-    is_early = due is not None and due > facts.now
     guard, _, name = (at.waits_for or "").partition(" ")
     if at.status == "paused":
         return _person(facts, at)
     if at.status == "running":
         return _running(facts, at) if at.has_lease else _lost(facts, at)
-    if at.status == "ready" and due is None:
+    if due is None:
         return _wait(facts, "lane", at, "Waits at ", place(facts, at), " for a lane of its fan-out.")
     if not facts.fleet.workers:
         return _no_workers(facts, "Waits at ", at)
     if facts.lacks_worker(at.queue):
         return _no_worker(facts, at)
-    if at.status == "ready" and guard == "limit":
+    if guard == "limit":
         return _limit(facts, at, name)
-    if at.status == "ready" and is_early and due is not None:
+    if due > facts.now:
         return _GUARDS.get(guard, _later)(facts, at, name, due)
     return _queued(facts, at)
 
@@ -160,12 +160,11 @@ def _wait(
     at: AttemptFacts,
     *pieces: Piece,
     about: object = None,
-    until: datetime | None = None,
-    since: datetime | None = None,
+    **moves: Unpack[Moves],
 ) -> Sentence:
     reason = kind_of_place(facts, at) if about is None else (about,)
-    since = since or at.waits_since or at.created_at
-    return sentence(cause, "wait", *pieces, about=reason, at=at, since=since, until=until, acts=CANCEL)
+    given = Moves(since=at.waits_since or at.created_at, acts=CANCEL) | moves
+    return sentence(cause, "wait", *pieces, about=reason, at=at, **given)
 
 
 def _person(facts: RunFacts, at: AttemptFacts) -> Sentence:
@@ -206,13 +205,15 @@ def _running(facts: RunFacts, at: AttemptFacts) -> Sentence:
 def _lost(facts: RunFacts, at: AttemptFacts) -> Sentence:
     worker = parts("Its worker ", code(at.worker), " is") if at.worker else "Its worker is"
     after = "; another takes over when the lease is over."
-    return _wait(facts, "lost", at, worker, " gone while at ", place(facts, at), after, since=at.started_at)
+    return _wait(
+        facts, "lost", at, worker, " gone while at ", place(facts, at), after, since=at.started_at or at.created_at
+    )
 
 
 def _no_workers(facts: RunFacts, verb: str, at: AttemptFacts | None) -> Sentence:
     told = parts(verb, place(facts, at) if at else "", ": no worker is alive.")
     since = at.created_at if at else facts.run.created_at
-    fix = "Start one: flujo worker"
+    fix = "Start one: `flujo worker`, or `flujo up` for everything on this machine."
     return sentence("no workers", "stuck", told, about=(), at=at, fix=fix, since=since, acts=CANCEL)
 
 
@@ -244,14 +245,16 @@ def _holders(limit: LimitFacts) -> Piece:
 
 def _rate(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Sentence:
     when, end = own(until(due, facts.now)), parts(": the rate limit of ", code(model), " is used up.")
-    return _wait(facts, "rate limit", at, "Waits at ", place(facts, at), when, end, about=model, until=due)
+    fix = "See the limits with `flujo rates list`, and change them with `flujo rates set`."
+    return _wait(facts, "rate limit", at, "Waits at ", place(facts, at), when, end, about=model, until=due, fix=fix)
 
 
 def _breaker(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Sentence:
     last = at.fault_before
     seen = parts("; the last call gave ", stop(raised(last))) if last and "status" in details(last) else "."
     when, end = own(until(due, facts.now)), parts(": ", code(model), " fails, so its breaker is open", seen)
-    return _wait(facts, "breaker", at, "Waits at ", place(facts, at), when, end, about=model, until=due)
+    fix = f"Let its calls through with `flujo breakers close '{line(model)}'`."
+    return _wait(facts, "breaker", at, "Waits at ", place(facts, at), when, end, about=model, until=due, fix=fix)
 
 
 def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence:
@@ -265,7 +268,7 @@ def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence
     about = "|".join((*kind_of_place(facts, at), digest))
     end = "." if not fault or found else ""
     told = parts("Waits", when, " to try ", place(facts, at), " again", why, end)
-    return _wait(facts, "backoff", at, told, about=about, until=due, since=at.failed_at)
+    return _wait(facts, "backoff", at, told, about=about, until=due, since=at.failed_at or at.created_at)
 
 
 def _queued(facts: RunFacts, at: AttemptFacts) -> Sentence:

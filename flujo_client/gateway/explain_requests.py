@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.rows import fault_of, mapping_or_none, read_columns, unreadable
@@ -26,10 +27,18 @@ EXTRAS: Final = 100
 MOST_LIVE: Final = 20_000
 """So many attempts that are queued or run are counted for the lengths of queues."""
 MOST_PERMITS: Final = 2_000
+
+
+def _parked(tree: Any) -> Mapping[str, Any] | None:
+    seen = mapping_or_none(tree)
+    return seen and {**seen, "at": datetime.fromisoformat(seen["at"])}
+
+
 _READERS: Final = {
     "error": fault_of,
     "error_before": fault_of,
-    "question": mapping_or_none,
+    **dict.fromkeys(("question", "loss"), mapping_or_none),
+    "parked": _parked,
 }
 
 

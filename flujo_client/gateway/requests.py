@@ -20,7 +20,6 @@ from flujo_client.contract.records import (
     BudgetRecord,
     CorrectionRecord,
     EventRecord,
-    HeldRecord,
     Launch,
     NewRun,
     NoticeRecord,
@@ -404,11 +403,6 @@ def workers() -> Request[list[WorkerRecord]]:
 def backlog() -> Request[dict[str, tuple[int, float]]]:
     """Count the live attempts by status, and the runs `waiting` for their admission, with the age of the oldest in seconds."""
     return Request("backlog", {}, lambda rows: {row["status"]: (row["count"], row["oldest_s"]) for row in rows})
-
-
-def holds(run_id: str) -> Request[list[HeldRecord]]:
-    """Read where a live run, and the child runs that it waits for, are parked, and in which queues they wait for a worker."""
-    return Request("holds", {"run": run_id}, lambda rows: [HeldRecord(**row) for row in rows])
 
 
 def live_queues() -> Request[list[str]]:

@@ -241,6 +241,6 @@ def test_a_client_with_embedded_services_says_at_once_that_there_is_no_worker(se
     done = subprocess.run(
         [sys.executable, "client.py"], cwd=server_folder, capture_output=True, text=True, timeout=240, check=True
     )
-    assert "makes no progress: no worker is running" in done.stderr
+    assert "makes no progress: waits at double: no worker is alive" in done.stderr
     assert "`flujo up`" in done.stderr
-    assert "still queued after 3 s; no worker is running" in done.stdout
+    assert "still queued after 3 s; waits at double: no worker is alive" in done.stdout

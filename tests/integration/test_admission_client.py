@@ -50,7 +50,7 @@ def test_a_waiting_run_has_no_message_and_says_what_it_waits_for(site):
     assert GateRecord("limit 'one'", most=1, taken=1, waiting=1) in site.client.ask(operator_requests.gates_in_use())
     held = site.client.perform(hold(second.record()))
     assert held is not None
-    assert "no worker is running" in str(held)  # there is none; that comes first
+    assert held.why == "not begun: no worker is alive"  # there is none; that comes first
 
 
 def test_the_same_key_gives_the_same_run_whether_or_not_it_waits(site):

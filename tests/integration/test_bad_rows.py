@@ -145,7 +145,7 @@ def test_a_live_run_of_another_age_breaks_no_report(site, plant, run_cli, at):
     assert run_cli("status")
     judged = CliRunner().invoke(cli, ["dev", "health-check", "--json"], env=site.settings.as_environment())
     assert "verdict" in json.loads(judged.stdout), judged.output
-    assert [each.reason for each in site.client.ask(requests.holds(parked.id))]
+    assert parked.explain().tone == "stuck"
     run_cli("approvals", "list")
 
 

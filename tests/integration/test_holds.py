@@ -1,4 +1,4 @@
-"""Why nothing moves is said at once by `flujo run`, with the words of `lens trace`: breaker, rate, limit, retry, queue, code."""
+"""Why nothing moves is said at once by `flujo run`, with the sentence of `lens trace`: breaker, rate, limit, retry, queue, code."""
 
 import pytest
 from click.testing import CliRunner
@@ -71,14 +71,14 @@ def test_a_run_that_a_worker_will_take_is_not_held(site, run):
 
 def test_an_open_breaker(site, run):
     found = held(site, run, waiting(run, "breaker openai:m"))
-    assert found.why == f"step 'send' waits {waits_in_words(BREAKER)}"
-    assert found.why == "step 'send' waits for its model's breaker (openai:m)"
+    assert found.why.startswith("waits at send until ")
+    assert found.why.endswith(": openai:m fails, so its breaker is open")
     assert "`flujo breakers close 'openai:m'`" in found.way_out
 
 
 def test_a_rate_limit(site, run):
     found = held(site, run, waiting(run, "rate openai:m"))
-    assert found.why == "step 'send' waits for its model's rate limit (openai:m)"
+    assert found.why.endswith(": the rate limit of openai:m is used up")
     assert "`flujo rates list`" in found.way_out
 
 
@@ -89,12 +89,14 @@ def test_a_concurrency_limit(site, run):
         "INSERT INTO flujo_limits (name, at_once) VALUES ('crm', 5); "
         f"INSERT INTO flujo_permits (key, name) SELECT key, 'crm' FROM flujo_attempts WHERE run_id = '{run}'",
     )
-    assert found.why == f"step 'send' waits {waits_in_words(LIMIT)}" == "step 'send' waits for crm (0 of 5 in use)"
+    assert found.why == "waits at send for limit crm: 0 of 5 places are taken; 1st in line"
 
 
 def test_a_retry_that_is_far_away(site, run):
     again = f"UPDATE flujo_attempts SET number = 2, available_at = now() + interval '%d s' WHERE run_id = '{run}'"
-    assert held(site, run, again % 30).why == "step 'send' waits to be tried again"
+    found = held(site, run, again % 30)
+    assert found.why.startswith("waits until ")
+    assert found.why.endswith(" to try send, attempt 2 of 2 again")
     assert held(site, run, again % 2) is None
 
 
@@ -123,11 +125,11 @@ def test_flujo_run_says_it_at_once(site, run):
     command = ["run", "hold_pipelines:mails", "-i", "x", "--run-id", run, "--timeout", "1.4"]
     told = CliRunner().invoke(cli, command, env=environment)
     assert told.exit_code == 1
-    line = "the run makes no progress: step 'send' waits for its model's breaker (openai:m)"
-    assert told.stderr.count(line) == 1
+    assert told.stderr.count("the run makes no progress: waits at send until ") == 1
+    assert "openai:m fails, so its breaker is open" in " ".join(told.stderr.split())
     assert "WAIT_TIMED_OUT" in told.stderr
-    assert "is still queued after 1.4 s; step 'send' waits for its model's breaker" in " ".join(told.stderr.split())
+    assert "is still queued after 1.4 s; waits at send until " in " ".join(told.stderr.split())
     with site.connection() as connection:
         connection.execute("UPDATE flujo_workers SET lease_until = now() - interval '1 min'")
     told = CliRunner().invoke(cli, command, env=environment)
-    assert "the run makes no progress: no worker is running for" in told.stderr
+    assert "the run makes no progress: waits at send: no worker is alive for" in told.stderr

@@ -156,7 +156,9 @@ def test_the_connection_is_closed_when_no_one_waits(site):
     """U-39: no connection lingers."""
     run = site.client.enqueue(fine, 1)
     for _ in range(2):
-        with pytest.raises(WaitTimedOut, match=f"run {run.id} is still queued after 0.3 s; no worker is running"):
+        with pytest.raises(
+            WaitTimedOut, match=f"run {run.id} is still queued after 0.3 s; waits at ship: no worker is alive"
+        ):
             run.result(timeout=0.3)
         wait_until(lambda: not watchers(site))
 
