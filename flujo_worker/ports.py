@@ -287,8 +287,11 @@ class AttemptStore(Protocol):
             RowLocked: somebody else's transaction holds one of its rows; nothing was merged, and the outcome is still wanted.
         """
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claim_id: str | None = None) -> None:
-        """Record what an outcome that was not merged has cost, in its budgets too; once for each claim of an attempt."""
+    def spend(self, run: str, claim: ClaimId, usage: Usage, reserved: Sequence[Reservation] = ()) -> None:
+        """Record what an outcome that was not merged has cost, in its budgets too; once for each claim of an attempt.
+
+        `reserved` is what the claim reserved: after a failover to a lagging replica, budgets and reservations may be missing.
+        """
 
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""

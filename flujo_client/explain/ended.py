@@ -12,6 +12,7 @@ from flujo_client.explain.sentence import Act, Part, Sentence, span, times
 from flujo_client.explain.words import (
     Piece,
     amount,
+    child_run,
     code,
     details,
     frame,
@@ -86,9 +87,7 @@ def failed(facts: RunFacts) -> Sentence:
     """Say where it failed, and why: as its child run does, if it failed with one."""
     if facts.child is not None:
         run_id, child = facts.child
-        told = parts(
-            "Failed in its child run", Part("own", f" {named_run(run_id).text}", run_id), ": ", lowered(child.parts)
-        )
+        told = parts("Failed in its child run", child_run(run_id), ": ", lowered(child.parts))
         about, since = ("child", facts.run.name, child.key), facts.run.ended_at
         return sentence(child.cause, "bad", told, about=about, fix=child.fix, since=since, acts=RETRY)
     fault = facts.run.fault
@@ -225,7 +224,7 @@ def _budget(facts: RunFacts, fault: Fault) -> Sentence:
         )
     else:
         after = parts(" after ", code(seen["spender"])) if seen.get("spender") else ""
-        told = parts("Stopped", after, f": {named} of {limit} is used up ", own(f"({spent} spent)"), ".")
+        told = parts("Stopped", after, f": {named} of {limit} is used up", own(f" ({spent} spent)"), ".")
     fix = "Retry it with a higher limit, or raise the budget."
     return _failure(facts, "budget", told, about=(seen["budget"], seen.get("name")), fix=fix)
 

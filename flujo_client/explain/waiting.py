@@ -13,6 +13,7 @@ from flujo_client.explain.sentence import Act, Part, Sentence, clock, ordinal, s
 from flujo_client.explain.words import (
     Moves,
     Piece,
+    child_run,
     code,
     details,
     frame,
@@ -103,9 +104,7 @@ def live(facts: RunFacts) -> Sentence:
     """Say what holds it most: a person before work, and work before a wait."""
     if facts.child is not None and not any(each.status == "running" for each in facts.live):
         run_id, child = facts.child
-        told = parts(
-            "Waits for its child run", Part("own", f" {named_run(run_id).text}", run_id), ": ", lowered(child.parts)
-        )
+        told = parts("Waits for its child run", child_run(run_id), ": ", lowered(child.parts))
         about = "child", facts.run.name, child.key
         moves = Moves(fix=child.fix, acts=child.acts, since=child.since, until=child.until)
         return sentence(child.cause, child.tone, told, about=about, **moves)

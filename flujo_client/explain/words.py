@@ -39,6 +39,11 @@ def named_run(run_id: str) -> Part:
     return Part("run", run_id[-SHORT_ID:], run_id)
 
 
+def child_run(run_id: str) -> Sequence[Part]:
+    """Return a child run, which no other run has."""
+    return own(" "), named_run(run_id)._replace(kind="own")
+
+
 def line(text: str) -> str:
     """Return the first line of a text that has something in it, with single spaces and not too long."""
     first = next(filter(None, (" ".join(each.split()) for each in text.splitlines())), "")

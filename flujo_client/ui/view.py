@@ -6,7 +6,7 @@ import dataclasses
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final, TypeVar, cast
@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.api.explanations import explain_runs
 from flujo_client.explain.sentence import Part, Sentence, clock, span
 from flujo_client.gateway.door import SyncRunner
 from flujo_client.ui.assets import ASSETS
@@ -32,6 +33,8 @@ MANY: Final = 1000
 """Counts are shown up to this number; more are `999+`."""
 BADGES_S: Final = 2.0
 """For so many seconds the counts of the menu are kept."""
+HIDDEN: Final = "hidden"
+"""What stands for a value that the user may not see."""
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -134,6 +137,17 @@ def reading(request: Request) -> PageReads:
     return cast("PageReads", request.state.reading)
 
 
+def explain(request: Request, run_ids: Collection[str]) -> dict[str, Sentence]:
+    """Explain runs, by their ids; for a user who may see no values, without what people and models wrote."""
+    found = reading(request).perform(explain_runs(run_ids))
+    return found if shows_values(request) else {run: _without_quotes(each) for run, each in found.items()}
+
+
+def _without_quotes(sentence: Sentence) -> Sentence:
+    hidden = (part._replace(text=HIDDEN) if part.kind == "quote" else part for part in sentence.parts)
+    return dataclasses.replace(sentence, parts=tuple(hidden))
+
+
 def root_of(request: Request) -> str:
     """Return the path under which the page is mounted, without a slash at its end."""
     return str(request.scope.get("root_path", "")).rstrip("/")
@@ -213,7 +227,7 @@ def sentence(context: Context, given: Sentence, *, shared: bool = False) -> Mark
 
 
 def _part(part: Part, root: str) -> Markup:
-    if part.kind == "run" and part.run:
+    if part.run:
         return Markup('<a href="{}/runs/{}">{}</a>').format(root, part.run, part.text)
     tag = {"code": "code", "quote": "q"}.get(part.kind)
     return escape(part.text) if tag is None else Markup(f"<{tag}>{{}}</{tag}>").format(part.text)  # noqa: S704 - the tag is ours

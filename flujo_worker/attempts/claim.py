@@ -163,7 +163,7 @@ class Claims:
             )
             claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
-                held.fence, held.claim_id, held.is_limited = claim.fence, claim.claim_id, bool(to_reserve)
+                held.fence, held.claim_id, held.reserved = claim.fence, claim.claim_id, to_reserve
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
                 await self._effects.call(time.sleep, UNCOMMITTED_S / 20)

@@ -57,9 +57,9 @@ class Prepared:
         """Return what is to be merged. A success writes a migrated context even where the step has not changed it."""
         outcome = replace(outcome, code=None if self.code is None else self.code.mark)
         if self.migrated is None or outcome.kind != "success" or self.given.kind not in _PERFORMED:
-            return AttemptReport(self.envelope, held.fence or 0, outcome, held.claim_id)
+            return held.report(self.envelope, outcome)
         context = outcome.context or self.migrated.context
-        return AttemptReport(self.given, held.fence or 0, replace(outcome, context=context), held.claim_id)
+        return held.report(self.given, replace(outcome, context=context))
 
 
 class Preparation:

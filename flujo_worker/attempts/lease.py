@@ -11,13 +11,17 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import Outcome
+from flujo_worker.domain.budget import Reservation
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import RowLocked, StoreError
-from flujo_worker.ports import LeaseStore, Member, Renewal
+from flujo_worker.ports import ClaimId, LeaseStore, Member, Renewal
 
 logger = logging.getLogger(__name__)
 
@@ -27,17 +31,26 @@ LOOK_S: Final = 0.35
 
 @dataclass(eq=False)
 class ActiveAttempt:
-    """One attempt this process works on. `fence` is None until the claim has answered; `is_limited`: it reserved from a budget."""
+    """One attempt this process works on. `fence` is None until the claim has answered; `reserved` is what that reserved from budgets."""
 
     key: str
     fence: int | None = None
     claim_id: str | None = None
     cancelled: bool = False
     interrupted: bool = False
-    is_limited: bool = False
+    reserved: Sequence[Reservation] = ()
     on_cancel: list[Callable[[], object]] = field(default_factory=list)
     on_interrupt: list[Callable[[], object]] = field(default_factory=list)
     held_since: float = field(default_factory=time.monotonic)
+
+    @property
+    def claim(self) -> ClaimId:
+        """Return its claim."""
+        return ClaimId(self.key, self.fence, self.claim_id)
+
+    def report(self, envelope: Envelope, outcome: Outcome) -> AttemptReport:
+        """Return what is to be merged under its claim."""
+        return AttemptReport(envelope, self.fence or 0, outcome, self.claim_id, tuple(self.reserved))
 
     def cancel(self) -> None:
         """Stop the work, best effort: another worker has it, or its run was cancelled."""

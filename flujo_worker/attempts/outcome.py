@@ -209,8 +209,7 @@ class Outcomes:
         envelope, held = claimed.envelope, claimed.held
         if run.left_in_thread:
             logger.warning("attempt %s: %s", envelope.key, _UNTIL_THE_END)
-        spend, fence = self._stores.attempts.spend, held.fence or 0
-        await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claim_id=held.claim_id)
+        await self._effects.call(self._stores.attempts.spend, envelope.ticket.run, held.claim, usage, held.reserved)
 
     async def _leave_to_others(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
         """Raise what this process lacks if the attempt has failed for that: another worker is to begin it again."""
@@ -288,8 +287,7 @@ class Outcomes:
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. The rest of its outcome is dropped."""
-        run_id, fence, claim_id = envelope.ticket.run, held.fence or 0, held.claim_id
-        self._threads.submit(self._stores.attempts.spend, run_id, envelope.key, fence, run.spent, claim_id=claim_id)
+        self._threads.submit(self._stores.attempts.spend, envelope.ticket.run, held.claim, run.spent, held.reserved)
 
     def _packed(self, envelope: Envelope, step: Step, done: Done) -> tuple[Packed, Packed | None]:
         context, depth = done.context, DEPTH_OF_OUTPUTS if isinstance(done.context, StoredContext) else 0

@@ -43,7 +43,7 @@ from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.observe.story import Story
 from flujo_worker.own_keys import OwnKeys
-from flujo_worker.ports import Claim, ClaimId, Room, Stores
+from flujo_worker.ports import Claim, Room, Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
 from flujo_worker.runtime.effects import note_lock
 from flujo_worker.runtime.faults import fault_of
@@ -184,8 +184,7 @@ class Attempts:
         except (KeyMissing, CodeMismatch) as lack:
             return await self._leave_claimed(envelope, held, lack)
         except Unreadable as error:
-            at = ClaimId(held.key, held.fence, held.claim_id)
-            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, at)
+            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, held.claim)
             return DeliveryResult("unreadable")
 
     async def leave_encrypted(self, key: str, error: KeyMissing) -> DeliveryResult:
@@ -241,7 +240,7 @@ class Attempts:
         reply, started = wanted.reply, time.monotonic()
         unperformed = _unperformed(claim, wanted, started)
         if unperformed is not None:
-            return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claim_id), started)
+            return await self._conclude(held.report(envelope, unperformed), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = await self._effects.call(self.claims.reply, envelope)
         return await self._carry_out(Claimed(envelope, held, reply, time.monotonic(), wanted.inline), wanted.calls)
@@ -303,7 +302,7 @@ class Attempts:
             late_s=self._late_s,
         )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
-            if held.is_limited:
+            if held.reserved:
                 emit_reservations(calls)
             prepared.emit()
             outcome = await self._outcome(claimed, entry, story, run)
@@ -321,10 +320,10 @@ class Attempts:
         fault, changes, fence = outcome.fault, self._changes, held.fence or 0
         if fault is None or fault.type_name != ModuleNotFoundError.__name__ or changes is None:
             return False
-        call, run, claim_id = self._effects.call, envelope.ticket.run, held.claim_id
-        if not await call(changes.leave_to_other_build, envelope, fence, redact(fault.message), claim_id=claim_id):
+        call, run, why = self._effects.call, envelope.ticket.run, redact(fault.message)
+        if not await call(changes.leave_to_other_build, envelope, fence, why, claim_id=held.claim_id):
             return False
-        await call(self._stores.attempts.spend, run, envelope.key, fence, outcome.usage, claim_id=claim_id)
+        await call(self._stores.attempts.spend, run, held.claim, outcome.usage, held.reserved)
         return True
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:

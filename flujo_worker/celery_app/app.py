@@ -61,7 +61,7 @@ class FlujoWorker:
         settings: the addresses of Postgres and Redis, and the options of this worker; from flujo.toml and the environment when None.
 
     Raises:
-        ConfigurationError: your app runs eagerly, has no Redis result backend, or rejects our messages.
+        ConfigurationError: your app has no Redis result backend, or rejects our messages.
     """
 
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
@@ -136,6 +136,11 @@ class FlujoWorker:
         from flujo_worker.store.migrate import START_PATIENCE_S, require_current
 
         with _ending_the_worker():
+            if self.app.conf.task_always_eager:
+                raise ConfigurationError(
+                    "this Celery app runs tasks eagerly, so nothing would survive a crash",
+                    suggestion="unset task_always_eager; to test pipelines without services use flujo_worker.testing",
+                )
             Heartbeat(self.settings.worker.heartbeat_file).begin()
             require_current(self.settings.database(), patience_s=START_PATIENCE_S)
 
@@ -296,12 +301,9 @@ def _place(url: str) -> str:
 
 
 def _checked(app: Celery, settings: Settings) -> Celery:
-    """Refuse an app that cannot carry pipelines."""
+    """Refuse an app that cannot carry pipelines. One that runs tasks eagerly is a test's, and may have no broker: its worker is refused."""
     if app.conf.task_always_eager:
-        raise ConfigurationError(
-            "this Celery app runs tasks eagerly, so nothing would survive a crash",
-            suggestion="unset task_always_eager; to test pipelines without services use flujo_worker.testing",
-        )
+        return app
     if not str(app.conf.result_backend or "").startswith(_LOCAL_BACKENDS):
         raise ConfigurationError(
             "this Celery app's result backend is not Redis, which chords need",

@@ -31,12 +31,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+NEVER_S = 10 * 366 * 86_400
+"""An app's own time limits would fail a step halfway, or kill it and repeat it: a step's limit is its `timeout_s`. Celery and its pools take
+any falsy limit for "as in the settings"."""
 _OPTIONS: dict[str, Any] = {
     "serializer": SERIALIZER,
     "ignore_result": True,
     "acks_late": True,
     "reject_on_worker_lost": True,
     "max_retries": 0,
+    "time_limit": NEVER_S,
+    "soft_time_limit": NEVER_S,
     "throws": (StepFailed,),  # expected: Celery logs a line for it, and we have logged more
     "typing": False,
     "shared": False,  # Celery would give them to every other app of the process as well, with this one's host

@@ -7,6 +7,7 @@ attempts is not limited here.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -32,6 +33,24 @@ def carried(call: Callable[[], T]) -> Callable[[], T]:
     A future of asyncio does not take that one, and a caller that waits for it would wait forever.
     """
     return partial(context_of_call().run, _plain, call)
+
+
+def with_usable_connections(call: Callable[[], T]) -> T:
+    """Make a call; before and after it, close this thread's connections of Django that are broken or older than its `CONN_MAX_AGE`.
+
+    Celery's fixup does so around a task. Otherwise a thread keeps its connection, and once the server has dropped it each later call fails.
+    """
+    _close_connections()
+    try:
+        return call()
+    finally:
+        _close_connections()
+
+
+def _close_connections() -> None:
+    django = sys.modules.get("django.db")  # code that has not imported it has no connections
+    if django is not None and sys.modules["django.conf"].settings.configured:
+        django.close_old_connections()
 
 
 def _plain(call: Callable[[], T]) -> T:

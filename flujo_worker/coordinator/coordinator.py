@@ -382,8 +382,8 @@ class Coordinator:
         if verdict == "stale" and outcome.kind != "cancelled" and await self.is_aborted(envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
             return await self.merge(replace(notice, outcome=cancelled))
-        run, claim_id = envelope.ticket.run, notice.claim_id
-        await call(self._stores.attempts.spend, run, envelope.key, notice.fence, outcome.usage, claim_id=claim_id)
+        run, claim = envelope.ticket.run, ClaimId(envelope.key, notice.fence, notice.claim_id)
+        await call(self._stores.attempts.spend, run, claim, outcome.usage, notice.reserved)
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
         refused = Event("outcome.refused", data, "warning")

@@ -6,6 +6,7 @@ same answers give the same decision, so a replay needs neither.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -71,11 +72,6 @@ class ScopeState:
     merges: bool = False
     seen: tuple[Packed, Packed | None] | None = None
     code: tuple[str, ...] = ()
-
-    @property
-    def next_version(self) -> int:
-        """Return the version it will be committed with: a scope that this decision opens begins at its first."""
-        return self.version + (self.merges and self.seen is not None)
 
     def close(self, status: ScopeStatus, fault: Fault | None = None) -> None:
         """Close it; raises IllegalTransition if it is closed."""
@@ -217,12 +213,23 @@ class DecisionBuilder:
             queue=self.control_queue if kind == "start" else node.queue or self.notice.envelope.ticket.queue,
             input=scope.output,
             context=scope.context,
-            version=scope.next_version,
+            version=self.next_version(scope),
             lanes=scope.lanes,
             kind=kind,
             code=scope.code,
             **rest,
         )
+
+    def next_version(self, scope: ScopeState) -> int:
+        """Return the version that a scope will be committed with.
+
+        What is merged or opened under a claim has that claim's version: if a failover loses it, messages with its values, which outlive it in the
+        broker, fit no scope that the next claim makes. The root of a run begins at 0.
+        """
+        is_new, claim_id = scope.seen is None, self.notice.claim_id
+        if (is_new and scope.parent is None) or not (is_new or scope.merges):
+            return scope.version
+        return scope.version + (not is_new) if claim_id is None else 1 + zlib.crc32(claim_id.encode()) // 4
 
     def begin(self, scope: ScopeState) -> None:
         """Record what a top-level step begins with. Child runs are not retried by themselves, so theirs are not recorded."""
@@ -246,14 +253,14 @@ class DecisionBuilder:
         return copied(
             Decision,
             self,
-            moves=tuple(map(_move, self._moved())),
-            opens=tuple(_opening(scope) for scope in self.scopes.values() if scope.seen is None),
+            moves=tuple(map(self._move, self._moved())),
+            opens=tuple(self._opening(scope) for scope in self.scopes.values() if scope.seen is None),
             next=tuple(self.works),
             begun=tuple(self.begun),
             events=tuple(self.events),
             answers=(),
             cache_entries=tuple(self.cache_entries),
-            above=tuple(map(_left, self._above())) if len(self.works) == 1 else (),
+            above=tuple(map(self._left, self._above())) if len(self.works) == 1 else (),
         )
 
     def _above(self) -> list[ScopeState]:
@@ -266,6 +273,29 @@ class DecisionBuilder:
         own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
 
+    def _left(self, scope: ScopeState) -> ScopeRow:
+        """Return the row that the merge leaves of a scope."""
+        version = self.next_version(scope)
+        return copied(ScopeRow, scope, version=version, waiting=False, metadata=_metadata(scope))
+
+    def _move(self, scope: ScopeState) -> UpdateScope:
+        output, context = scope.seen or (None, None)
+        keeps = _keeps_context(scope)
+        return copied(
+            UpdateScope,
+            scope,
+            merges=self.next_version(scope) - scope.version,
+            output=None if scope.output is output else scope.output,
+            context=scope.context if keeps and scope.context is not context else None,
+            drops_context=not keeps,
+            metadata=_metadata(scope),
+        )
+
+    def _opening(self, scope: ScopeState) -> ScopeRow:
+        context, version = scope.context if _keeps_context(scope) else None, self.next_version(scope)
+        parent, metadata = scope.parent or "", _metadata(scope)
+        return copied(ScopeRow, scope, parent=parent, version=version, context=context, metadata=metadata)
+
 
 def _read(row: ScopeRow) -> ScopeState:
     metadata, seen = dict(row.metadata), (row.output, row.context)
@@ -273,33 +303,10 @@ def _read(row: ScopeRow) -> ScopeState:
     return copied(ScopeState, row, metadata=metadata, code=tuple(metadata.pop(CODE, ())), **own)
 
 
-def _left(scope: ScopeState) -> ScopeRow:
-    """Return the row that the merge leaves of a scope."""
-    return copied(ScopeRow, scope, version=scope.next_version, waiting=False, metadata=_metadata(scope))
-
-
-def _move(scope: ScopeState) -> UpdateScope:
-    output, context = scope.seen or (None, None)
-    keeps = _keeps_context(scope)
-    return copied(
-        UpdateScope,
-        scope,
-        output=None if scope.output is output else scope.output,
-        context=scope.context if keeps and scope.context is not context else None,
-        drops_context=not keeps,
-        metadata=_metadata(scope),
-    )
-
-
 def _keeps_context(scope: ScopeState) -> bool:
     """Return whether a scope's row has its context; of iterations, of which there may be any number, none does that has closed."""
     is_for_results = scope.status == "succeeded" and not is_repeated(scope.address)
     return scope.status == "open" or scope.parent is None or is_for_results
-
-
-def _opening(scope: ScopeState) -> ScopeRow:
-    context = scope.context if _keeps_context(scope) else None
-    return copied(ScopeRow, scope, parent=scope.parent or "", context=context, metadata=_metadata(scope))
 
 
 def _metadata(scope: ScopeState) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class AttemptReport:
     outcome: Outcome
     claim_id: str | None = None
     """Of the claim. Two claims have the same fence if a crash of Postgres lost the first. None: it was not claimed for work."""
+    reserved: tuple[Reservation, ...] = ()
+    """The reservations of the claim, which may be lost with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class UpdateScope:
     """The scope's, as it was read; the commit is rejected if it has changed."""
     cursor: int
     status: ScopeStatus = "open"
-    merges: bool = False
+    merges: int = 0
+    """What a merge into the scope adds to its version; 0: nothing is merged into it."""
     output: Packed | None = None
     context: Packed | None = None
     drops_context: bool = False

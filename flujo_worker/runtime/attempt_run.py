@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from flujo_client.attempt_info import AttemptInfo, running_attempt
@@ -23,7 +24,7 @@ from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import AgentError
 from flujo_client.pipeline.step import Step
 from flujo_worker.concurrency.event_loop import is_late_answer
-from flujo_worker.concurrency.threads import carried
+from flujo_worker.concurrency.threads import carried, with_usable_connections
 from flujo_worker.domain.rate import Left
 from flujo_worker.domain.starvation import is_starved
 from flujo_worker.ports import Reply
@@ -304,7 +305,9 @@ async def in_thread(call: Callable[[], T]) -> T:
 async def in_thread_of(threads: Executor | None, call: Callable[[], T]) -> T:
     """Call in a thread of an executor, the loop's own if that is None; note it where the attempt is cancelled meanwhile."""
     try:
-        return await asyncio.get_running_loop().run_in_executor(threads, carried(call))
+        return await asyncio.get_running_loop().run_in_executor(
+            threads, carried(partial(with_usable_connections, call))
+        )
     except asyncio.CancelledError:
         run = current_run()
         if run is not None:

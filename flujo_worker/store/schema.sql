@@ -208,7 +208,7 @@ ALTER TABLE flujo_blobs ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE TABLE flujo_inputs (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id   text NOT NULL,
-    kind     text NOT NULL CHECK (kind IN ('answer', 'cancel')),
+    kind     text NOT NULL CHECK (kind IN ('answer', 'cancel', 'retry', 'fork')),  -- the note of the last two is the id of the new run
     attempt  text,
     address  text,
     step     text,

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,28 @@ def test_an_attached_app_runs_pipelines_and_its_own_tasks_and_stops_in_order(sit
     shop.terminate()
     assert shop.wait(timeout=60) == 0
     assert shop.pid not in site.live_pids()
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_the_apps_time_limits_do_not_end_a_step(site, pool):
+    """A step's limit is its own: Celery would interrupt it, or kill its process, and it would begin again."""
+    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
+    limits = ["--soft-time-limit", "0.5", "--time-limit", "1"]
+    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-c", "2", "-P", pool, *limits]
+    with (site.folder / "workers.log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        run = site.client.enqueue("stuck_pipelines:lasting", [])
+        site.wait_for_execution(run.id, "lasting")
+        over = time.monotonic() + 2.5
+        wait_until(lambda: time.monotonic() > over, what=site.log)
+        site.open_gate(run.id)
+        assert run.result(timeout=60).run_status == "succeeded", site.log()
+    finally:
+        process.terminate()
+        process.wait(60)
+    assert len(site.executions(run.id)) == 1
 
 
 def test_an_attached_app_tells_of_attempts_in_task_events(site, shop):
@@ -164,10 +187,6 @@ def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, 
     assert len(said.splitlines()) == (2 if trouble == "unmigrated" else 3)
 
 
-def eager(app):
-    app.conf.task_always_eager = True
-
-
 def other_backend(app):
     app.conf.result_backend = "db+sqlite:///results"
 
@@ -180,10 +199,23 @@ def shut_out(app):
     app.conf.accept_content = ["json"]
 
 
+def test_an_app_that_runs_tasks_eagerly_is_attached_and_its_worker_refused(site, tmp_path):
+    """Tests set `task_always_eager`, and import the module that attaches."""
+    (tmp_path / "eager_app.py").write_text(
+        "from celery import Celery\nfrom flujo_worker.celery_app.app import FlujoWorker\n"
+        "app = Celery('eager', broker='memory://')\napp.conf.task_always_eager = True\nFlujoWorker(app)\n"
+    )
+    command = [sys.executable, "-m", "celery", "-A", "eager_app", "worker", "-P", "threads", "-c", "1"]
+    environment = {**os.environ, **site.settings.as_environment()}
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, "unset task_always_eager" in ended.stderr) == (2, True), ended.stderr
+
+
 @pytest.mark.parametrize(
     ("spoil", "said", "way_out"),
     [
-        (eager, "eagerly", "unset task_always_eager"),
         (other_backend, "not Redis", "redis://"),
         (no_backend, "not Redis", "redis://"),
         (shut_out, "accept_content", "app.conf.accept_content"),

@@ -116,6 +116,12 @@ def test_a_context_that_is_not_made_of_its_merges_is_found(copy):
     assert found(copy, Observed()) == {"contexts_folded": 1}
 
 
+def test_an_effect_that_a_failover_has_lost_leaves_its_merge_in_the_context(copy):
+    plant(copy, f"DELETE FROM flujo_chaos_effects WHERE key = {MERGED}")
+    copy.lost_before = copy.now()
+    assert found(copy, Observed()) == {}
+
+
 def found(site, observed):
     return {each.name: len(each.violations) for each in judge(site, (), observed) if each.violations}
 

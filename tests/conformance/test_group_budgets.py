@@ -12,7 +12,7 @@ from worlds import MAX_LOST, Memory, World, waits
 
 from flujo_client.contract.outcome import Correction, Outcome, Usage
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.ports import Claim, Committed
+from flujo_worker.ports import Claim, ClaimId, Committed
 from tests.support.builders import decided, enqueued, failed, following, pipeline_of, succeeded
 
 pytestmark = pytest.mark.services
@@ -237,7 +237,7 @@ def test_what_was_booked_before_is_not_booked_again(world, groups):
     """Law 1: a refused merge was booked, and the same outcome is merged later."""
     [new] = limited(world)
     claims(groups, [new], asks(20))
-    world.stores.attempts.spend(run_of(new), new.first.key, 1, Usage(input_tokens=15))
+    world.stores.attempts.spend(run_of(new), ClaimId(new.first.key, 1), Usage(input_tokens=15))
     assert commits(groups, merge_of(new, 15)) == [MERGED]
     assert tokens_of(world) == (15, 0, 0)
 

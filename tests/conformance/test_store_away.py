@@ -12,7 +12,7 @@ from worlds import LEASE_S, MAX_LOST, World
 
 from flujo_client.contract.outcome import Event, Usage
 from flujo_client.embedded.postgres import Postgres as Server
-from flujo_worker.ports import BrokerSnapshot, Claim
+from flujo_worker.ports import BrokerSnapshot, Claim, ClaimId
 from flujo_worker.store.migrate import migrate
 from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import decided, enqueued, member, succeeded
@@ -66,7 +66,7 @@ def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services,
     acts = [
         lambda: stores.attempts.claim(claimed.first.key, "w1", max_lost=MAX_LOST),
         lambda: stores.attempts.commit(decided(concluded, succeeded(), fence=1)),
-        lambda: stores.attempts.spend(run, concluded.first.key, 1, Usage(input_tokens=1)),
+        lambda: stores.attempts.spend(run, ClaimId(concluded.first.key, 1), Usage(input_tokens=1)),
         lambda: stores.leases.renew("w1", LEASE_S, fences),
         lambda: stores.leases.register_worker(member("w2"), LEASE_S),
         lambda: stores.backlog.due(BrokerSnapshot(0.0, {}), judge="w1", max_lost=MAX_LOST, limit=10),

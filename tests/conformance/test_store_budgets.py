@@ -7,6 +7,7 @@ from worlds import LEASE_S, MAX_LOST
 
 from flujo_client.contract.outcome import Outcome, Usage
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.ports import ClaimId
 from tests.support.builders import SPENT, decided, enqueued, failed, following, member, pipeline_of, succeeded
 
 RUN = "run_budgets"
@@ -99,7 +100,7 @@ def test_what_attempts_have_spent_lately_is_read_by_pipeline(world):
         world.pass_time(1)
         new = world.record(enqueued(pipeline_of("a"), run_id=f"run_{number}"))
         world.claim(new)
-        world.stores.attempts.spend(f"run_{number}", new.first.key, 9, Usage(1, 1, 1, 0.5))
+        world.stores.attempts.spend(f"run_{number}", ClaimId(new.first.key, 9), Usage(1, 1, 1, 0.5))
         world.conclude(new, succeeded(usage=SPENT))
         runs.append(new)
     both = Usage(SPENT.input_tokens + 1, SPENT.output_tokens + 1, SPENT.requests + 1, SPENT.cost_usd + 0.5)

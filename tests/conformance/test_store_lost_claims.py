@@ -9,8 +9,9 @@ from worlds import MAX_LOST
 
 from flujo_client.contract.outcome import Fault, Usage
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.ports import ClaimId
-from tests.support.builders import decided, enqueued, pipeline_of, succeeded
+from tests.support.builders import decided, enqueued, following, pipeline_of, succeeded
 
 RUN = "run_lost"
 LIMITS = {"total_cost_usd_limit": None, "total_tokens_limit": 100}
@@ -40,7 +41,8 @@ class Attempt:
     def conclude(self, claim, usage):
         outcome = succeeded(usage=usage)
         decision = fanning_out(self.new.first, 2) if self.kind == "tree" else decided(self.new, outcome)
-        notice = replace(decision.notice, outcome=outcome, fence=claim.fence, claim_id=claim.claim_id)
+        reserved = (RESERVATION,) if self.kind == "limited" else ()
+        notice = AttemptReport(self.new.first, claim.fence, outcome, claim.claim_id, reserved)
         return self.world.commit(replace(decision, notice=notice))
 
     def tokens(self):
@@ -77,6 +79,37 @@ def test_an_outcome_of_a_lost_claim_is_not_taken_for_the_one_that_was_merged(att
     assert attempt.conclude(lost, LESS) == "stale"
     assert attempt.conclude(second, MORE) == "repeated"
     assert attempt.tokens() == 37
+
+
+def test_what_a_lost_claim_has_spent_is_booked_before_there_is_another_one(attempt):
+    """A failover has lost its reservation, and the row of the budget; the next claim reserves as ever."""
+    lost = attempt.claim_and_lose("w1")
+    for _ in range(2):
+        assert attempt.conclude(lost, LESS) == "stale"
+    assert attempt.tokens() == 7
+    second = attempt.claim("w2")
+    assert attempt.conclude(lost, LESS) == "stale"
+    assert attempt.conclude(second, MORE) == "merged"
+    assert attempt.tokens() == 37
+    assert {each.reserved for each in attempt.world.budgets().values()} <= {Amount()}
+
+
+def test_a_message_of_a_lost_merge_is_not_merged_into_what_another_claim_has_made(world):
+    """It outlives a failover in the broker; the step before it ran again, and its output is another one."""
+    new = world.record(enqueued(pipeline_of("a", "b"), run_id=RUN))
+    messages = []
+    for output in ("lost", "kept"):
+        claim = world.stores.attempts.claim(new.first.key, "w1", max_lost=MAX_LOST)
+        decision = decided(new, succeeded(output), fence=claim.fence, claim_id=claim.claim_id)
+        messages.append(following(decision))
+        if output == "lost":
+            world.forget_claim(new.first.key)
+    assert world.commit(decision) == "merged"
+    lost, kept = messages
+    claim = world.stores.attempts.claim(lost.key, "w1", max_lost=MAX_LOST)
+    after = partial(decided, new, succeeded("end"), fence=claim.fence, claim_id=claim.claim_id)
+    assert world.commit(after(at=lost)) == "stale"
+    assert world.commit(after(at=kept)) == "merged"
 
 
 def test_a_lost_claim_breaks_off_no_run(world, attempt):

@@ -7,6 +7,7 @@ import pytest
 from worlds import LEASE_S
 
 from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
+from flujo_worker.ports import ClaimId
 from tests.support.builders import BACKOFF, SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 
 TWO = pipeline_of("a", "b", max_retries=3)
@@ -157,9 +158,9 @@ def test_nothing_merges_after_a_cancel_but_the_spend_is_recorded(world, new, ask
 def test_the_spend_is_recorded_once_for_each_attempt_and_fence(world, new):
     late, fence = lose(world, new)
     for _ in range(3):
-        world.stores.attempts.spend(run_of(new), new.first.key, late, SPENT)
+        world.stores.attempts.spend(run_of(new), ClaimId(new.first.key, late), SPENT)
     world.conclude(new, replace(succeeded("one"), usage=SPENT), fence=fence)
-    world.stores.attempts.spend(run_of(new), new.first.key, fence, Usage(cost_usd=99.0))
+    world.stores.attempts.spend(run_of(new), ClaimId(new.first.key, fence), Usage(cost_usd=99.0))
     run = world.run(run_of(new))
     assert (run.tokens, run.cost_usd) == (30, 0.5)
     assert world.attempts(run_of(new))[0].tokens == 30

@@ -50,7 +50,9 @@ def climb(world, inner, **changes):
 
 def test_what_is_opened_is_read_back_as_it_was_said(world, new):
     lanes = {"f": 2, "f/b/g": 0}
-    given = opening("f/b", "f", kind="loop", step="g", name="b", place=4, lanes=lanes, cursor=3, metadata={"k": [1]})
+    given = opening(
+        "f/b", "f", kind="loop", step="g", name="b", place=4, lanes=lanes, cursor=3, version=7, metadata={"k": [1]}
+    )
     world.commit(concluded(new.first, moved(new.first), fence=world.claim(new), opens=(given,)))
     row = world.scope(new.first.ticket.run, "f/b")
     for name in (
@@ -67,7 +69,7 @@ def test_what_is_opened_is_read_back_as_it_was_said(world, new):
         "metadata",
     ):
         assert getattr(row, name) == getattr(given, name), name
-    assert (row.status, row.version, row.patch, row.fault) == ("open", 0, None, None)
+    assert (row.status, row.version, row.patch, row.fault) == ("open", 7, None, None)
 
 
 def test_the_root_is_a_sequence_below_nothing(world, new):

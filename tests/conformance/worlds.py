@@ -122,9 +122,11 @@ class Memory:
         self._now += seconds
 
     def forget_claim(self, key: str) -> None:
-        """Lose a claim as a crash does that comes before it is on disk. Memory has no such crash."""
+        """Lose a claim, and the budgets that it opened, as a failover to a lagging replica does. Memory has no such replica."""
         row = self.stores.tables.attempts[key]
         row.status, row.fence, row.worker, row.started_at = "queued", row.fence - 1, None, None
+        for scope in self.stores.tables.reservations.pop(key, {}):
+            del self.stores.tables.budgets[scope]
 
 
 class Postgres:
@@ -161,9 +163,11 @@ class Postgres:
             self._connection.execute(f"UPDATE flujo_{table} SET {older}", {"s": seconds})
 
     def forget_claim(self, key: str) -> None:
-        """Lose a claim as a crash does that comes before it is on disk."""
+        """Lose a claim, and the budgets that it opened, as a failover to a lagging replica does."""
         before = "status = 'queued', fence = fence - 1, worker = NULL, started_at = NULL"
         self._connection.execute(f"UPDATE flujo_attempts SET {before} WHERE key = %s", [key])
+        reserved = "WITH gone AS (DELETE FROM flujo_reservations WHERE key = %s RETURNING scope)"
+        self._connection.execute(f"{reserved} DELETE FROM flujo_budgets WHERE scope IN (SELECT scope FROM gone)", [key])
 
     def read_run(self, run: str) -> RunRecord:
         found: RunRecord = self.ask(requests.run(run))

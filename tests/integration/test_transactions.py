@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from flujo_client import AsyncFlujoClient, Pipeline, Step, Throttle
 from flujo_client.errors import ClientError, RunNotFound, SchemaVersionError
 from flujo_worker.store.postgres.stores import PostgresStores
+from flujo_worker.testing import LocalEngine
 
 pytestmark = pytest.mark.services
 
@@ -211,6 +212,29 @@ def test_orders_are_placed_with_their_runs_or_not_at_all(django_site, engine):
     with pytest.raises(IntegrityError):
         place_in_django(site.client, "eve")
     assert run_ids(site) - before == {run.id for run in runs}
+
+
+def look_by_django(_):
+    """Ask the database through Django's ORM; return the server process of this thread's connection."""
+    with django_connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return cursor.fetchone()[0]
+
+
+def test_a_dropped_connection_of_django_harms_only_the_attempts_under_way_and_none_is_left_open(
+    django_site, monkeypatch
+):
+    """`CONN_MAX_AGE` decides how long a thread may use one: by default each call opens its own."""
+    pipeline, seen = Pipeline([Step("look", look_by_django)]), set()
+    with LocalEngine() as engine:
+        monkeypatch.setitem(connections.databases["default"], "CONN_MAX_AGE", 600)
+        for _ in range(3):
+            seen = {engine.run(pipeline, "in").output for _ in range(20)}
+            with django_site.connection() as connection:
+                connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) AS pid", [[*seen]])
+        monkeypatch.setitem(connections.databases["default"], "CONN_MAX_AGE", 0)
+        seen = {engine.run(pipeline, "in").output for _ in range(20)}
+    assert django_site.rows("SELECT pid FROM pg_stat_activity WHERE pid = ANY(%(seen)s)", seen=[*seen]) == []
 
 
 def test_what_has_no_transaction_of_psycopg_is_refused_in_words(site, engine, url):

@@ -28,7 +28,7 @@ from flujo_client.pipeline.step import Step
 from flujo_client.sizes import MAX_CONTAINERS
 from flujo_worker.domain import fallback, human, loop, nested
 from flujo_worker.domain.decide import KINDS
-from flujo_worker.domain.draft import MAX_HOPS, ScopeState
+from flujo_worker.domain.draft import MAX_HOPS, DecisionBuilder
 from flujo_worker.errors import IllegalTransition
 from flujo_worker.ports import HumanAnswer
 from flujo_worker.store.memory.client import ClientInMemory
@@ -224,6 +224,13 @@ def join_backwards(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScopesInMemory, "children", lambda store, run, address: children(store, run, address)[::-1])
 
 
+def send_earlier_versions(patch: pytest.MonkeyPatch) -> None:
+    attempt = DecisionBuilder.attempt
+    patch.setattr(
+        DecisionBuilder, "attempt", lambda *given, **rest: replace(attempt(*given, **rest), version=given[1].version)
+    )
+
+
 MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "merges backwards": merge_backwards,
     "lets failed iterations leak": leak_failed_iterations,
@@ -241,9 +248,7 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "gives fallbacks what was written": fall_back_on_what_failed,
     "falls back on aborts": lambda patch: patch.setattr(fallback, "is_final", lambda _: False),
     "passes over aborts": lambda patch: patch.setattr(nested, "is_final", lambda _: False),
-    "leaves versions at zero": lambda patch: patch.setattr(
-        ScopeState, "next_version", property(lambda scope: scope.version)
-    ),
+    "sends versions from before": send_earlier_versions,
     "never rings": lambda patch: patch.setattr(ScopesInMemory, "signal_join", lambda *_: False),
 }
 

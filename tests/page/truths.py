@@ -324,7 +324,7 @@ STOPS = {
         "unanswered",
         "bad",
         "Failed at approve: nobody answered its question within 500 ms.",
-        ":approve:1",
+        ":approve:resume",
         "Retry it to ask again.",
     ),
     "cancelled": Stop(

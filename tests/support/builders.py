@@ -59,9 +59,11 @@ def failed(category: str = "agent", *, retryable: bool = True, feedback: str = "
     return Outcome("failure", fault=fault, usage=SPENT)
 
 
-def decided(new: NewRun, outcome: Outcome, *, fence: int = 1, at: Envelope | None = None) -> Decision:
-    """What follows when the run's attempt `at`, its first unless given, comes to this outcome under this fence."""
-    deciding = decide(new.plan, AttemptReport(at or new.first, fence, outcome), backoff=BACKOFF)
+def decided(
+    new: NewRun, outcome: Outcome, *, fence: int = 1, at: Envelope | None = None, claim_id: str | None = None
+) -> Decision:
+    """What follows when the run's attempt `at`, its first unless given, comes to this outcome under this claim."""
+    deciding = decide(new.plan, AttemptReport(at or new.first, fence, outcome, claim_id), backoff=BACKOFF)
     try:
         asked = next(deciding)
     except StopIteration as done:

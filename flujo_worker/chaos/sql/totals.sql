@@ -4,4 +4,4 @@ SELECT (SELECT count(*) FROM flujo_runs WHERE metadata ->> 'chaos' = %(monkey)s)
        (SELECT count(*) FROM flujo_runs WHERE metadata ->> 'chaos' = %(monkey)s AND status = 'cancelled') AS cancelled,
        (SELECT count(*) FROM flujo_chaos_effects e JOIN flujo_runs r ON r.id = e.run_id WHERE r.metadata ->> 'chaos' = %(monkey)s) AS effects,
        (SELECT count(*) FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
-        WHERE r.metadata ->> 'chaos' = %(monkey)s AND a.status = 'succeeded' AND EXISTS (SELECT FROM flujo_chaos_effects e WHERE e.key = a.key)) AS merged;
+        WHERE r.metadata ->> 'chaos' = %(monkey)s AND a.status = 'succeeded' AND EXISTS (SELECT FROM flujo_spends s WHERE s.key = a.key)) AS merged;

@@ -81,15 +81,16 @@ class AttemptsInMemory(InMemory):
         elif verdict == "repeated" and end is not None:
             taken = self._scopes.after_in_lane(envelope.ticket.run, self._t.scopes[envelope.ticket.run, end.address])
         if verdict != "merged":
-            notice = decision.notice
-            self.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, claim_id=notice.claim_id)
+            claim = ClaimId(envelope.key, decision.notice.fence, decision.notice.claim_id)
+            self.spend(envelope.ticket.run, claim, outcome.usage, decision.notice.reserved)
         claim_id, over = self._claim_next(decision) if verdict == "merged" and breach is None else (None, None)
         return Committed(verdict, taken, breach, claim_id, over)
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claim_id: str | None = None) -> None:
-        row = self._t.attempts.get(key)
+    def spend(self, run: str, claim: ClaimId, usage: Usage, reserved: Sequence[Reservation] = ()) -> None:
+        row = self._t.attempts.get(claim.key)
         if row is not None and not usage.is_nothing:
-            self._budgets.settle(run, ClaimId(key, fence, claim_id), usage, frees=not row.is_live)
+            self._budgets.restore(claim.key, reserved)
+            self._budgets.settle(run, claim, usage, frees=not row.is_live)
 
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         known = [run for run in self._t.runs.values() if run.ticket.reference == reference]

@@ -20,9 +20,7 @@ class BudgetsInMemory(InMemory):
         if not to_reserve or any(row.is_held for row in rows.values()):
             return None
         for each in to_reserve:
-            opened = Budget(each.scope, each.limit_usd, each.limit_tokens)
-            budget = self._t.budgets.setdefault(each.scope, opened)
-            rows[each.scope] = StoredReservation(each.requested, *budget.left, is_held=False)
+            rows[each.scope] = StoredReservation(each.requested, *self._open(each).left, is_held=False)
         for each in sorted(to_reserve, key=lambda one: one.scope):
             budget = self._t.budgets[each.scope]
             if not budget.fits(each.requested):
@@ -31,6 +29,16 @@ class BudgetsInMemory(InMemory):
             self._t.budgets[each.scope] = self._t.budgets[each.scope].reserve(each.requested)
             rows[each.scope].is_held = True
         return None
+
+    def restore(self, key: str, reserved: Sequence[Reservation]) -> None:
+        """Record in which budgets an attempt's spend is booked, if its reservations are lost. It holds nothing."""
+        if not self._t.reservations.get(key):
+            lost = {each.scope: StoredReservation(Amount(), *self._open(each).left, is_held=False) for each in reserved}
+            self._t.reservations[key] = lost
+
+    def _open(self, reservation: Reservation) -> Budget:
+        opened = Budget(reservation.scope, reservation.limit_usd, reservation.limit_tokens)
+        return self._t.budgets.setdefault(reservation.scope, opened)
 
     def settle(self, run: str, claim: ClaimId, usage: Usage, *, frees: bool) -> Fault | None:
         """Record and book the spend, once for each claim; return why the run's tree fails, if that passes a limit."""

@@ -178,6 +178,7 @@ class StoredScope:
             place=opening.place,
             lanes=lanes,
             cursor=opening.cursor,
+            version=opening.version,
             waiting=opening.waiting,
             fault=opening.fault,
             metadata=dict(opening.metadata),

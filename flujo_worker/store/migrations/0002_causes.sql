@@ -7,3 +7,5 @@ ALTER TABLE flujo_attempts
     ALTER COLUMN input SET STORAGE EXTERNAL;
 ALTER TABLE flujo_runs ADD COLUMN failed_key text, ADD COLUMN parked jsonb, ADD COLUMN replaced_by text;
 ALTER TABLE flujo_spends ADD COLUMN model text;
+ALTER TABLE flujo_inputs
+    DROP CONSTRAINT flujo_inputs_kind_check, ADD CONSTRAINT flujo_inputs_kind_check CHECK (kind IN ('answer', 'cancel', 'retry', 'fork'));

@@ -91,14 +91,14 @@ class AttemptsInPostgres(InPostgres):
             return self._refused(decision)
         return Committed("merged", row.get("taken"), row.get("breach"), row.get("claim_id"))
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claim_id: str | None = None) -> None:
+    def spend(self, run: str, claim: ClaimId, usage: Usage, reserved: Sequence[Reservation] = ()) -> None:
         if usage.is_nothing:
             return
-        spent = bind_settlement(key, fence, claim_id, usage)
+        spent = bind_settlement(claim.key, claim.fence or 0, claim.claim_id, usage)
 
         def book(connection: psycopg.Connection[dict[str, Any]]) -> None:
             with connection.transaction():
-                settle(connection, run, spent)
+                settle(connection, run, spent, reserved)
 
         self._pool.with_retry(book)
 
@@ -138,7 +138,7 @@ class AttemptsInPostgres(InPostgres):
     def _refused(self, decision: Decision) -> Committed:
         notice = decision.notice
         run, key = notice.envelope.ticket.run, notice.envelope.key
-        self.spend(run, key, notice.fence, notice.outcome.usage, claim_id=notice.claim_id)
+        self.spend(run, ClaimId(key, notice.fence, notice.claim_id), notice.outcome.usage, notice.reserved)
         rows = self._pool.rows("verdict", {"key": key})
         verdict = _read_verdict(rows[0] if rows else None, decision)
         if verdict != "repeated" or decision.branch_end is None:

@@ -94,18 +94,29 @@ def bind_settlement(
     }
 
 
-def settle(connection: psycopg.Connection[dict[str, Any]], run: str, settlement: Mapping[str, Any]) -> Fault | None:
+def settle(
+    connection: psycopg.Connection[dict[str, Any]],
+    run: str,
+    settlement: Mapping[str, Any],
+    reserved: Sequence[Reservation] = (),
+) -> Fault | None:
     """Book the spend of one attempt, and fail the root run of its tree if that passes a limit.
 
     Args:
         connection: in a transaction.
         run: the attempt's.
         settlement: the parameters of `settle.sql`.
+        reserved: reservations of the attempt that may be lost. Budgets are opened first, while this holds no other locks.
     """
     [key], [fence] = settlement["close_key"], settlement["close_fence"]
     ended = [run] if settlement["run_of"] else []
+    scopes = [each.scope for each in reserved]
+    if reserved:
+        execute(connection, "open_budgets", bind_opening(reserved))
     first = execute(connection, "hold_first_run", {"run": run}).fetchone()  # none without limits
-    execute(connection, "hold_budgets", bind_holding([key], ended=ended))
+    execute(connection, "hold_budgets", bind_holding([key], scopes, ended))
+    if reserved:
+        execute(connection, "restore_reservations", {"key": key, "scopes": scopes})
     rows = execute(connection, "settle", settlement).fetchall()
     passed = breach(budget_of(row) for row in rows if row["is_breach"])
     if passed is None or first is None:

@@ -68,7 +68,7 @@ SCOPE_UPDATE: Final[Columns] = {
 }
 """`seen` is the version that the decision was made with."""
 NEW_SCOPE: Final[Columns] = {
-    **_alike("address parent kind step name place cursor status waiting"),
+    **_alike("address parent kind step name place cursor version status waiting"),
     **_alike("output context", bytes),
     **_alike("metadata", stored_safely),
     **_ERROR,

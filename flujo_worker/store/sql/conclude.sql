@@ -50,15 +50,15 @@ live AS (
     FOR KEY SHARE OF r
 ),
 opened AS (
-    INSERT INTO flujo_scopes (run_id, address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held,
+    INSERT INTO flujo_scopes (run_id, address, parent, kind, step, name, place, output, context, lanes, cursor, version, status, waiting, held,
                               error, metadata, closed_by, closed_at)
-    SELECT live.id, o.address, o.parent, o.kind, o.step, o.name, o.place, o.output, o.context, o.lanes::jsonb, o.cursor, o.status, o.waiting, o.held,
+    SELECT live.id, o.address, o.parent, o.kind, o.step, o.name, o.place, o.output, o.context, o.lanes::jsonb, o.cursor, o.version, o.status, o.waiting, o.held,
            o.error::jsonb, o.metadata::jsonb, CASE WHEN o.status <> 'open' THEN %(key)s::text END, CASE WHEN o.status <> 'open' THEN now() END
     FROM live, unnest(
         %(open_address)s::text[], %(open_parent)s::text[], %(open_kind)s::text[], %(open_step)s::text[], %(open_name)s::text[],
-        %(open_place)s::int[], %(open_output)s::bytea[], %(open_context)s::bytea[], %(open_lanes)s::text[], %(open_cursor)s::int[],
+        %(open_place)s::int[], %(open_output)s::bytea[], %(open_context)s::bytea[], %(open_lanes)s::text[], %(open_cursor)s::int[], %(open_version)s::int[],
         %(open_status)s::text[], %(open_waiting)s::bool[], %(open_held)s::bool[], %(open_error)s::text[], %(open_metadata)s::text[]
-    ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, status, waiting, held, error, metadata)
+    ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, version, status, waiting, held, error, metadata)
 ),
 merged AS (SELECT 1 AS place, live.id AS run, %(key)s::text AS key, %(fence)s::int AS fence FROM live),
 next AS (

@@ -3,6 +3,7 @@
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
+from celery import Celery
 from pydantic import BaseModel
 
 from flujo_client.errors import MissingAgentError, PipelineError, StepInvocationError
@@ -69,6 +70,11 @@ def test_only_missing_agents_have_an_error_of_their_own():
         check(Pipeline([Step("a"), Step("b")]), allowed=())
 
 
+@Celery("shop", set_as_current=False).task(name="shop.charge")
+def charge(order):
+    return order
+
+
 @pytest.mark.parametrize("mock", [MagicMock(), AsyncMock(), OurMock()])
 def test_a_mock_is_no_agent(mock):
     """C-21: a worker could not rebuild it."""
@@ -81,6 +87,7 @@ def test_a_mock_is_no_agent(mock):
         (3, "a int, is not callable and has no run method"),
         (Step("b", echo), "is the step 'b'; give that step's agent"),
         (Book, "is the class Book; give an instance"),
+        (charge, "is the Celery task 'shop.charge', of which a step would call `run` alone, without its retries"),
         ("no reference", "is not a reference to a agent"),
         ("tests.support.builders:nothing", "has no 'nothing'"),
         ("no_such_module:x", "no module named 'no_such_module'"),

@@ -1,0 +1,189 @@
+"""The list of runs: one line for each cause, and what can be done about all its runs at once."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from flujo_client.api import retry
+from flujo_client.api.client import FlujoClient
+from flujo_client.api.options import RetryOptions
+from flujo_client.contract.records import LIVE_RUN, RunRecord
+from flujo_client.contract.run_filter import RunFilter, read_since
+from flujo_client.errors import FlujoError, ServiceUnreachable
+from flujo_client.explain.sentence import Part, Sentence
+from flujo_client.gateway import requests
+from flujo_client.gateway.effects import AskBroker, Operation, query
+from flujo_client.ui.view import explain, go_to, page_of, reading, respond, user_of
+
+WINDOW: Final = 250
+"""So many of the newest runs are read for one page, and grouped."""
+NAMES_S: Final = 30.0
+"""For so many seconds the names of pipelines are kept."""
+LONGEST: Final = 200
+"""The maximum of characters of a filter."""
+TABS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "": ("All", ()),
+    "failed": ("Failed", ("failed", "expired")),
+    "live": ("Under way", tuple(LIVE_RUN)),
+    "done": ("Done", ("succeeded",)),
+    "stopped": ("Stopped", ("cancelled",)),
+}
+FILTERS: Final = ("tab", "pipeline", "tenant", "since", "text", "cause", "before")
+_DAMAGED: Final = Sentence("unreadable", "bad", (Part("text", "Cannot be explained: its rows are damaged."),))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the list: runs that are where they are for the same reason.
+
+    Attributes:
+        cause: a digest of the reason, for addresses.
+    """
+
+    cause: str
+    sentence: Sentence
+    runs: list[dict[str, Any]]
+
+
+def runs(request: Request) -> Response:
+    """Show the newest runs that match, equal causes as one line; with `cause` its runs one by one."""
+    given = _given(request)
+    filters, before, read = _filters(given), _before(given["before"]), reading(request)
+    found = read.ask(requests.runs(filters, limit=WINDOW, before=before))
+    sentences = explain(request, [run.id for run in found])
+    lines = _lines(found, sentences, given["cause"])
+    last = found[-1] if len(found) == WINDOW else None
+    data = {
+        "filters": given,
+        "tabs": {name: title for name, (title, _) in TABS.items()},
+        "lines": lines,
+        "seen": len(found),
+        "older": f"{last.created_at.isoformat()}~{last.id}" if last else "",
+        "pipelines": page_of(request).kept("pipelines", NAMES_S, lambda: [each["name"] for each in read.rows("names")]),
+        "once": secrets.token_urlsafe(12),
+    }
+    return respond(request, "runs.html", data)
+
+
+def act(request: Request) -> Response:
+    """Retry or cancel the chosen runs. A form that is sent twice starts no second run."""
+    form, client, actor = request.state.form, page_of(request).client, user_of(request).name
+    chosen = [str(each) for each in form.getlist("id")[:WINDOW]]
+    if form.get("do") == "retry":
+        done, failures = _retry_all(client, chosen, actor, str(form.get("once", ""))[:LONGEST])
+        note = f"Retried {_runs(done)} as new runs."
+    elif form.get("do") == "cancel":
+        done, failures = client.perform(_cancel_all(chosen, actor)), []
+        note = f"Cancelled {_runs(done)}."
+    else:
+        raise HTTPException(400, "`do` must be retry or cancel")
+    if failures:
+        note += f" {_runs(len(failures))} could not be retried: {failures[0].message}"
+    elif done < len(chosen):
+        note += f" {_runs(len(chosen) - done)} had ended before."
+    back = {name: str(form[name])[:LONGEST] for name in FILTERS if form.get(name)}
+    return go_to(request, f"/?{urlencode(back)}" if back else "/", note)
+
+
+def _given(request: Request) -> dict[str, str]:
+    """Return the filters as they are written in the address."""
+    given = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+    for name, text in given.items():
+        if len(text) > LONGEST or "\0" in text:
+            raise HTTPException(400, f"`{name}` must have up to {LONGEST} characters, and no NUL among them")
+    return given
+
+
+def _filters(given: Mapping[str, str]) -> RunFilter:
+    """Read the filters; raises HTTPException, which names the one that cannot be read."""
+    tab = given["tab"]
+    if tab not in TABS:
+        raise HTTPException(400, f"`tab` must be one of {', '.join(filter(None, TABS))}, got '{tab}'")
+    try:
+        since = read_since(given["since"]) if given["since"] else None
+    except (ValueError, OverflowError) as error:
+        raise HTTPException(400, f"`since`: {error}") from None
+    return RunFilter(
+        status=TABS[tab][1] or None,
+        pipeline=given["pipeline"] or None,
+        tenant=given["tenant"] or None,
+        since=since,
+        text=given["text"] or None,
+        parent=None if given["text"] else "",  # a search finds child runs, too
+    )
+
+
+def _before(text: str) -> tuple[datetime, str] | None:
+    """Read the moment and the id of the last run of the page before."""
+    at, _, run = text.partition("~")
+    try:
+        moment = datetime.fromisoformat(at) if text else None
+    except ValueError:
+        moment = None
+    if text and (moment is None or moment.tzinfo is None or not run):
+        raise HTTPException(400, f"`before` must be the address of *Older runs*, got '{text}'")
+    return None if moment is None else (moment, run)
+
+
+def _lines(found: Sequence[RunRecord], sentences: Mapping[str, Sentence], cause: str) -> list[Line]:
+    """Group runs by their causes; what is done or works, and the runs of one chosen cause, are lines of their own."""
+    lines: dict[str, Line] = {}
+    for run in found:
+        sentence = sentences.get(run.id, _DAMAGED)
+        digest = hashlib.sha256(sentence.key.encode(errors="replace")).hexdigest()[:12]
+        if cause and digest != cause:
+            continue
+        alone = cause or not sentence.key or sentence.tone in ("ok", "run")
+        line = lines.setdefault(run.id if alone else digest, Line(digest, sentence, []))
+        line.runs.append(_row(run, sentence))
+    return list(lines.values())
+
+
+def _row(run: RunRecord, sentence: Sentence) -> dict[str, Any]:
+    names = ("id", "name", "tenant", "status", "created_at", "cost_usd", "forked_from", "retried_as", "unreadable")
+    since = sentence.since or run.ended_at or run.created_at
+    return {**{name: getattr(run, name) for name in names}, "since": since}
+
+
+def _retry_all(client: FlujoClient, chosen: Sequence[str], actor: str, once: str) -> tuple[int, list[FlujoError]]:
+    """Retry runs; return how many were, and why others were not."""
+    done, failures = 0, []
+    for run in chosen:
+        options = RetryOptions(actor=actor, idempotency_key=f"page:{once}:{run}" if once else None)
+        try:
+            client.perform(retry.retry(client.settings, run, None, options))
+            done += 1
+        except ServiceUnreachable:
+            raise
+        except FlujoError as error:
+            failures.append(error)
+    return done, failures
+
+
+def _cancel_all(chosen: Sequence[str], actor: str) -> Operation[int]:
+    """Request that runs are cancelled, without waiting for it; return how many had not ended."""
+    done = 0
+    for run in chosen:
+        done += yield from query(requests.cancel(run, actor=actor, reason=None))
+    with suppress(ServiceUnreachable):  # a sweep follows within a second in any case
+        yield AskBroker(lambda post: post.request_sweep())
+    return done
+
+
+def _runs(number: int) -> str:
+    return f"{number} run{'' if number == 1 else 's'}"
+
+
+ROUTES: Final = [Route("/", runs), Route("/act", act, methods=["POST"])]
