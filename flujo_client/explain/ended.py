@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.explain.facts import RunFacts
-from flujo_client.explain.sentence import Act, Part, Sentence, span, times
+from flujo_client.explain.sentence import Act, Sentence, Tone, span, times
 from flujo_client.explain.words import (
     Piece,
     amount,
@@ -18,7 +18,6 @@ from flujo_client.explain.words import (
     frame,
     kind_of_place,
     line,
-    lowered,
     named_run,
     own,
     parts,
@@ -26,11 +25,9 @@ from flujo_client.explain.words import (
     quote,
     raised,
     sentence,
-    stop,
     while_at,
 )
 
-Template = Callable[[RunFacts, Fault], Sentence]
 RETRY: Final[tuple[Act, ...]] = ("retry",)
 PARENT_ENDED: Final = "parent ended"
 """The reason of a child run that was stopped with its parent."""
@@ -45,191 +42,157 @@ def succeeded(facts: RunFacts) -> Sentence:
     by = parts(" by the fallback of ", code(run.fell_back)) if run.fell_back else ""
     repaired = ", with a repaired answer" if run.is_repaired else ""
     about = run.name, run.fell_back, repaired
-    return sentence("done", "ok", "Done", took, by, repaired, ".", about=about, since=run.ended_at)
+    return sentence("done", "ok", "Done", took, by, repaired, about=about, since=run.ended_at)
 
 
 def cancelled(facts: RunFacts) -> Sentence:
     """Say who cancelled it, or which run replaced it."""
-    run = facts.run
+    run, at = facts.run, facts.failed
+    about: tuple[object, ...] = (run.name,)
     if run.replaced_by is not None:
-        gate = (run.reason or "").removeprefix(f"replaced by run {run.replaced_by} (").removesuffix(")")
-        why = "" if gate == run.reason or not gate else f": {line(gate)}"
-        told: Piece = parts("Replaced by run ", named_run(run.replaced_by), why, ".")
-        return sentence("replaced", "off", told, about=(run.name,), since=run.ended_at)
+        before = f"replaced by run {run.replaced_by} ("
+        reason = run.reason or ""
+        gate = f": {line(reason[len(before) : -1])}" if reason.startswith(before) else ""
+        told = "Replaced by run ", named_run(run.replaced_by), gate
+        return sentence("replaced", "off", *told, about=about, since=run.ended_at)
     if run.reason == PARENT_ENDED:
-        told = "Stopped, because the run it belongs to ended."
-        return sentence("parent ended", "off", told, about=(run.name,), since=run.ended_at)
-    about = *kind_of_place(facts, facts.failed), run.canceller, run.cancel_note
-    told = by_whom(facts, "Cancelled")
-    return sentence("cancelled", "off", told, about=about, at=facts.failed, since=run.ended_at, acts=RETRY)
+        told_so = "Stopped, because the run it belongs to ended"
+        return sentence("parent ended", "off", told_so, about=about, since=run.ended_at)
+    about = *kind_of_place(facts, at), run.canceller, run.cancel_note
+    return sentence("cancelled", "off", by_whom(facts, "Cancelled"), about=about, at=at, since=run.ended_at, acts=RETRY)
 
 
 def by_whom(facts: RunFacts, verb: str) -> Piece:
     """Say who cancels a run, where it is, and why."""
     at = facts.failed or next(iter(facts.live), None)
     note = quote(facts.run.cancel_note or "")
-    why = parts(": ", note, ".") if note.text else "."
-    return parts(f"{verb} by {line(facts.run.canceller or '') or 'someone who gave no name'}", while_at(at), why)
+    actor = line(facts.run.canceller or "") or "someone who gave no name"
+    return parts(f"{verb} by {actor}", while_at(at), ": " if note.text else "", note)
 
 
 def expired(facts: RunFacts) -> Sentence:
     """Say where it was when its deadline passed."""
-    run, after = facts.run, ""
+    run, at, after = facts.run, facts.failed, ""
     if run.deadline_at is not None:
         allowed = (run.deadline_at - run.created_at).total_seconds()
         after = f": its deadline of {span(round(allowed) if allowed > _WHOLE_S else allowed)} passed"
-    told = parts("Ran out of time", while_at(facts.failed), after, ".")
-    about, fix = kind_of_place(facts, facts.failed), "Retry it with a longer deadline_s."
-    return sentence("deadline", "bad", told, about=about, at=facts.failed, fix=fix, since=run.ended_at, acts=RETRY)
+    told, about, fix = (
+        parts("Ran out of time", while_at(at), after),
+        kind_of_place(facts, at),
+        "Retry it with a longer deadline_s.",
+    )
+    return sentence("deadline", "bad", told, about=about, at=at, fix=fix, since=run.ended_at, acts=RETRY)
 
 
 def failed(facts: RunFacts) -> Sentence:
     """Say where it failed, and why: as its child run does, if it failed with one."""
+    run, at, fault = facts.run, facts.failed, facts.run.fault
     if facts.child is not None:
-        run_id, child = facts.child
-        told = parts("Failed in its child run", child_run(run_id), ": ", lowered(child.parts))
-        about, since = ("child", facts.run.name, child.key), facts.run.ended_at
-        return sentence(child.cause, "bad", told, about=about, fix=child.fix, since=since, acts=RETRY)
-    fault = facts.run.fault
+        child = facts.child[1]
+        told, about = child_run("Failed in its child run", *facts.child), ("child", run.name, child.key)
+        return sentence(child.cause, "bad", told, about=about, fix=child.fix, since=run.ended_at, acts=RETRY)
     if fault is None:
-        told = parts(_where(facts), *_after(code(facts.run.reason or "")), ".")
-        return sentence(
-            "error", "bad", told, about=kind_of_place(facts, facts.failed), since=facts.run.ended_at, acts=RETRY
-        )
-    return _template(fault)(facts, fault)
+        told = _where(facts, "Failed", code(run.reason or ""))
+        return sentence("error", "bad", told, about=kind_of_place(facts, at), at=at, since=run.ended_at, acts=RETRY)
+    cause, seen = (
+        _cause_of(fault),
+        {"type": fault.type_name, "code": fault.code, "digest": fault.traceback_digest} | details(fault),
+    )
+    told = cause.told(facts, fault) if cause.is_whole else _where(facts, cause.verb, cause.told(facts, fault))
+    about = *kind_of_place(facts, at), *map(seen.get, cause.about)
+    fix = cause.fix if isinstance(cause.fix, str) else cause.fix(facts, fault)
+    acts = RETRY if cause.tone == "bad" else ()
+    return sentence(cause.name, cause.tone, told, about=about, at=at, fix=fix, since=run.ended_at, acts=acts)
 
 
-def _template(fault: Fault) -> Template:
-    seen = details(fault)
-    needs, template = _BY_CODE.get(fault.code) or _BY_TYPE.get(fault.type_name) or ("status", _provider)
-    return template if not needs or needs in seen else _error
+def _cause_of(fault: Fault) -> _Cause:
+    cause = _BY_CODE.get(fault.code) or _BY_TYPE.get(fault.type_name) or _PROVIDER
+    return cause if not cause.needs or cause.needs in details(fault) else _ERROR
 
 
-def _where(facts: RunFacts, verb: str = "Failed") -> Piece:
-    if facts.failed is not None:
-        return parts(f"{verb} at ", place(facts, facts.failed))
+def _where(facts: RunFacts, verb: str, why: Piece) -> Piece:
     step = details(facts.run.fault).get("step")
-    return parts(f"{verb} at ", code(step)) if step else verb
+    at: Piece = place(facts, facts.failed) if facts.failed is not None else code(step) if step else ""
+    return parts(verb, " at " if at else "", at, ": " if parts(why) else "", why)
 
 
-def _after(part: Part) -> tuple[Piece, ...]:
-    return (": ", part) if part.text else ()
+def _error(_: RunFacts, fault: Fault) -> Piece:
+    return parts(raised(fault), frame(fault))
 
 
-def _failure(
-    facts: RunFacts, cause: str, *pieces: Piece, about: tuple[object, ...] = (), fix: str = "", tone: str = "bad"
-) -> Sentence:
-    told, reason = parts(*pieces), (*kind_of_place(facts, facts.failed), *about)
-    return sentence(
-        cause,
-        "off" if tone == "off" else "bad",
-        told,
-        about=reason,
-        at=facts.failed,
-        fix=fix,
-        since=facts.run.ended_at,
-        acts=RETRY if tone == "bad" else (),
-    )
+def _not_retried(facts: RunFacts, fault: Fault) -> str:
+    at = facts.failed
+    if fault.retryable or at is None or at.number >= (at.max_attempts or 0):
+        return ""
+    its_code = "its code says that " if fault.code == "NON_RETRYABLE" else ""
+    return f"It was not retried: {its_code}another attempt cannot help."
 
 
-def _error(facts: RunFacts, fault: Fault) -> Sentence:
-    found, at = frame(fault), facts.failed
-    end: Piece = parts(found, ".") if found else ""
-    message: Piece = raised(fault) if found else stop(raised(fault))
-    is_final = not fault.retryable and at is not None and at.number < (at.max_attempts or 0)
-    why = (
-        "its code says that another attempt cannot help"
-        if fault.code == "NON_RETRYABLE"
-        else "another attempt cannot help"
-    )
-    about = fault.type_name, fault.code, fault.traceback_digest
-    fix = f"It was not retried: {why}." if is_final else ""
-    return _failure(facts, "error", _where(facts), ": ", message, end, about=about, fix=fix)
+def _timeout(_: RunFacts, fault: Fault) -> Piece:
+    seconds = details(fault).get("timeout_s")
+    return parts("no answer ", f"within {span(seconds)}" if seconds else "in time", frame(fault, ", while at "))
 
 
-def _timeout(facts: RunFacts, fault: Fault) -> Sentence:
-    within = details(fault).get("timeout_s")
-    limit = f": no answer within {span(within)}" if within else ": no answer in time"
-    fix = "Raise timeout_s of the step, or make the call shorter."
-    return _failure(facts, "timeout", _where(facts), limit, frame(fault, ", while at "), ".", fix=fix)
-
-
-def _own_timeout(facts: RunFacts, fault: Fault) -> Sentence:
+def _own_timeout(facts: RunFacts, fault: Fault) -> Piece:
     at = facts.failed
     after = own(f" after {span(at.latency_s)}") if at is not None and at.latency_s else ""
-    told = parts(_where(facts), ": a ", code(fault.type_name), " of its own code", after, frame(fault), ".")
-    fix = f"The step's own limit, {span(at.timeout_s)}, was not reached." if at is not None and at.timeout_s else ""
-    return _failure(facts, "own timeout", told, about=(fault.traceback_digest,), fix=fix)
+    return parts("a ", code(fault.type_name), " of its own code", after, frame(fault))
 
 
-def _missing_module(facts: RunFacts, fault: Fault) -> Sentence:
-    worker = facts.failed and facts.failed.worker
+def _step_limit(facts: RunFacts, _: Fault) -> str:
+    at = facts.failed
+    return "" if at is None or not at.timeout_s else f"The step's own limit, {span(at.timeout_s)}, was not reached."
+
+
+def _missing_module(facts: RunFacts, fault: Fault) -> Piece:
+    worker, found = facts.failed and facts.failed.worker, frame(fault, " (")
     on = parts(" on worker ", code(worker)) if worker else ""
-    found = frame(fault, " (")
-    told = parts(_where(facts), ": ", code(fault.message), on, parts(found, ")") if found else "", ".")
-    fix = "Install it where the workers run, restart them, then retry."
-    return _failure(facts, "missing module", told, about=(fault.traceback_digest,), fix=fix)
+    return parts(code(fault.message), on, found, ")" if found else "")
 
 
-def _provider(facts: RunFacts, fault: Fault) -> Sentence:
-    told = parts(_where(facts), ": the model's provider answered ", stop(raised(fault)))
+def _provider(_: RunFacts, fault: Fault) -> Piece:
+    return parts("the model's provider answered ", raised(fault))
+
+
+def _refused(_: RunFacts, fault: Fault) -> Piece:
     seen = details(fault)
-    return _failure(facts, "provider", told, about=(seen["status"], seen.get("model")))
-
-
-def _refused_output(facts: RunFacts, fault: Fault) -> Sentence:
-    seen = details(fault)
-    model = parts(" of ", code(seen["model"])) if seen.get("model") else ""
-    what, more = line(str(seen.get("what") or "")), seen.get("more") or 0
+    model, what, more = seen.get("model"), line(str(seen.get("what") or "")), seen.get("more") or 0
+    of = parts(" of ", code(model)) if model else ""
     rest = f", and {more} more place{'s' * (more > 1)}" if more else ""
-    told = parts(_where(facts), ": the answer", model, " was refused at ", code(seen["pointer"] or "/"))
-    fix = "Correct the prompt, or allow the conversion in the step's processing."
-    about = seen["pointer"], seen.get("rule"), seen.get("model")
-    return _failure(facts, "refused output", told, f": {what}" if what else "", rest, ".", about=about, fix=fix)
+    return parts("the answer", of, " was refused at ", code(seen["pointer"] or "/"), f": {what}" if what else "", rest)
 
 
-def _rejected(facts: RunFacts, fault: Fault) -> Sentence:
+def _rejected(_: RunFacts, fault: Fault) -> Piece:
     seen = details(fault)
     why = quote(seen.get("why") or "")
-    told = parts(_where(facts), ": ", code(seen["by"]), " rejected the output", *_after(why), ".")
-    return _failure(facts, "rejected", told, about=(seen["by"],), fix="A rejection is not retried by itself.")
+    return parts(code(seen["by"]), " rejected the output", ": " if why.text else "", why)
 
 
-def _poison(facts: RunFacts, fault: Fault) -> Sentence:
+def _poison(facts: RunFacts, fault: Fault) -> Piece:
     at, how = facts.failed, details(fault).get("how")
-    if at is None:
-        told = parts(_where(facts), ": its process died")
-    else:
+    died, alone = "its process died", ""
+    if at is not None:
         # The row counts the losses that it survived. The last one, which it did not, was alone.
+        died = f"its process died {times(at.losses + 1)}"
         alone = f", {at.losses_alone + 1} of them while nothing else ran in it" if at.losses else ""
         how = (at.loss or {}).get("how") or how
-        died = f": its process died {times(at.losses + 1)}"
-        told = parts(_where(facts), died, own(alone))
-    last = parts("; the last time with ", code(how)) if how else ""
-    fix = "Look for memory, a crash in a C library, or os._exit. SIGKILL usually means out of memory."
-    return _failure(facts, "poison", told, last, ".", fix=fix)
+    return parts(died, own(alone), parts("; the last time with ", code(how)) if how else "")
 
 
-def _budget(facts: RunFacts, fault: Fault) -> Sentence:
-    seen = details(fault)
+def _budget(facts: RunFacts, fault: Fault) -> Piece:
+    seen, at = details(fault), facts.failed
     unit, named = seen.get("unit") or "usd", _budget_words(seen)
-    limit, spent = (amount(seen.get(name) or 0, unit) for name in ("limit", "spent"))
+    limit, spent, asked, reserved = (
+        amount(seen.get(name) or 0, unit) for name in ("limit", "spent", "asked", "reserved")
+    )
     if "asked" in seen:
-        asked, reserved = amount(seen["asked"], unit), amount(seen.get("reserved") or 0, unit)
-        step = parts(" ", code(facts.failed.step)) if facts.failed is not None else ""
-        told = parts(
-            "Did not start",
-            step,
-            f": it asks for {asked}, and {named} of {limit} has {spent} spent and {reserved} reserved.",
-        )
-    else:
-        after = parts(" after ", code(seen["spender"])) if seen.get("spender") else ""
-        told = parts("Stopped", after, f": {named} of {limit} is used up", own(f" ({spent} spent)"), ".")
-    fix = "Retry it with a higher limit, or raise the budget."
-    return _failure(facts, "budget", told, about=(seen["budget"], seen.get("name")), fix=fix)
+        has = f": it asks for {asked}, and {named} of {limit} has {spent} spent and {reserved} reserved"
+        return parts("Did not start", parts(" ", code(at.step)) if at is not None else "", has)
+    after = parts(" after ", code(seen["spender"])) if seen.get("spender") else ""
+    return parts("Stopped", after, f": {named} of {limit} is used up", own(f" ({spent} spent)"))
 
 
-def _budget_words(seen: Mapping[str, object]) -> str:
+def _budget_words(seen: Mapping[str, Any]) -> str:
     name, day = line(str(seen.get("name") or "")), seen.get("day")
     match seen["budget"]:
         case "tenant":
@@ -239,58 +202,97 @@ def _budget_words(seen: Mapping[str, object]) -> str:
     return "the run's budget"
 
 
-def _limit_reached(facts: RunFacts, fault: Fault) -> Sentence:
-    told = parts(_where(facts), f": {line(fault.message)}, and it does not wait for one.")
-    fix = "Give the step a fallback, or the limit on_full='queue' to let it wait."
-    return _failure(facts, "limit reached", told, fix=fix)
+def _limit_reached(_: RunFacts, fault: Fault) -> Piece:
+    return f"{line(fault.message)}, and it does not wait for one"
 
 
-def _no_branch(facts: RunFacts, fault: Fault) -> Sentence:
-    told = parts(_where(facts), f": {line(fault.message)}.")
-    return _failure(facts, "no branch", told, fix="Add the branch or a default, deploy, then retry.")
+def _unanswered(_: RunFacts, fault: Fault) -> Piece:
+    seconds = details(fault).get("waited_s")
+    return f"nobody answered its question {f'within {span(seconds)}' if seconds else 'in time'}"
 
 
-def _unanswered(facts: RunFacts, fault: Fault) -> Sentence:
-    waited = details(fault).get("waited_s")
-    within = f" within {span(waited)}" if waited else " in time"
-    told = parts(_where(facts), ": nobody answered its question", within, ".")
-    return _failure(facts, "unanswered", told, fix="Retry it to ask again.")
-
-
-def _aborted(facts: RunFacts, fault: Fault) -> Sentence:
-    told = parts(_where(facts, "Stopped by its own code"), *_after(quote(fault.message)), ".")
-    return _failure(facts, "aborted", told, tone="off")
-
-
-def _unreadable(facts: RunFacts, fault: Fault) -> Sentence:
-    told = parts("Failed, because one of its rows is damaged or missing: ", stop(code(fault.message)))
-    return _failure(facts, "unreadable", told, fix="If other runs have it too, restore the database.")
+def _unreadable(_: RunFacts, fault: Fault) -> Piece:
+    return parts("Failed, because one of its rows is damaged or missing: ", code(fault.message))
 
 
 ENDED: Final[Mapping[str, Callable[[RunFacts], Sentence]]] = MappingProxyType(
     {"succeeded": succeeded, "cancelled": cancelled, "expired": expired, "failed": failed}
 )
 """The template of each status that a run ends with."""
-_BY_CODE: Final[Mapping[str, tuple[str, Template]]] = MappingProxyType(
+
+
+class _Cause(NamedTuple):
+    """The template of a cause of a failure.
+
+    Attributes:
+        name: the cause.
+        told: writes what follows the place, or, if `is_whole`, all of it.
+        fix: what a person can do, or what writes that.
+        needs: a detail without which it is written as an ordinary error, as an older row is.
+        about: what of the fault tells it from others with this cause at the same place.
+    """
+
+    name: str
+    told: Callable[[RunFacts, Fault], Piece]
+    fix: str | Callable[[RunFacts, Fault], str] = ""
+    needs: str = ""
+    about: tuple[str, ...] = ()
+    verb: str = "Failed"
+    tone: Tone = "bad"
+    is_whole: bool = False
+
+
+_DIGEST: Final = ("digest",)
+_ERROR: Final = _Cause("error", _error, _not_retried, about=("type", "code", "digest"))
+_PROVIDER: Final = _Cause("provider", _provider, needs="status", about=("status", "model"))
+_REJECTED: Final = _Cause("rejected", _rejected, "A rejection is not retried by itself.", needs="by", about=("by",))
+_MISSING: Final = _Cause(
+    "missing module", _missing_module, "Install it where the workers run, restart them, then retry.", about=_DIGEST
+)
+_BY_CODE: Final[Mapping[str, _Cause]] = MappingProxyType(
     {
-        "STEP_TIMEOUT": ("", _timeout),
-        "AGENT_IO_VALIDATION": ("pointer", _refused_output),
-        "VALIDATION": ("by", _rejected),
-        "PLUGIN": ("by", _rejected),
-        "USAGE_LIMIT_EXCEEDED": ("budget", _budget),
-        "ATTEMPT_LOST": ("", _poison),
-        "LIMIT_REACHED": ("", _limit_reached),
-        "NO_BRANCH": ("", _no_branch),
-        "QUESTION_EXPIRED": ("", _unanswered),
-        "PIPELINE_ABORT": ("", _aborted),
-        "UNREADABLE": ("", _unreadable),
+        "STEP_TIMEOUT": _Cause("timeout", _timeout, "Raise timeout_s of the step, or make the call shorter."),
+        "AGENT_IO_VALIDATION": _Cause(
+            "refused output",
+            _refused,
+            "Correct the prompt, or allow the conversion in the step's processing.",
+            needs="pointer",
+            about=("pointer", "rule", "model"),
+        ),
+        "VALIDATION": _REJECTED,
+        "PLUGIN": _REJECTED,
+        "USAGE_LIMIT_EXCEEDED": _Cause(
+            "budget",
+            _budget,
+            "Retry it with a higher limit, or raise the budget.",
+            needs="budget",
+            about=("budget", "name"),
+            is_whole=True,
+        ),
+        "ATTEMPT_LOST": _Cause(
+            "poison",
+            _poison,
+            "Look for memory, a crash in a C library, or os._exit. SIGKILL usually means out of memory.",
+        ),
+        "LIMIT_REACHED": _Cause(
+            "limit reached", _limit_reached, "Give the step a fallback, or the limit on_full='queue' to let it wait."
+        ),
+        "NO_BRANCH": _Cause(
+            "no branch", lambda _, fault: line(fault.message), "Add the branch or a default, deploy, then retry."
+        ),
+        "QUESTION_EXPIRED": _Cause("unanswered", _unanswered, "Retry it to ask again."),
+        "PIPELINE_ABORT": _Cause(
+            "aborted", lambda _, fault: quote(fault.message), verb="Stopped by its own code", tone="off"
+        ),
+        "UNREADABLE": _Cause(
+            "unreadable", _unreadable, "If other runs have it too, restore the database.", is_whole=True
+        ),
     }
 )
-_BY_TYPE: Final[Mapping[str, tuple[str, Template]]] = MappingProxyType(
+_BY_TYPE: Final[Mapping[str, _Cause]] = MappingProxyType(
     {
-        "TimeoutError": ("file", _own_timeout),
-        "ModuleNotFoundError": ("", _missing_module),
-        "ImportError": ("", _missing_module),
+        "TimeoutError": _Cause("own timeout", _own_timeout, _step_limit, needs="file", about=_DIGEST),
+        "ModuleNotFoundError": _MISSING,
+        "ImportError": _MISSING,
     }
 )
-"""The template of each cause of a failure, with the detail that it needs: an older row, which lacks it, is shown as an ordinary error."""

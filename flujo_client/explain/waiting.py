@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, Unpack
 
 from flujo_client.explain.ended import by_whom
-from flujo_client.explain.facts import AttemptFacts, GateFacts, LimitFacts, QueueFacts, RunFacts
+from flujo_client.explain.facts import AttemptFacts, FanOutFacts, GateFacts, LimitFacts, QueueFacts, RunFacts
 from flujo_client.explain.sentence import Act, Part, Sentence, clock, ordinal, span, times
 from flujo_client.explain.words import (
     Moves,
@@ -20,7 +20,6 @@ from flujo_client.explain.words import (
     kind_of_place,
     line,
     losses,
-    lowered,
     named_run,
     own,
     parts,
@@ -28,59 +27,50 @@ from flujo_client.explain.words import (
     quote,
     raised,
     sentence,
-    stop,
     until,
 )
 
 CANCEL: Final[tuple[Act, ...]] = ("cancel",)
 _URGENCY: Final = ("paused", "running", "queued", "ready")
 _SHOWN_HOLDERS: Final = 2
-_PARKED: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
+_UPGRADE: Final = "Move it with `flujo runs upgrade`, or deploy the old code."
+_PARKED: Final[Mapping[str, tuple[str, str, str, str]]] = MappingProxyType(
     {
-        "import": ("no worker can load it: ", "", "Deploy its code to the workers; it goes on by itself."),
-        "code": ("its code has changed (", ")", "Move it with `flujo runs upgrade`, or deploy the old code."),
-        "pinned": (
-            "it is pinned to code that no worker has (",
-            ")",
-            "Start a worker with the old code, or move it with `flujo runs upgrade`.",
-        ),
-        "key": ("no worker has the key ", "", "Give the workers this key; it goes on by itself."),
-        "conversation": (
-            "its conversation was held with other code (",
-            ")",
-            "Move it with `flujo runs upgrade`, or deploy the old code.",
-        ),
+        "import": ("import", "no worker can load it: ", "", "Deploy its code to the workers; it goes on by itself."),
+        "code": ("changed code", "its code has changed (", ")", _UPGRADE),
+        "pinned": ("changed code", "its code has changed (", "), and it is pinned to the old one", _UPGRADE),
+        "conversation": ("changed code", "its conversation was held with other code (", ")", _UPGRADE),
+        "key": ("key", "no worker has the key ", "", "Give the workers this key; it goes on by itself."),
+        "": ("parked", "", "", "It goes on once a worker has its code."),
     }
 )
-"""For each reason to park a run: the words before and after what is stored of it, and what moves it."""
+"""For each reason to park a run: the cause, the words before and after what is stored of it, and what moves it. An older row has no reason."""
 
 
 def cancelling(facts: RunFacts) -> Sentence:
     """Say who cancels it, until a worker has acknowledged that."""
+    run, at = facts.run, next(iter(facts.live), None)
     fix = "" if facts.fleet.workers else "No worker is alive to acknowledge it."
-    about = facts.run.name, facts.run.canceller, facts.run.cancel_note
-    told, since = by_whom(facts, "Is being cancelled"), facts.run.cancel_requested_at
-    return sentence("cancelling", "off", told, about=about, at=next(iter(facts.live), None), fix=fix, since=since)
+    about, since = (run.name, run.canceller, run.cancel_note), run.cancel_requested_at
+    return sentence("cancelling", "off", by_whom(facts, "Is being cancelled"), about=about, at=at, fix=fix, since=since)
 
 
 def parked(facts: RunFacts) -> Sentence:
     """Say which code or key it lacks."""
     seen = facts.run.parked or {}
-    before, after, fix = _PARKED.get(str(seen.get("kind")), ("", "", "It goes on once a worker has its code."))
+    cause, before, after, fix = _PARKED.get(str(seen.get("kind")), _PARKED[""])
     what = line(str(seen.get("what") or facts.run.reason or "no reason was recorded"))
-    cause = seen.get("kind") if seen.get("kind") == "import" or not seen else "changed code"
-    told = parts("Parked: ", before, code(what) if cause == "import" else what, after, ".")
-    about, acts = (facts.run.reference, what), CANCEL if cause == "import" else ("upgrade", "cancel")
-    return sentence(cause or "parked", "stuck", told, about=about, fix=fix, since=seen.get("at"), acts=acts)
+    told, about = parts("Parked: ", before, what if after else code(what), after), (facts.run.reference, what)
+    acts: tuple[Act, ...] = ("upgrade", "cancel") if cause == "changed code" else CANCEL
+    return sentence(cause, "stuck", told, about=about, fix=fix, since=seen.get("at"), acts=acts)
 
 
 def gated(facts: RunFacts, gate: GateFacts) -> Sentence:
     """Say which limit or window it waits at for its admission."""
     if not facts.fleet.workers:
         return _no_workers(facts, "Not begun", None)
-    name = "the " + line(gate.name).replace(" ''", "").replace("'", "")
     ahead = own(f"; {gate.ahead} ahead of it" if gate.ahead else "")
-    cause, fix, moves = "admission", "", None
+    cause, fix, moves, told = "admission", "", None, parts(" lets it begin next", ahead)
     if gate.wait_s and gate.not_before is not None and gate.not_before > facts.now:
         cause, moves = "debounce", gate.not_before
         told = parts(" waits for a newer input", own(f", and lets it begin at {clock(moves, facts.now)}"))
@@ -88,44 +78,37 @@ def gated(facts: RunFacts, gate: GateFacts) -> Sentence:
         cause, moves = "throttle", gate.next_at
         following = own(f"; the next may at {clock(moves, facts.now)}") if moves else ""
         told = parts(f" lets {gate.most} begin in {span(gate.period_s)}", following, ahead)
-    elif gate.most is None:
-        told = parts(" lets it begin next", ahead)
-    else:
+    elif gate.most is not None:
         fix = "It begins when a run that holds a place ends."
         told = parts(f" has {gate.taken} of {gate.most} places taken", ahead)
-    since = facts.run.created_at
-    about = (facts.run.name, gate.name)
-    return sentence(
-        cause, "wait", f"Not begun: {name}", told, ".", about=about, fix=fix, since=since, until=moves, acts=CANCEL
-    )
+    said = parts("Not begun: the ", line(gate.name).replace(" ''", "").replace("'", ""), told)
+    moved = Moves(fix=fix, since=facts.run.created_at, until=moves, acts=CANCEL)
+    return sentence(cause, "wait", said, about=(facts.run.name, gate.name), **moved)
 
 
 def live(facts: RunFacts) -> Sentence:
     """Say what holds it most: a person before work, and work before a wait."""
+    run, fan_out = facts.run, facts.fan_out
     if facts.child is not None and not any(each.status == "running" for each in facts.live):
-        run_id, child = facts.child
-        told = parts("Waits for its child run", child_run(run_id), ": ", lowered(child.parts))
-        about = "child", facts.run.name, child.key
+        child = facts.child[1]
         moves = Moves(fix=child.fix, acts=child.acts, since=child.since, until=child.until)
-        return sentence(child.cause, child.tone, told, about=about, **moves)
+        told = child_run("Waits for its child run", *facts.child)
+        return sentence(child.cause, child.tone, told, about=("child", run.name, child.key), **moves)
     if not facts.live:
-        return sentence(
-            "between steps", "run", "Between two steps.", about=(facts.run.name,), since=facts.run.started_at
-        )
+        return sentence("between steps", "run", "Between two steps", about=(run.name,), since=run.started_at)
     at = min(facts.live, key=_urgency)
     found = _attempt(facts, at)
-    fan_out = facts.fan_out
     if fan_out is None or fan_out.total <= 1 or not (found.tone == "run" or found.cause == "lane"):
         return found
+    told, about = parts("Works through ", code(fan_out.step), own(_progress(fan_out))), (run.name, fan_out.step)
+    return sentence("fan-out", "run", told, about=about, at=at, since=run.started_at, acts=CANCEL)
+
+
+def _progress(fan_out: FanOutFacts) -> str:
     rest = fan_out.total - fan_out.done - fan_out.failed - fan_out.under_way
     counts = ((fan_out.failed, "failed"), (fan_out.under_way, "under way"), (rest, "to come"))
-    progress = [
-        f"{fan_out.done} of {fan_out.total} done",
-        *(f"{number} {what}" for number, what in counts if number > 0),
-    ]
-    told = parts("Works through ", code(fan_out.step), own(f": {', '.join(progress)}"), ".")
-    plan_place = facts.run.name, fan_out.step
-    return sentence("fan-out", "run", told, about=plan_place, at=at, since=facts.run.started_at, acts=CANCEL)
+    others = "".join(f", {number} {what}" for number, what in counts if number > 0)
+    return f": {fan_out.done} of {fan_out.total} done{others}"
 
 
 def _urgency(at: AttemptFacts) -> tuple[int, datetime]:
@@ -141,7 +124,7 @@ def _attempt(facts: RunFacts, at: AttemptFacts) -> Sentence:
     if at.status == "running":
         return _running(facts, at) if at.has_lease else _lost(facts, at)
     if due is None:
-        return _wait(facts, "lane", at, "Waits at ", place(facts, at), " for a lane of its fan-out.")
+        return _wait(facts, "lane", at, " for a lane of its fan-out")
     if not facts.fleet.workers:
         return _no_workers(facts, "Waits at ", at)
     if facts.lacks_worker(at.queue):
@@ -154,85 +137,70 @@ def _attempt(facts: RunFacts, at: AttemptFacts) -> Sentence:
 
 
 def _wait(
-    facts: RunFacts,
-    cause: str,
-    at: AttemptFacts,
-    *pieces: Piece,
-    about: object = None,
-    **moves: Unpack[Moves],
+    facts: RunFacts, cause: str, at: AttemptFacts, *why: Piece, about: object = None, **moves: Unpack[Moves]
 ) -> Sentence:
     reason = kind_of_place(facts, at) if about is None else (about,)
     given = Moves(since=at.waits_since or at.created_at, acts=CANCEL) | moves
-    return sentence(cause, "wait", *pieces, about=reason, at=at, **given)
+    return sentence(cause, "wait", "Waits at ", place(facts, at), *why, about=reason, at=at, **given)
 
 
 def _person(facts: RunFacts, at: AttemptFacts) -> Sentence:
-    question = at.question or {}
-    asks, closes = quote(question.get("message") or ""), at.available_at
-    told = parts("Waits at ", place(facts, at), " for ", line(str(question.get("actor") or "a person")))
-    end = parts(": ", asks) if asks.text else "."
+    question, closes = at.question or {}, at.available_at
+    asks = quote(question.get("message") or "")
+    told = parts(
+        "Waits at ",
+        place(facts, at),
+        " for ",
+        line(str(question.get("actor") or "a person")),
+        ": " if asks.text else ".",
+        asks,
+    )
     closing = own(f" Closes {clock(closes, facts.now)}.") if closes else ""
     fix = f"The last answer was refused: {line(str(question['refused']))}" if question.get("refused") else ""
-    about = kind_of_place(facts, at)
-    acts: tuple[Act, ...] = ("answer", "cancel")
-    return sentence(
-        "person",
-        "person",
-        told,
-        end,
-        closing,
-        about=about,
-        at=at,
-        fix=fix,
-        since=at.created_at,
-        until=closes,
-        acts=acts,
-    )
+    moves = Moves(fix=fix, since=at.created_at, until=closes, acts=("answer", "cancel"))
+    return sentence("person", "person", told, closing, about=kind_of_place(facts, at), at=at, **moves)
 
 
 def _running(facts: RunFacts, at: AttemptFacts) -> Sentence:
     since = at.started_at or at.created_at
-    told = parts("Runs ", place(facts, at), " on ", code(at.worker), own(f" since {clock(since, facts.now)}"))
     cause, lost = "running", f", after {losses(at)}" if at.losses else ""
     if at.room:
         why = f", because it lost its process {times(at.losses)}" if at.losses else ""
         cause, lost = "quarantine", f", in quarantine ({at.room}){why}"
-    about = kind_of_place(facts, at)
-    return sentence(cause, "run", told, lost, ".", about=about, at=at, since=since, acts=CANCEL)
+    told = parts("Runs ", place(facts, at), " on ", code(at.worker), own(f" since {clock(since, facts.now)}"), lost)
+    return sentence(cause, "run", told, about=kind_of_place(facts, at), at=at, since=since, acts=CANCEL)
 
 
 def _lost(facts: RunFacts, at: AttemptFacts) -> Sentence:
-    worker = parts("Its worker ", code(at.worker), " is") if at.worker else "Its worker is"
-    after = "; another takes over when the lease is over."
-    return _wait(
-        facts, "lost", at, worker, " gone while at ", place(facts, at), after, since=at.started_at or at.created_at
-    )
+    worker = parts("Its worker ", code(at.worker or ""), " is gone while at ", place(facts, at))
+    told, about = parts(worker, "; another takes over when the lease is over"), kind_of_place(facts, at)
+    return sentence("lost", "wait", told, about=about, at=at, since=at.started_at or at.created_at, acts=CANCEL)
 
 
 def _no_workers(facts: RunFacts, verb: str, at: AttemptFacts | None) -> Sentence:
-    told = parts(verb, place(facts, at) if at else "", ": no worker is alive.")
-    since = at.created_at if at else facts.run.created_at
+    told = parts(verb, place(facts, at) if at else "", ": no worker is alive")
+    moves = Moves(since=at.created_at if at else facts.run.created_at, acts=CANCEL)
     fix = "Start one: `flujo worker`, or `flujo up` for everything on this machine."
-    return sentence("no workers", "stuck", told, about=(), at=at, fix=fix, since=since, acts=CANCEL)
+    return sentence("no workers", "stuck", told, about=(), at=at, fix=fix, **moves)
 
 
 def _no_worker(facts: RunFacts, at: AttemptFacts) -> Sentence:
     last: Piece = f"; it lost its process {times(at.losses)}" if at.losses else ""
     if at.losses and (worker := (at.loss or {}).get("worker")):
         last = parts("; its last one, ", code(worker), ", died")
-    told = parts("Waits at ", place(facts, at), ": no worker consumes queue ", code(at.queue), last, ".")
-    fix, since = f"Start one: flujo worker -Q {line(at.queue)}", at.created_at
-    return sentence("no worker", "stuck", told, about=(at.queue,), at=at, fix=fix, since=since, acts=CANCEL)
+    told = parts("Waits at ", place(facts, at), ": no worker consumes queue ", code(at.queue), last)
+    moves = Moves(fix=f"Start one: flujo worker -Q {line(at.queue)}", since=at.created_at, acts=CANCEL)
+    return sentence("no worker", "stuck", told, about=(at.queue,), at=at, **moves)
 
 
 def _limit(facts: RunFacts, at: AttemptFacts, name: str) -> Sentence:
-    limit, told = facts.limits.get(name), parts("Waits at ", place(facts, at), " for limit ", code(name))
+    limit = facts.limits.get(name)
     if limit is None:
-        return _wait(facts, "limit", at, told, ".", about=name)
-    taken = f": {len(limit.holders)} of {limit.at_once} places are taken"
+        return _wait(facts, "limit", at, " for limit ", code(name), about=name)
+    taken = parts(f": {len(limit.holders)} of {limit.at_once} places are taken", _holders(limit))
     turn = limit.in_line.get(at.key)
-    line_up = own(f"; {ordinal(turn + 1)} in line") if turn is not None else ""
-    return _wait(facts, "limit", at, told, taken, _holders(limit), line_up, ".", about=name)
+    in_line = own(f"; {ordinal(turn + 1)} in line") if turn is not None else ""
+    return _wait(facts, "limit", at, " for limit ", code(name), taken, in_line, about=name)
 
 
 def _holders(limit: LimitFacts) -> Piece:
@@ -243,45 +211,37 @@ def _holders(limit: LimitFacts) -> Piece:
 
 
 def _rate(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Sentence:
-    when, end = own(until(due, facts.now)), parts(": the rate limit of ", code(model), " is used up.")
+    why = parts(own(until(due, facts.now)), ": the rate limit of ", code(model), " is used up")
     fix = "See the limits with `flujo rates list`, and change them with `flujo rates set`."
-    return _wait(facts, "rate limit", at, "Waits at ", place(facts, at), when, end, about=model, until=due, fix=fix)
+    return _wait(facts, "rate limit", at, why, about=model, until=due, fix=fix)
 
 
 def _breaker(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Sentence:
     last = at.fault_before
-    seen = parts("; the last call gave ", stop(raised(last))) if last and "status" in details(last) else "."
-    when, end = own(until(due, facts.now)), parts(": ", code(model), " fails, so its breaker is open", seen)
+    seen = parts("; the last call gave ", raised(last)) if last and "status" in details(last) else ""
+    why = parts(own(until(due, facts.now)), ": ", code(model), " fails, so its breaker is open", seen)
     fix = f"Let its calls through with `flujo breakers close '{line(model)}'`."
-    return _wait(facts, "breaker", at, "Waits at ", place(facts, at), when, end, about=model, until=due, fix=fix)
+    return _wait(facts, "breaker", at, why, about=model, until=due, fix=fix)
 
 
 def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence:
-    when = own(until(due, facts.now))
-    if at.number == 1:
-        return _wait(facts, "delayed", at, "Waits", when, " to begin ", place(facts, at), ".", until=due)
-    fault = at.fault_before
-    found = frame(fault)
-    why = parts(", after ", [raised(fault)] if found else stop(raised(fault)), found) if fault else ""
-    digest = fault.traceback_digest if fault else ""
-    about = "|".join((*kind_of_place(facts, at), digest))
-    end = "." if not fault or found else ""
-    told = parts("Waits", when, " to try ", place(facts, at), " again", why, end)
-    return _wait(facts, "backoff", at, told, about=about, until=due, since=at.failed_at or at.created_at)
+    """Say when an attempt begins that nothing but time holds."""
+    fault, about = at.fault_before, kind_of_place(facts, at)
+    cause, told = "delayed", parts(" to begin ", place(facts, at))
+    if at.number > 1:
+        why = parts(", after ", raised(fault), frame(fault)) if fault else ""
+        cause, told = "backoff", parts(" to try ", place(facts, at), " again", why)
+        about = *about, fault.traceback_digest if fault else ""
+    moves = Moves(since=at.failed_at or at.created_at, until=due, acts=CANCEL)
+    return sentence(cause, "wait", "Waits", own(until(due, facts.now)), told, about=about, at=at, **moves)
 
 
 def _queued(facts: RunFacts, at: AttemptFacts) -> Sentence:
-    seen, queue = facts.fleet.queues.get(at.queue, QueueFacts()), code(at.queue)
-    slots = f", {seen.busy} of {seen.slots} slot{'s' * (seen.slots != 1)} busy." if seen.slots else "."
-    lost = f", after {losses(at)}," if at.losses else ""
-    if at.ahead == 0:
-        told = parts(lost or ",", " next in queue ")
-    else:
-        ahead = own(f"about {at.ahead} ahead of it in " if at.ahead else "")
-        told = parts(lost.rstrip(","), " for a slot: ", ahead, "queue ")
-    return _wait(
-        facts, "queued", at, "Waits at ", place(facts, at), told, queue, slots, about=at.queue, since=at.created_at
-    )
+    seen, lost = facts.fleet.queues.get(at.queue, QueueFacts()), f", after {losses(at)}" if at.losses else ""
+    slots = f", {seen.busy} of {seen.slots} slot{'s' * (seen.slots != 1)} busy" if seen.slots else ""
+    ahead = own(f"about {at.ahead} ahead of it in " if at.ahead else "")
+    told = parts(lost, ", next in queue ") if at.ahead == 0 else parts(lost, " for a slot: ", ahead, "queue ")
+    return _wait(facts, "queued", at, told, code(at.queue), slots, about=at.queue, since=at.created_at)
 
 
 _GUARDS: Final = MappingProxyType({"rate": _rate, "breaker": _breaker})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypedDict, Unpack
 
@@ -17,6 +17,7 @@ Piece = str | Part | Sequence[Part]
 LONGEST_LINE: Final = 200
 SHORT_ID: Final = 6
 _NUMBERS: Final = re.compile(r"#\d+")
+_ENDS: Final = (".", "…", "?", "!")
 
 
 def code(text: object) -> Part:
@@ -39,9 +40,11 @@ def named_run(run_id: str) -> Part:
     return Part("run", run_id[-SHORT_ID:], run_id)
 
 
-def child_run(run_id: str) -> Sequence[Part]:
-    """Return a child run, which no other run has."""
-    return own(" "), named_run(run_id)._replace(kind="own")
+def child_run(verb: str, run_id: str, child: Sentence) -> Piece:
+    """Say of a run what its child run, which no other run has, says."""
+    first, *rest = child.parts
+    lower = first._replace(text=first.text[:1].lower() + first.text[1:])
+    return parts(verb, own(" "), named_run(run_id)._replace(kind="own"), ": ", [lower, *rest])
 
 
 def line(text: str) -> str:
@@ -85,9 +88,21 @@ def sentence(
     at: AttemptFacts | None = None,
     **moves: Unpack[Moves],
 ) -> Sentence:
-    """Make a sentence; `about` tells its reason from others with the same cause, and `at` is the attempt that it is about."""
+    """Make a sentence, with its full stop.
+
+    Args:
+        cause: the name of the template.
+        tone: as in `Sentence`.
+        pieces: what it is put together from.
+        about: what tells its reason from others with this cause.
+        at: the attempt that it is about.
+        moves: what moves the run.
+    """
     key = "|".join([cause, *(str(each or "") for each in about)])
-    return Sentence(cause, tone, parts(*pieces), place="" if at is None else at.key, key=key, **moves)
+    told = parts(*pieces)
+    if not told[-1].text.endswith(_ENDS):
+        told = parts(told, ".")
+    return Sentence(cause, tone, told, place="" if at is None else at.key, key=key, **moves)
 
 
 def kind_of_place(facts: RunFacts, at: AttemptFacts | None) -> tuple[str, ...]:
@@ -155,11 +170,6 @@ def raised(fault: Fault) -> Part:
     return code(f"{fault.type_name}: {fault.message}" if fault.message else fault.type_name)
 
 
-def stop(part: Part) -> Sequence[Part]:
-    """Return a part that ends a sentence, with its full stop if it has none."""
-    return [part] if part.text.endswith((".", "…")) else [part, Part("text", ".")]
-
-
 def losses(at: AttemptFacts) -> str:
     """Say how often an attempt lost its worker, or that a living one gave it up last."""
     if at.loss is not None and at.loss.get("worker") is None:
@@ -177,13 +187,3 @@ def amount(value: float, unit: str) -> str:
 def until(at: datetime, now: datetime) -> str:
     """Write the time until which something lasts."""
     return f" until {clock(at, now)}"
-
-
-def lowered(told: Iterable[Part]) -> Sequence[Part]:
-    """Return a sentence's parts as they stand after a colon."""
-    first, *rest = told
-    return (
-        [first._replace(text=first.text[:1].lower() + first.text[1:]), *rest]
-        if first.kind == "text"
-        else [first, *rest]
-    )

@@ -385,3 +385,102 @@ CAUSES = {
 def test_a_cause_has_its_sentence(cause):
     facts, text = CAUSES[cause]
     assert explain(facts).text == text
+
+
+def sentences():
+    return {cause: explain(facts) for cause, (facts, _) in CAUSES.items()}
+
+
+def test_a_sentence_ends_and_names_nothing_unknown():
+    for cause, seen in sentences().items():
+        assert seen.text[-1] in ".”?", cause
+        for text in (seen.text, seen.shared, seen.fix):
+            assert "None" not in text, cause
+            assert "  " not in text, cause
+            assert " ." not in text, cause
+            assert " ," not in text, cause
+
+
+def test_what_is_shared_holds_for_each_run_with_the_same_key():
+    """Runs that differ in their item, their worker, their times and their figures are one line."""
+    for one, other in (
+        ({"address": "classify#4", "siblings": 40}, {"address": "classify#12", "siblings": 7}),
+        ({"worker": "w1", "latency_s": 0.2}, {"worker": "w2", "latency_s": 0.3}),
+    ):
+        for error in (FLOAT, fault("TimeoutError", "", file="own_timeout.py", line=4), BUSY):
+            pair = [explain(failed("label", error, around="map", **each)) for each in (one, other)]
+            assert len({(each.key, each.shared) for each in pair}) == 1
+    for status in ({"waits_for": "rate m", "number": 2}, {"number": 2}, {}):
+        waits = [explain(live(status="ready", available_at=after(seconds=each), **status)) for each in (61, 3600)]
+        assert len({(each.key, each.shared) for each in waits}) == 1
+    assert len({each.key for each in sentences().values()}) > 0.8 * len(CAUSES)
+
+
+def test_numbers_in_messages_are_in_no_key():
+    one, other = (fault(message=f"order {number} is unknown", file="desk.py", line=7) for number in (17, 18))
+    assert explain(failed("total", one)).key == explain(failed("total", other)).key
+
+
+def test_a_person_is_told_what_to_do_where_something_can_be_done():
+    found = sentences()
+    stuck = [each for each in found.values() if each.tone == "stuck"]
+    assert stuck
+    assert all(each.fix for each in stuck)
+    assert found["own timeout"].fix == ""
+    limited = replace(CAUSES["own timeout"][0].failed, timeout_s=50.0)
+    assert explain(replace(CAUSES["own timeout"][0], failed=limited)).fix == (
+        "The step's own limit, 50 s, was not reached."
+    )
+    once = failed("price", fault("NonRetryableError", "no price", "NON_RETRYABLE", retryable=False), max_attempts=3)
+    assert explain(once).fix == "It was not retried: its code says that another attempt cannot help."
+    assert explain(replace(once, failed=replace(once.failed, max_attempts=1))).fix == ""
+
+
+@pytest.mark.parametrize("code", ["AGENT_IO_VALIDATION", "VALIDATION", "PLUGIN", "USAGE_LIMIT_EXCEEDED", ""])
+def test_an_error_of_an_older_row_is_quoted(code):
+    """Its details are not there, and nothing is guessed from its message."""
+    for type_name in ("TimeoutError", "ValidationError"):
+        seen = explain(failed("pay", fault(type_name, "no answer within 50 s", code)))
+        assert (seen.cause, seen.text) == ("error", f"Failed at pay: {type_name}: no answer within 50 s.")
+
+
+def test_an_older_row_has_a_sentence_without_what_it_lacks():
+    for code, text in (
+        ("STEP_TIMEOUT", "Failed at pay: no answer in time."),
+        ("QUESTION_EXPIRED", "Failed at pay: nobody answered its question in time."),
+        ("ATTEMPT_LOST", "Failed at pay: its process died once."),
+    ):
+        assert explain(failed("pay", fault("Error", "…", code))).text == text
+    unknown = RunFacts(run=run(status="failed", fault=fault("KeyError", "'x'")), fleet=CALM)
+    assert explain(unknown).text == "Failed: KeyError: 'x'."
+    assert explain(ended("failed", reason="the disk is full")).text == "Failed: the disk is full."
+    assert explain(ended("parked", reason="its code is new")).text == "Parked: its code is new."
+    assert explain(ended("expired")).text == "Ran out of time."
+    assert explain(ended("cancelled")).text == "Cancelled by someone who gave no name."
+    assert explain(live(status="paused", kind="resume")).text.startswith("Waits at pay for a person. Closes ")
+
+
+def test_texts_of_users_are_one_line():
+    long = explain(failed("pay", fault("E", "one\n" + "two " * 1000, file="a.py", line=1))).text
+    assert long == "Failed at pay: E: one in a.py:1."
+    assert len(explain(failed("pay", fault("E", "two " * 1000))).text) < 300
+    assert explain(ended("cancelled", canceller="mona\n\x1b[31m", cancel_note="a\n\nb")).text == (
+        "Cancelled by mona: “a”."
+    )
+
+
+def test_the_most_urgent_attempt_is_told():
+    """A person before work, work before a wait, and work that a dead worker holds last."""
+    person, works = attempt("ask", status="paused", kind="resume", address="a"), attempt("run", address="b", **WORKS)
+    waits, lost = attempt("wait", address="c"), attempt("gone", address="d", **{**WORKS, "has_lease": False})
+    rows = [lost, waits, works, person]
+    causes = []
+    while rows:
+        causes.append(explain(RunFacts(run=run(), fleet=CALM, live=tuple(rows))).cause)
+        rows.pop()
+    assert causes == ["person", "running", "queued", "lost"]
+
+
+def test_a_worker_that_has_not_reported_its_queues_may_consume_any():
+    new = FleetFacts(now=NOW, workers=1, unreported=1)
+    assert explain(live(new, queue="gpu")).cause == "queued"
