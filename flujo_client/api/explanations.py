@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +18,7 @@ from flujo_client.gateway.requests import not_found
 from flujo_client.plan.plan import Plan
 
 MOST_PLANS: Final = 256
+STOPPED: Final = ("failed", "cancelled", "expired")
 _known: dict[str, Plan] = {}
 """Plans by fingerprint, which is a digest of them: they never change."""
 
@@ -49,7 +51,7 @@ def explain_runs(run_ids: Collection[str]) -> Operation[dict[str, Sentence]]:
 
 def _facts_of(runs: Mapping[str, ToldRun]) -> Operation[dict[str, RunFacts]]:
     alive = [run_id for run_id, each in runs.items() if each.facts.ended_at is None]
-    stopped = [run_id for run_id, each in runs.items() if run_id not in alive and each.facts.status != "succeeded"]
+    stopped = [run_id for run_id, each in runs.items() if each.facts.status in STOPPED]
     queued = [run_id for run_id in alive if runs[run_id].facts.status == "queued"]
     live = (yield from query(ask.live_attempts(alive))) if alive else []
     ended = (yield from query(ask.stopped_attempts(stopped))) if stopped else []
@@ -60,13 +62,15 @@ def _facts_of(runs: Mapping[str, ToldRun]) -> Operation[dict[str, RunFacts]]:
     names = {name for guard, _, name in waits if guard == "limit"}
     limits = (yield from query(ask.limits(names))) if names else {}
     live = [FoundAttempt(each.run, replace(each.facts, ahead=fleet.ahead.get(each.facts.key))) for each in live]
-    placed = yield from _placed(runs, [*live, *ended])
+    attempts: defaultdict[str, list[AttemptFacts]] = defaultdict(list)
+    for found in (yield from _placed(runs, [*live, *ended])):
+        attempts[found.run].append(found.facts)
     return {
         run_id: RunFacts(
             run=each.facts,
             fleet=fleet.facts,
-            live=tuple(found.facts for found in placed[: len(live)] if found.run == run_id),
-            failed=next((found.facts for found in placed[len(live) :] if found.run == run_id), None),
+            live=tuple(attempts[run_id]) if each.facts.ended_at is None else (),
+            failed=next(iter(attempts[run_id]), None) if each.facts.ended_at is not None else None,
             gate=gates.get(run_id),
             fan_out=fan_outs.get(run_id),
             limits=limits,

@@ -10,6 +10,7 @@ from flujo_client.contract.outcome import Fault
 from flujo_client.explain.facts import RunFacts
 from flujo_client.explain.sentence import Act, Sentence, Tone, span, times
 from flujo_client.explain.words import (
+    Moves,
     Piece,
     amount,
     child_run,
@@ -67,7 +68,7 @@ def by_whom(facts: RunFacts, verb: str) -> Piece:
     at = facts.failed or next(iter(facts.live), None)
     note = quote(facts.run.cancel_note or "")
     actor = line(facts.run.canceller or "") or "someone who gave no name"
-    return parts(f"{verb} by {actor}", while_at(at), ": " if note.text else "", note)
+    return parts(f"{verb} by {actor}", while_at(at), *((": ", note, ".") if note.text else ()))
 
 
 def expired(facts: RunFacts) -> Sentence:
@@ -88,21 +89,19 @@ def failed(facts: RunFacts) -> Sentence:
     """Say where it failed, and why: as its child run does, if it failed with one."""
     run, at, fault = facts.run, facts.failed, facts.run.fault
     if facts.child is not None:
-        child = facts.child[1]
-        told, about = child_run("Failed in its child run", *facts.child), ("child", run.name, child.key)
+        child, about = facts.child[1], ("child", run.name, facts.child[1].key)
+        told = child_run("Failed in its child run", *facts.child)
         return sentence(child.cause, "bad", told, about=about, fix=child.fix, since=run.ended_at, acts=RETRY)
+    place_of_it = kind_of_place(facts, at)
     if fault is None:
         told = _where(facts, "Failed", code(run.reason or ""))
-        return sentence("error", "bad", told, about=kind_of_place(facts, at), at=at, since=run.ended_at, acts=RETRY)
-    cause, seen = (
-        _cause_of(fault),
-        {"type": fault.type_name, "code": fault.code, "digest": fault.traceback_digest} | details(fault),
-    )
+        return sentence("error", "bad", told, about=place_of_it, at=at, since=run.ended_at, acts=RETRY)
+    cause = _cause_of(fault)
     told = cause.told(facts, fault) if cause.is_whole else _where(facts, cause.verb, cause.told(facts, fault))
-    about = *kind_of_place(facts, at), *map(seen.get, cause.about)
+    seen = {"type": fault.type_name, "code": fault.code, "digest": fault.traceback_digest, **details(fault)}
     fix = cause.fix if isinstance(cause.fix, str) else cause.fix(facts, fault)
-    acts = RETRY if cause.tone == "bad" else ()
-    return sentence(cause.name, cause.tone, told, about=about, at=at, fix=fix, since=run.ended_at, acts=acts)
+    moves = Moves(fix=fix, since=run.ended_at, acts=RETRY if cause.tone == "bad" else ())
+    return sentence(cause.name, cause.tone, told, about=(*place_of_it, *map(seen.get, cause.about)), at=at, **moves)
 
 
 def _cause_of(fault: Fault) -> _Cause:
@@ -165,7 +164,7 @@ def _refused(_: RunFacts, fault: Fault) -> Piece:
 def _rejected(_: RunFacts, fault: Fault) -> Piece:
     seen = details(fault)
     why = quote(seen.get("why") or "")
-    return parts(code(seen["by"]), " rejected the output", ": " if why.text else "", why)
+    return parts(code(seen["by"]), " rejected the output", *((": ", why, ".") if why.text else ()))
 
 
 def _poison(facts: RunFacts, fault: Fault) -> Piece:
@@ -282,7 +281,7 @@ _BY_CODE: Final[Mapping[str, _Cause]] = MappingProxyType(
         ),
         "QUESTION_EXPIRED": _Cause("unanswered", _unanswered, "Retry it to ask again."),
         "PIPELINE_ABORT": _Cause(
-            "aborted", lambda _, fault: quote(fault.message), verb="Stopped by its own code", tone="off"
+            "aborted", lambda _, fault: parts(quote(fault.message), "."), verb="Stopped by its own code", tone="off"
         ),
         "UNREADABLE": _Cause(
             "unreadable", _unreadable, "If other runs have it too, restore the database.", is_whole=True

@@ -179,9 +179,9 @@ def _lost(facts: RunFacts, at: AttemptFacts) -> Sentence:
 
 def _no_workers(facts: RunFacts, verb: str, at: AttemptFacts | None) -> Sentence:
     told = parts(verb, place(facts, at) if at else "", ": no worker is alive")
-    moves = Moves(since=at.created_at if at else facts.run.created_at, acts=CANCEL)
+    since = at.created_at if at else facts.run.created_at
     fix = "Start one: `flujo worker`, or `flujo up` for everything on this machine."
-    return sentence("no workers", "stuck", told, about=(), at=at, fix=fix, **moves)
+    return sentence("no workers", "stuck", told, about=(), at=at, fix=fix, since=since, acts=CANCEL)
 
 
 def _no_worker(facts: RunFacts, at: AttemptFacts) -> Sentence:

@@ -88,7 +88,7 @@ def sentence(
     at: AttemptFacts | None = None,
     **moves: Unpack[Moves],
 ) -> Sentence:
-    """Make a sentence, with its full stop.
+    """Make a sentence, with its full stop; a quote at the end has none.
 
     Args:
         cause: the name of the template.
@@ -100,7 +100,7 @@ def sentence(
     """
     key = "|".join([cause, *(str(each or "") for each in about)])
     told = parts(*pieces)
-    if not told[-1].text.endswith(_ENDS):
+    if told[-1].kind != "quote" and not told[-1].text.endswith(_ENDS):
         told = parts(told, ".")
     return Sentence(cause, tone, told, place="" if at is None else at.key, key=key, **moves)
 

@@ -152,6 +152,7 @@ STOPS = {
         "wait",
         "Waits at judge until <at>: the rate limit of openai:slow-1 is used up.",
         ":judge:1",
+        "See the limits with `flujo rates list`, and change them with `flujo rates set`.",
         moves_itself=True,
         settled=waits_for("rate openai:slow-1"),
         after=("first of its rate",),
@@ -164,6 +165,7 @@ STOPS = {
         "Waits at judge, attempt 3 of 7 until <at>: openai:down-1 fails, so its breaker is open; the last call gave"
         " 503 the server is overloaded.",
         ":judge:3",
+        "Let its calls through with `flujo breakers close 'openai:down-1'`.",
         moves_itself=True,
         settled=waits_for("breaker openai:down-1"),
         **LIVE,

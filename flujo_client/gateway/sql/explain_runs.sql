@@ -9,7 +9,10 @@ WITH RECURSIVE told AS (
         SELECT k.id FROM flujo_runs k
         WHERE k.parent_run = r.id AND k.parent_address IS NOT NULL AND CASE
             WHEN r.ended_at IS NULL THEN k.ended_at IS NULL
-            ELSE r.status = 'failed' AND (k.error = r.error OR (k.error IS NULL AND upper('child_' || k.status) = r.error ->> 'code')) END
+            WHEN r.status <> 'failed' OR k.status = 'succeeded' THEN false
+            WHEN k.error IS NULL THEN upper('child_' || k.status) = r.error ->> 'code'
+            WHEN r.failed_key IS NOT NULL THEN k.failed_key = r.failed_key
+            ELSE (k.error ->> 'type_name', k.error ->> 'message') = (r.error ->> 'type_name', r.error ->> 'message') END
         ORDER BY EXISTS (SELECT FROM flujo_attempts q WHERE q.run_id = k.id AND q.ended_at IS NULL AND q.status = 'paused') DESC, k.created_at
         LIMIT 1
     ) c
