@@ -26,6 +26,7 @@ from flujo_client.gateway.door import SyncRunner
 from flujo_client.ui.assets import ASSETS
 from flujo_client.ui.reading import STATEMENT_S, PageReads
 from flujo_client.ui.security import User, form_token, sign
+from flujo_client.ui.tree import STATES, tone_of
 
 T = TypeVar("T")
 
@@ -102,8 +103,9 @@ class Page:
             "money": money,
             "count": count,
             "query": query_of,
+            "tone": tone_of,
         }
-        made.globals |= {"icon": icon, "asset": lambda name: ASSETS[name].path}
+        made.globals |= {"icon": icon, "asset": lambda name: ASSETS[name].path, "states": STATES}
         return made
 
     def kept(self, name: str, seconds: float, read: Callable[[], T]) -> T:

@@ -1,0 +1,192 @@
+"""The page of one run, of one of its steps and of one attempt; and what a person may do about the run."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from flujo_client.address import AttemptKey
+from flujo_client.api.explanations import explain_runs
+from flujo_client.contract.rows import EARLIEST, LATEST
+from flujo_client.errors import FlujoError, WaitTimedOut
+from flujo_client.gateway.plan_requests import plan
+from flujo_client.gateway.requests import Row, not_found
+from flujo_client.plan.plan import Plan
+from flujo_client.ui.attempt import read_attempt, story
+from flujo_client.ui.reading import PageReads
+from flujo_client.ui.timeline import draw_timeline
+from flujo_client.ui.tree import PAGE, TreeLine, TreeReader, containers_around
+from flujo_client.ui.values import ValueReader
+from flujo_client.ui.view import go_to, page_of, reading, respond, shows_values, user_of
+
+EVENTS: Final = 120
+CHILD_RUNS: Final = 50
+CANCEL_S: Final = 2.0
+"""Seconds that the page waits for a worker to acknowledge a cancel."""
+_LINKED: Final = ("parent_run", "retry_of", "forked_from", "retried_as", "replaced_by")
+
+
+def run_page(request: Request) -> Response:
+    """Show a run: its sentence, its steps, its timeline, and the attempt that the sentence is about."""
+    run, read = _run(request), reading(request)
+    sentence = read.perform(explain_runs([run["id"]])).get(run["id"])
+    if sentence is None:
+        raise not_found(run["id"])
+    tree, values = _tree(read, run), _values(request)
+    lines = tree.sequence(run["root"], _way_to(tree.plan, sentence.place)) if tree else []
+    linked = [run[name] for name in _LINKED if run[name]]
+    data = {
+        **_shared(run, lines),
+        "sentence": sentence,
+        "attempt": read_attempt(tree, values, sentence.place) if tree and sentence.place else None,
+        "top": [line for line in lines if not line.level],
+        "spent": read.rows("run_spent", run=run["id"])[0],
+        "kin": {row["id"]: row for row in read.rows("run_kin", run=run["id"], linked=linked, most=CHILD_RUNS)},
+        "events": story(values, run["id"], None, EVENTS),
+        **{name: _own_value(values, run["id"], name) for name in ("input", "output")},
+        "nonce": secrets.token_hex(8),
+    }
+    return respond(request, "run.html", data)
+
+
+def step_page(request: Request) -> Response:
+    """Show one place in a run: a step with its attempts, a container with its children, or one of these."""
+    run, read, at = _run(request), reading(request), request.path_params["address"]
+    tree = _tree(read, run)
+    if tree is None:
+        raise HTTPException(404, "The plan of this run cannot be read, so its steps cannot be shown.")
+    data: dict[str, Any] = {
+        "at": at,
+        "counts": {},
+        "only": "",
+        "skip": 0,
+        "attempt": None,
+        "page": PAGE,
+    }
+    try:
+        located = tree.plan.locate(at)
+    except KeyError:
+        located = None
+    if located is None or located.above is None:
+        lines = [line for line in tree.sequence(at.rpartition("/")[0]) if line.at == at] if at else []
+        if not lines:
+            raise HTTPException(404, f"Run {run['id']} has no step at this address.")
+    elif located.nodes is None:
+        only, skip = request.query_params.get("only"), _number(request.query_params.get("skip", "0"))
+        counts, only, lines = tree.container(at, only, skip)
+        data |= {
+            "counts": counts,
+            "only": only,
+            "skip": skip,
+            "kind": located.container.kind if located.container else "",
+        }
+    else:
+        lines = tree.sequence(at)
+    if len(lines) == 1 and lines[0].key and located is None:
+        data["attempt"] = read_attempt(tree, _values(request), lines[0].key)
+    return respond(request, "step.html", {**_shared(run, lines), **data})
+
+
+def attempt_page(request: Request) -> Response:
+    """Show one attempt, with all its events."""
+    run, read, key = _run(request), reading(request), request.path_params["key"]
+    tree = _tree(read, run)
+    attempt = read_attempt(tree, _values(request), key) if tree else None
+    if attempt is None:
+        raise HTTPException(404, f"Run {run['id']} has no such attempt.")
+    return respond(request, "attempt.html", {**_shared(run, []), "attempt": attempt, "events": attempt.events})
+
+
+def value_file(request: Request) -> Response:
+    """Answer with a whole input or output of a run, or of one of its attempts, as a JSON file."""
+    run, which, key = _run(request), request.path_params["which"], request.query_params.get("attempt")
+    values = _values(request)
+    if not values.shows or which not in ("input", "output"):
+        raise HTTPException(
+            403 if not values.shows else 404, "You may not see values here." if not values.shows else None
+        )
+    name, given = ("run_value", {}) if key is None else ("attempt_value", {"key": key})
+    found = values.reading.rows(name, run=run["id"], is_output=which == "output", **given)
+    if not found or found[0]["body"] is None:
+        raise HTTPException(404, f"There is no {which}.")
+    headers = {"content-disposition": f'attachment; filename="{run["id"]}-{which}.json"'}
+    return Response(values.whole(found[0]["body"]), headers=headers, media_type="application/json")
+
+
+def act(request: Request) -> Response:
+    """Retry or cancel a run. A form has a key of its own, so that sending it twice starts one run."""
+    run_id, form, user = request.path_params["id"], request.state.form, user_of(request)
+    handle, where = page_of(request).client.get_run(run_id), f"/runs/{run_id}"
+    try:
+        if form.get("do") == "retry":
+            key = f"ui:{run_id}:{str(form.get('nonce'))[:32]}"
+            step, again = str(form.get("from_step") or "") or None, form.get("again") == "yes"
+            new = handle.retry(step, again=again, idempotency_key=key, actor=user.name)
+            return go_to(request, f"/runs/{new.id}", f"This is the retry of {run_id[-6:]}.")
+        was_ended = not handle.cancel(reason=str(form.get("reason") or "") or None, actor=user.name, timeout=CANCEL_S)
+        return go_to(request, where, "It had ended before." if was_ended else "")
+    except WaitTimedOut:
+        return go_to(request, where, "The cancel is recorded; a worker acknowledges it soon.")
+    except FlujoError as error:
+        return go_to(request, where, str(error))
+
+
+ROUTES: Final = [
+    Route("/runs/{id}", run_page),
+    Route("/runs/{id}", act, methods=["POST"]),
+    Route("/runs/{id}/steps/{address:path}", step_page),
+    Route("/runs/{id}/attempts/{key:path}", attempt_page),
+    Route("/runs/{id}/values/{which}", value_file),
+]
+
+
+def _run(request: Request) -> Row:
+    """Read the row of the run in the address; raises RunNotFound."""
+    run_id = request.path_params["id"]
+    found = reading(request).rows("run_page", run=run_id) if "\0" not in run_id else []
+    if not found:
+        raise not_found(run_id)
+    return found[0]
+
+
+def _tree(read: PageReads, run: Row) -> TreeReader | None:
+    """Make the reader of a run's tree; None if its plan cannot be read."""
+    try:
+        return TreeReader(read, run, read.ask(plan(run["fingerprint"])).plan)
+    except (FlujoError, LookupError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _values(request: Request) -> ValueReader:
+    hidden = page_of(request).client.settings.log.redact
+    return ValueReader(reading(request), shows_values(request), hidden)
+
+
+def _own_value(values: ValueReader, run_id: str, name: str) -> Any:
+    found = values.reading.rows("run_value", run=run_id, is_output=name == "output")
+    return values.value(found[0]["body"]) if found else None
+
+
+def _way_to(plan: Plan, key: str) -> list[str]:
+    """Return the containers that lead to an attempt."""
+    try:
+        return containers_around(plan, AttemptKey.parse(key).address) if key else []
+    except (KeyError, ValueError):
+        return []
+
+
+def _shared(run: Row, lines: list[TreeLine]) -> dict[str, Any]:
+    """Return what the pages of a run and of its steps have in common."""
+    end, is_over = run["ended_at"] or run["now"], run["ended_at"] is not None
+    damaged = [name for name, at in run.items() if at in (EARLIEST, LATEST)]
+    timeline = draw_timeline(lines, run["created_at"], end, is_over=is_over) if run["started_at"] and lines else None
+    return {"run": run, "lines": lines, "timeline": timeline, "is_over": is_over, "damaged": damaged}
+
+
+def _number(text: str) -> int:
+    return min(int(text), 10**9) if text.isdecimal() and len(text) < 12 else 0  # noqa: PLR2004

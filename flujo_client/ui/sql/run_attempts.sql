@@ -1,0 +1,6 @@
+-- Attempts by their keys, which are derived from where they may be: so the run's other attempts are not read.
+SELECT key, address, step, number, kind, status, created_at, started_at, ended_at, waits_for, error ->> 'feedback' AS feedback,
+       metadata ->> 'taken_over_from' AS taken_from
+FROM flujo_attempts
+WHERE key = ANY(%(keys)s::text[])
+ORDER BY created_at, number, key;
