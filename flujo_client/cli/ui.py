@@ -37,7 +37,7 @@ def command(*, host: str, port: int, prefix: str) -> None:
             param_hint="--host",
         )
     server = _server(join_services(ConfigManager().settings()), prefix)
-    with _listening(host, port) as listener:
+    with _listener(host, port) as listener:
         say(f"page      {_address(listener, prefix)}")
         server.run(sockets=[listener])
 
@@ -50,7 +50,11 @@ def page_beside(settings: Settings) -> Iterator[str | None]:
     except ConfigurationError:
         yield None
         return
-    with _listening(HOST, PORT, or_free=True) as listener:
+    try:
+        listener = _listener(HOST, PORT)
+    except ConfigurationError:
+        listener = _listener(HOST, 0)
+    with listener:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="flujo-ui", daemon=True)
         thread.start()
         try:
@@ -84,22 +88,13 @@ def _server(settings: Settings, prefix: str) -> Any:
     )
 
 
-@contextmanager
-def _listening(host: str, port: int, *, or_free: bool = False) -> Iterator[socket.socket]:
-    """Yield a socket that listens; raises ConfigurationError if the port is taken, unless a free one will do."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            if not or_free:
-                raise ConfigurationError(
-                    f"cannot listen on {host}:{port}: {error.strerror}",
-                    suggestion="choose another --port, or 0 for a free one",
-                ) from error
-            listener.bind((host, 0))
-        yield listener
+def _listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raises ConfigurationError if the port is taken."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        why, way_out = f"cannot listen on {host}:{port}: {error.strerror}", "choose another --port, or 0 for a free one"
+        raise ConfigurationError(why, suggestion=way_out) from error
 
 
 def _address(listener: socket.socket, prefix: str) -> str:

@@ -32,6 +32,7 @@ CHANGE = re.compile(
 )
 PARAMETER = re.compile(r"%\((\w+)\)[sb]")
 HEALTH = "flujo_client.health"
+PAGE = "flujo_client.ui"
 
 
 def statements(home):
@@ -39,7 +40,7 @@ def statements(home):
     return sorted(name for name in names if name not in {"parts", "grant_roles", "order_restored_events", "clock"})
 
 
-ALL = [(home, name) for home in (HOME, CLIENT, HEALTH) for name in statements(home)]
+ALL = [(home, name) for home in (HOME, CLIENT, HEALTH, PAGE) for name in statements(home)]
 READING = [(home, name) for home, name in ALL if not CHANGE.search(re.sub("--.*", "", written(name, home)))]
 
 

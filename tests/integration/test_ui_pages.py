@@ -1,12 +1,20 @@
 """The list of runs and the approvals, as a browser gets them: real runs of a real worker, read and acted on by forms."""
 
 import re
+import socket
+import sys
 from html import unescape
 
+import httpx
 import pytest
+from click.testing import CliRunner
 from starlette.testclient import TestClient
 
+from flujo_client import FlujoClient
+from flujo_client.cli.main import cli
+from flujo_client.cli.ui import page_beside
 from flujo_client.gateway import requests
+from flujo_client.gateway.effects import query
 from flujo_client.ui.app import flujo_ui
 from flujo_client.ui.security import User
 from tests.support.fleet import Site, wait_until
@@ -248,10 +256,41 @@ def test_the_page_reads_little(site, page, failed):
     assert int(re.search(r"(\d+) statements", answer.headers["server-timing"])[1]) <= 15
     app = flujo_ui(site.client)
     with pytest.raises(Exception, match="read-only transaction"):
-        app.state.page.reader.perform(iter_of(requests.cancel(failed[1][0], actor=None, reason=None)))
+        app.state.page.reader.perform(query(requests.cancel(failed[1][0], actor=None, reason=None)))
 
 
-def iter_of(request):
-    from flujo_client.gateway.effects import query
+def test_it_is_served_beside_other_work(site):
+    """As `flujo up` does: on its port or a free one, and without a word if the extra is not installed."""
+    with page_beside(site.settings) as one, page_beside(site.settings) as other:
+        assert one != other
+        assert {httpx.get(address).status_code for address in (one, other)} == {200}
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(other)
 
-    return query(request)
+
+def test_without_the_extra_the_command_names_it(site, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with page_beside(site.settings) as address:
+        assert address is None
+    called = CliRunner().invoke(cli, ["ui"], env=site.settings.as_environment())
+    assert (called.exit_code, "pip install 'flujo-worker[ui]'" in called.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"), [(("--host", "0.0.0.0"), "has no login"), (("--port", "{}"), "choose another --port")]
+)
+def test_where_it_cannot_be_served_is_told(site, options, why):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        arguments = [each.format(taken.getsockname()[1]) for each in options]
+        called = CliRunner().invoke(cli, ["ui", *arguments], env=site.settings.as_environment())
+    assert called.exit_code == 2
+    assert why in " ".join(called.stderr.split())
+
+
+def test_a_database_that_is_away_is_a_page_that_comes_back(site):
+    url = "postgresql://mona:QXZJK@127.0.0.1:1/none"
+    with FlujoClient(site.settings.with_services(url, site.settings.broker())) as client:
+        answer = TestClient(flujo_ui(client), base_url="http://127.0.0.1", client=("127.0.0.1", 1)).get("/")
+    assert (answer.status_code, answer.headers["refresh"]) == (503, "5")
+    assert "tries again by itself" in answer.text
+    assert "QXZJK" not in answer.text
