@@ -54,7 +54,7 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 
@@ -66,6 +66,7 @@ class FlujoError(Exception):
         suggestion: how to fix it, if one is known.
         code: a stable word for programs; the class's own when not given.
         cause: the error behind this one.
+        details: facts about it for programs, names and plain values: they are stored with a failure, so they must be small and hold no secrets.
     """
 
     code: ClassVar[str] = "FLUJO_ERROR"
@@ -77,10 +78,12 @@ class FlujoError(Exception):
         suggestion: str | None = None,
         code: str | None = None,
         cause: BaseException | None = None,
+        details: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.suggestion = suggestion
+        self.details = details or {}
         self.error_code = code or type(self).code
         if cause is not None:
             self.__cause__ = cause
@@ -179,12 +182,18 @@ class AgentError(ExecutionError):
 
 
 class AgentIOValidationError(AgentError):
-    """An output whose shape is wrong. `rule` says why in a word, `pointer` where, as a JSON pointer."""
+    """An output whose shape is wrong. `rule` says why in a word, `pointer` where, as a JSON pointer.
+
+    `what` is what was expected and found there, and `more` the number of further places.
+    """
 
     code = "AGENT_IO_VALIDATION"
 
-    def __init__(self, message: str = "", *, rule: str = "schema", pointer: str = "", **rest: Any) -> None:
-        super().__init__(message, **rest)
+    def __init__(
+        self, message: str = "", *, rule: str = "schema", pointer: str = "", what: str = "", more: int = 0, **rest: Any
+    ) -> None:
+        details = {"rule": rule, "pointer": pointer, "what": what or message, "more": more}
+        super().__init__(message, details=details, **rest)
         self.rule, self.pointer = rule, pointer
 
 

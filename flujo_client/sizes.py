@@ -45,6 +45,8 @@ MAX_ERROR_WORD: Final = 300
 """Characters that are stored of an error's class, module and code, and of each text among its details."""
 MAX_ERROR_DETAILS: Final = 16
 """Details that are stored of an error."""
+MAX_REFUSED_ANSWER_BYTES: Final = 16_384
+"""Bytes that are stored of a model's answer that was refused."""
 MAX_ERROR_TEXT: Final = 10_000
 """Characters that are stored of each text of an error: its message, its feedback, its suggestion."""
 

@@ -12,8 +12,9 @@ import textwrap
 import traceback
 from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
+from pathlib import PurePath
 from types import CodeType, FrameType, TracebackType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from flujo_client.redact import redact
 from flujo_client.sizes import MAX_TRACEBACK_BYTES, MAX_TRACEBACK_ERRORS, MAX_TRACEBACK_FRAMES
@@ -33,6 +34,8 @@ MACHINERY: Final = frozenset({
 """Packages whose frames say nothing to the author of the step; nor does what they call of the standard library."""
 _MODELS: Final = ("pydantic_ai.models.", "pydantic_ai.providers.")
 _CALL_USERS: Final = ("pydantic_ai.models.function", "pydantic_ai.models.test")
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+"""The folders that packages are installed in."""
 _HEADER: Final = "Traceback (most recent call last):\n"
 _CAUSE: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT: Final = "\nDuring handling of the above exception, another exception occurred:\n\n"
@@ -51,6 +54,8 @@ class _Place(NamedTuple):
     line: int
     instruction: int
     is_users: bool
+    package: str
+    """The first part of its module's name."""
 
 
 def traceback_of(error: BaseException) -> str:
@@ -75,6 +80,27 @@ def place_in(error: BaseException) -> str | None:
         return f"{error.filename}, line {error.lineno}"
     own = [place for place in _places(error) if place.is_users]
     return f"{own[-1].code.co_filename}, line {own[-1].line}" if own else None
+
+
+def frame_of(error: BaseException, cause: BaseException) -> dict[str, Any]:
+    """Return file name and line of the innermost frame of the user's own code; empty if none of it took part.
+
+    That is the frame of `cause`, which is reported of the error; if it has none, of the innermost error that has one. Packages that the user's
+    code calls are left out; if their code is installed as a package itself, it is the package of their outermost frame.
+    """
+    for each in (cause, *reversed(list(_chain(error)))):
+        if isinstance(each, SyntaxError) and each.filename:
+            return {"file": PurePath(each.filename).name, "line": each.lineno}
+        users = [place for place in _places(each) if place.is_users and place.package not in sys.stdlib_module_names]
+        own = [place for place in users if not _is_installed(place)]
+        if users:
+            place = (own or [place for place in users if place.package == users[0].package])[-1]
+            return {"file": PurePath(place.code.co_filename).name, "line": place.line}
+    return {}
+
+
+def _is_installed(place: _Place) -> bool:
+    return not _INSTALLED.isdisjoint(PurePath(place.code.co_filename).parts)
 
 
 def shortened(text: str, most: int) -> str:
@@ -156,7 +182,7 @@ def _places(error: BaseException) -> list[_Place]:
         at = at.tb_next
     flags = are_users(each.tb_frame for each in places)
     return [
-        _Place(each.tb_frame.f_code, _line(each), each.tb_lasti, is_users)
+        _Place(each.tb_frame.f_code, _line(each), each.tb_lasti, is_users, _package_of(each.tb_frame))
         for each, is_users in zip(places, flags, strict=True)
     ]
 
@@ -165,12 +191,15 @@ def are_users(frames: Iterable[FrameType]) -> Iterator[bool]:
     """Yield for each frame of a stack, outermost first, whether it is the user's code, or what that calls."""
     in_a_client = is_users = False
     for frame in frames:
-        module = str(frame.f_globals.get("__name__"))
+        module, package = str(frame.f_globals.get("__name__")), _package_of(frame)
         in_a_client = in_a_client or (module.startswith(_MODELS) and module not in _CALL_USERS)
-        package = module.partition(".")[0]
         is_foreign = in_a_client or package in MACHINERY or (package in sys.stdlib_module_names and not is_users)
         is_users = not is_foreign
         yield is_users
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def _line(at: TracebackType) -> int:

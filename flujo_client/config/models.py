@@ -586,6 +586,10 @@ class Log(Section):
         "preview",
         description="how much of prompts and answers to [log](events.md#prompts): off, preview (200 characters of each text) or full (65 536, for debugging)",
     )
+    answers: bool = Field(
+        True,
+        description="store the answer that AROS [refused](errors.md#details) with its failed attempt, without secrets",
+    )
 
 
 class Cassettes(Section):

@@ -19,12 +19,12 @@ from flujo_client.errors import ConfigurationError
 from flujo_client.plan.identity import agent_traits, defaults_of, identify, model_name
 from flujo_worker.agents.model_call import ask_model
 from flujo_worker.agents.shaping import CallOptions, naming_options
-from flujo_worker.concurrency.event_loop import is_async
+from flujo_worker.concurrency.event_loop import is_async, of_limit
 from flujo_worker.runtime.attempt_run import charge, in_thread, judging
 from flujo_worker.runtime.call_args import CONTEXT, arranged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from pydantic_ai import Agent
     from pydantic_ai.models import Model
@@ -187,16 +187,26 @@ class FlujoAgent:
         async def ask(data: Any) -> AgentAnswer:
             return await ask_model(agent, data, options=sent, instructions=instructions, deps=deps, **given)
 
-        async with asyncio.timeout(self.__flujo_defaults__.get("timeout_s")):
-            if self.processors is None:
-                return await ask(data)
-            answer = await ask(await through(self.processors.prompt_processors, data))
-            try:
-                with judging():
-                    return replace(answer, output=await through(self.processors.output_processors, answer.output))
-            except Exception as error:
-                charge(error, answer.usage)
-                raise
+        seconds = self.__flujo_defaults__.get("timeout_s")
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._processed(ask, data)
+        except TimeoutError as error:
+            if seconds is not None and limit.expired():
+                of_limit(error, seconds)
+            raise
+
+    async def _processed(self, ask: Callable[[Any], Awaitable[AgentAnswer]], data: Any) -> AgentAnswer:
+        if self.processors is None:
+            return await ask(data)
+        answer = await ask(await through(self.processors.prompt_processors, data))
+        try:
+            with judging():
+                return replace(answer, output=await through(self.processors.output_processors, answer.output))
+        except Exception as error:
+            charge(error, answer.usage)
+            raise
 
 
 class Front:

@@ -47,7 +47,7 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     except AgentError as error:
         if type(error) is not AgentError:  # raised by the agent itself; subclasses are raised by others
             raise
-        return {"success": False, "error": message_of(error, None)}
+        return {"success": False, "error": message_of(error)}
     if judged.refusal is not None:
         return dict(judged.refusal)
     return {"success": True, "output": plain(judged.value)}
@@ -212,7 +212,7 @@ async def answer_to(pause: PausedException, tool: str) -> Any:
     work = None if run is None else run.work
     if run is None or work is None or run.pause is pause:  # of a tool inside this one
         raise pause
-    message = message_of(pause, None).strip()
+    message = message_of(pause).strip()
     run.questions[tool, message] += 1
     replies = await in_thread(work.replies)
     given = [

@@ -44,16 +44,16 @@ class Misfit(StageRefused):
         messages = [(path, message) for path, _, message in self.refusals]
         messages += [place for fault in most_specific(faults(self.check, self.value)) for place in _places(fault)]
         messages = [each for each in messages if _is_near_any(each[0], self.places)] or messages
-        lines = list({path: (path, more) for path, more in reversed(messages)}.values())[::-1][:FEW]
+        lines = list({path: (path, more) for path, more in reversed(messages)}.values())[::-1]
         first, message = lines[0]
-        rest = "".join(f"; at {pointer_of(path) or ROOT}: {more}" for path, more in lines[1:])
+        rest = "".join(f"; at {pointer_of(path) or ROOT}: {more}" for path, more in lines[1:FEW])
         hint = (
             " (this conversion is not allowed here: write the value in its own type)"
             if self.rule == NOT_ALLOWED
             else ""
         )
         told = StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
-        told.unfit = self.unfit
+        told.unfit, told.what, told.more = self.unfit, message, len(lines) - 1
         return told
 
 

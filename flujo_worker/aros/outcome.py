@@ -100,6 +100,14 @@ class ParseOutcome(NamedTuple):
     """Of a tolerant repair."""
     unfit: Unfit | None = None
     """The value of a rejected text, if only the schema rejected it and no other part of the text could be meant."""
+    what: str = ""
+    """What was expected at `pointer`, and found; `more` is the number of further places."""
+    more: int = 0
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """Return where and why it was rejected, as the details of its error."""
+        return {"rule": self.rule or SCHEMA, "pointer": self.pointer or "", "what": self.what, "more": self.more}
 
 
 class StageRefused(Exception):
@@ -107,11 +115,13 @@ class StageRefused(Exception):
 
     unfit: Unfit | None = None
     """What was read, if only the schema refused it."""
+    more = 0
+    """How many further places were refused."""
 
     def __init__(self, rule: str, message: str, path: Path = (), stage: str = "syntactic") -> None:
         super().__init__(message)
         self.rule = rule
-        self.message = message
+        self.message = self.what = message
         self.path = path
         self.stage = stage
 

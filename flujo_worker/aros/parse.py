@@ -41,7 +41,7 @@ Parser = Callable[[str], ParseOutcome]
 
 MOST_LAYERS: Final = 16
 _PLAIN: Final[Callable[[tuple[Any, ...]], ParseOutcome]] = functools.partial(tuple.__new__, ParseOutcome)
-_REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None, None)
+_REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None, None, "", 0)
 
 
 def parse(
@@ -271,4 +271,6 @@ def _refusal(why: StageRefused) -> ParseOutcome:
         stage=refused.stage,
         pointer=pointer_of(refused.path),
         unfit=refused.unfit,
+        what=refused.what,
+        more=refused.more,
     )

@@ -39,13 +39,14 @@ def misfit(error: ValidationError, output: Any, *, is_cut: bool) -> AgentIOValid
             data = None  # no place is in it
     found = error.errors(include_url=False, include_context=False)
     places = [_pointer(each, data) for each in found]
-    lines = dict.fromkeys(
-        f"at {place or '(root)'}: {_message(each)}" for place, each in zip(places, found, strict=True)
-    )
+    messages = [_message(each) for each in found]
+    lines = dict.fromkeys(f"at {place or '(root)'}: {message}" for place, message in zip(places, messages, strict=True))
     return AgentIOValidationError(
         _bounded(lines),
         rule="cut" if is_cut else "schema",
         pointer=places[0],
+        what=messages[0],
+        more=len(lines) - 1,
         suggestion=(
             "raise the step's max_tokens: the answer was cut at the token limit"
             if is_cut

@@ -141,7 +141,7 @@ async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRu
     """
     if work.resources is None:
         return await policy(work, run)
-    run.enter("system", work.timeout_s)
+    run.enter("system")
     async with within(work.timeout_s, run.failed):
         held = await _enter(await _made(work.resources, work.threads), work.threads)
     run.resources = held.value
@@ -150,7 +150,7 @@ async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRu
     except BaseException as error:
         await _leave_after(held, error, work, run)
         raise
-    run.enter("system", work.timeout_s)
+    run.enter("system")
     async with within(work.timeout_s, run.failed):
         await held.leave(None)
     return done
@@ -210,7 +210,7 @@ async def _leave_after(held: _Held, error: BaseException, work: Work, run: Attem
             await held.leave(error)
     except BaseException as own:  # noqa: BLE001 - the failure before it is reported
         if own is not error:
-            feedback = fault_of(own, "system", work.timeout_s).feedback
+            feedback = fault_of(own, "system").feedback
             logger.warning("step '%s': its resources could not be closed: %s", work.step.name, feedback)
 
 

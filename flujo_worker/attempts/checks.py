@@ -74,7 +74,8 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
         if verdict.redirect_to is not None:
             return Redirect(verdict.redirect_to, verdict.feedback, name)
         if not verdict.success:
-            raise PluginError(f"{name}: {verdict.feedback or 'refused the output'}")
+            why = verdict.feedback or "refused the output"
+            raise PluginError(f"{name}: {why}", details={"by": name, "why": why})
         output = output if verdict.new_solution is None else verdict.new_solution
     return output
 
@@ -86,21 +87,22 @@ async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
         ValidationError: at least one rejected, and that fails the step.
         TypeError: one returned an answer that is not a verdict.
     """
-    refused = []
+    refused: list[tuple[str, str]] = []
     for validator in work.step.validators:
         judge = getattr(validator, "validate", validator)
         verdict = result_of(await _called(work, run, judge, output))
         name = verdict.validator_name or _name(validator)
         emit_verdict(name, verdict.score, verdict.feedback, passed=verdict.is_valid)
         if not verdict.is_valid:
-            refused.append(f"{name}: {verdict.feedback or 'refused the output'}")
+            refused.append((name, verdict.feedback or "refused the output"))
+    feedback = "; ".join(f"{name}: {why}" for name, why in refused)
     if work.step.strict_validation:
         if refused:
-            raise ValidationError("; ".join(refused))
+            raise ValidationError(feedback, details=_details(refused))
         return
     run.notes["validation_passed"] = not refused
     if refused:
-        run.notes["validation_feedback"] = "; ".join(refused)
+        run.notes["validation_feedback"] = feedback
 
 
 async def check_invariants(work: Work, run: AttemptRun, output: Any) -> None:
@@ -110,20 +112,27 @@ async def check_invariants(work: Work, run: AttemptRun, output: Any) -> None:
         ValidationError: at least one does not hold, or cannot be judged.
         TypeError: a function returned an answer that is not a verdict.
     """
-    broken = []
+    broken: list[tuple[str, str]] = []
     for name, judge in work.invariants:
         try:
             answer = (
                 judge(output, run.context) if isinstance(judge, Expressed) else await _called(work, run, judge, output)
             )
         except TemplateResolutionError as error:
-            broken.append(f"'{name}' cannot be judged: {error.message}")
+            broken.append((name, f"cannot be judged: {error.message}"))
             continue
         verdict = result_of(bool(answer) if isinstance(judge, Expressed) else answer)
         if not verdict.is_valid:
-            broken.append(f"'{name}' does not hold{f': {verdict.feedback}' if verdict.feedback else ''}")
+            broken.append((name, f"does not hold{f': {verdict.feedback}' if verdict.feedback else ''}"))
     if broken:
-        raise ValidationError(f"static invariant {'; '.join(broken)}")
+        feedback = "; ".join(f"'{name}' {why}" for name, why in broken)
+        raise ValidationError(f"static invariant {feedback}", details=_details(broken))
+
+
+def _details(rejections: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return who rejected first and why, and how many others did."""
+    by, why = rejections[0]
+    return {"by": by, "why": why, "more": len(rejections) - 1}
 
 
 async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:

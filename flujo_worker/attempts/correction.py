@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.shaping import is_structured_dict
 from flujo_worker.aros import parse
-from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
+from flujo_worker.aros.outcome import ParseOutcome, Transform
 from flujo_worker.aros.type_judge import can_judge, judge_of, misfits
 from flujo_worker.aros.typed import schema_of, validated
 from flujo_worker.attempts.checks import Processed
@@ -54,7 +54,7 @@ class OutputCorrection:
         except Exception as error:
             if ErrorHandler().handle_error(error, "agent").action == "raise" or is_of_service(error):
                 raise
-            raised = f"{type(error).__name__}: {message_of(error, None)[:_SHOWN]}"
+            raised = f"{type(error).__name__}: {message_of(error)[:_SHOWN]}"
             return refused._replace(feedback=f"{refused.feedback}; {processors_named(self._names)} raised {raised}")
         if before == after:
             return refused
@@ -67,9 +67,7 @@ class OutputCorrection:
 
     def blamed(self, refusal: AgentIOValidationError) -> AgentIOValidationError:
         """Return the rejection of their result, with their names."""
-        return AgentIOValidationError(
-            self._after(refusal.message), rule=refusal.rule, pointer=refusal.pointer, suggestion=refusal.suggestion
-        )
+        return AgentIOValidationError(self._after(refusal.message), suggestion=refusal.suggestion, **refusal.details)
 
     def _after(self, feedback: str) -> str:
         return f"after {processors_named(self._names)}: {feedback}"
@@ -108,9 +106,9 @@ class FinalCheck:
             if outcome.ok and self._schema is None:
                 validated(text, self._declared)
         except AgentIOValidationError as error:
-            raise _refusal(f"after {by}: {error.message}", error.rule, error.pointer) from None
+            raise _refusal(f"after {by}: {error.message}", error.details) from None
         if not outcome.ok:
-            raise _refusal(f"after {by}: {outcome.feedback}", outcome.rule, outcome.pointer)
+            raise _refusal(f"after {by}: {outcome.feedback}", outcome.details)
 
 
 def processors_named(names: Sequence[str]) -> str:
@@ -118,13 +116,9 @@ def processors_named(names: Sequence[str]) -> str:
     return f"the output processor{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def _refusal(message: str, rule: str | None, pointer: str | None) -> AgentIOValidationError:
-    return AgentIOValidationError(
-        message,
-        rule=rule or SCHEMA,
-        pointer=pointer or "",
-        suggestion="make the processor follow the schema, or change the shape in a separate step",
-    )
+def _refusal(message: str, details: Mapping[str, Any]) -> AgentIOValidationError:
+    advice = "make the processor follow the schema, or change the shape in a separate step"
+    return AgentIOValidationError(message, suggestion=advice, **details)
 
 
 def _json(value: Any) -> str:

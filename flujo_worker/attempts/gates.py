@@ -98,7 +98,7 @@ class PermitGate:
             return True
         if not is_granted:
             if limit.on_full == "drop":
-                raise LimitRefusal(_reached(name, limit.at_once))
+                raise LimitRefusal(_reached(envelope.step, name, limit.at_once))
             return True
         self._granted = fence, name
         return False
@@ -126,11 +126,12 @@ class PermitGate:
         return fill(decode(envelope.input.tree(), resolve=self._resolve), context)
 
 
-def _reached(name: str, at_once: int) -> FlujoError:
+def _reached(step: str, name: str, at_once: int) -> FlujoError:
     return NonRetryableError(
         f"the limit '{name}' is reached: {at_once} of {at_once} places are taken",
         suggestion="give the step a fallback, or the limit `on_full='queue'` to let it wait",
         code="LIMIT_REACHED",
+        details={"step": step},
     )
 
 

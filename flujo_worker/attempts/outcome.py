@@ -20,14 +20,15 @@ from flujo_client.contract.context import DEPTH_OF_OUTPUTS, StoredContext
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
 from flujo_client.contract.processing import resolve
-from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
+from flujo_client.errors import AgentError, AgentIOValidationError, PausedException, SnapshotTooLarge
 from flujo_client.pipeline.compiled_text import Filling, filling_by
 from flujo_client.pipeline.hooks import shown_as
 from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import defaults_of
 from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
-from flujo_client.serial import Packed, Resolver, Tree, decode, encode
+from flujo_client.serial import Packed, Resolver, Tree, decode, encode, storable_text
+from flujo_client.sizes import MAX_REFUSED_ANSWER_BYTES
 from flujo_worker.attempts.aros_metrics import tally
 from flujo_worker.attempts.around import StepHooks, holding
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
@@ -45,6 +46,7 @@ from flujo_worker.observe.story import Story
 from flujo_worker.ports import Reply, Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Starvation, Work
 from flujo_worker.runtime.effects import Effects
+from flujo_worker.runtime.fault_text import clean
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
 from flujo_worker.runtime.question import fetched
 from flujo_worker.runtime.write_context import written
@@ -161,7 +163,7 @@ class Outcomes:
             if held.cancelled or self._lease.is_stopping:
                 return None
             held.interrupted |= self._loop.is_given_up
-            fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
+            fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent"), run.spent
         except StageError as failure:
             counts = run.has_blocked  # although it is interrupted: another worker's loop would be blocked as well
             await self._leave_to_others(claimed, failure.error, failure.usage, run)
@@ -170,7 +172,7 @@ class Outcomes:
             failure.__traceback__ = None  # its frames hold it too: a burst of failures would fill the memory
         except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
             await self._leave_to_others(claimed, error, run.spent, run)
-            fault, usage = fault_of(error, "system", None), run.spent
+            fault, usage = fault_of(error, "system"), run.spent
         else:
             latency = time.monotonic() - started
             return _with_events(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
@@ -183,7 +185,14 @@ class Outcomes:
             said = redact(run.guidance)
             guidance = said if fault.guidance is None else f"{fault.guidance}\n{said}"
             fault = replace(fault, feedback=f"{fault.feedback}\n{said}", guidance=guidance)
-        return _with_events(failed(fault, usage, started), story, run)
+        outcome = replace(failed(fault, usage, started), answer=self._refused_answer(fault, run))
+        return _with_events(outcome, story, run)
+
+    def _refused_answer(self, fault: Fault, run: AttemptRun) -> str | None:
+        """Return the answer to store, if it was refused for its shape, and answers are stored."""
+        if run.raw is None or fault.code != AgentIOValidationError.code or not self._settings.log.answers:
+            return None
+        return storable_text(clean(run.raw, MAX_REFUSED_ANSWER_BYTES))
 
     async def _is_returned(self, claimed: Claimed, starvation: Starvation | None) -> bool:
         """Return a starved attempt, which begins again with its number; False if that has happened too often, or another worker has it."""
@@ -340,10 +349,11 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
     fault = fault_of(
         failure.error,
         failure.during,
-        failure.timeout_s,
         has_asked=run.has_called_agent or failure.usage.requests > 0,
         retry_bugs=None if run.work is None else run.work.step.config.retry_bugs,
     )
+    if fault.details.keys() & {"status", "rule"} and (model := run.model_of(failure.error)) is not None:
+        fault = replace(fault, details={**fault.details, "model": model})
     if failure.error is run.of_tool:
         fault = replace(fault, guidance=None)
     elif failure.error is run.verdict:

@@ -427,7 +427,7 @@ def _bare(error: Exception, usage: Usage, started: float) -> Outcome:
         raise error
     if (lack := lack_in(error)) is not None:
         raise lack from error
-    return failed(fault_of(error, "system", None), usage, started)
+    return failed(fault_of(error, "system"), usage, started)
 
 
 def _info(envelope: Envelope, held: ActiveAttempt) -> AttemptInfo:

@@ -50,7 +50,8 @@ def _output(work: Work, reply: Reply) -> Any:
         return step.read(step.default)
     escalates = step.on_expiry == "escalate" and not reply.question.get("escalated")
     message = f"the question of step '{step.name}' was not answered within {reply.question['expires_s']:g} s"
-    raise HumanInputError(message, code=ESCALATES if escalates else "QUESTION_EXPIRED")
+    code = ESCALATES if escalates else "QUESTION_EXPIRED"
+    raise HumanInputError(message, code=code, details={"waited_s": reply.question["expires_s"]})
 
 
 def _value(work: Work, packed: Packed) -> Any:

@@ -129,7 +129,8 @@ class OutputParser:
         if self._correction is not None and self._correction.was_tried:
             raise self._correction.blamed(refusal)
         unfit = Unfit(decode(readable) if isinstance(readable, str) else readable) if refusal.rule == SCHEMA else None
-        refused = ParseOutcome(ok=False, feedback=refusal.message, rule=SCHEMA, stage="semantic", unfit=unfit)
+        details = {**refusal.details, "rule": SCHEMA}
+        refused = ParseOutcome(ok=False, feedback=refusal.message, stage="semantic", unfit=unfit, **details)
         if not self._may_correct(refused, origin):
             raise refusal
         outcome = await self._corrected(refused, schema, origin)
@@ -216,8 +217,8 @@ class OutputParser:
 
 
 def _refused(outcome: ParseOutcome, prefix: str = "", rule: str | None = None) -> AgentIOValidationError:
-    message, rule = f"{prefix}{outcome.feedback or ''}", rule or outcome.rule or "schema"
-    return AgentIOValidationError(message, rule=rule, pointer=outcome.pointer or "")
+    details = outcome.details if rule is None else outcome.details | {"rule": rule}
+    return AgentIOValidationError(f"{prefix}{outcome.feedback or ''}", **details)
 
 
 def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings, judge: Judge | None) -> ParseOutcome:

@@ -95,6 +95,7 @@ class StepAttempt:
                     for again in REDIRECTED:
                         await self._pass(again)
         except BaseException:
+            self.run.raw = self._raw
             await self._break_off_precheck()
             raise
         run = self.run
@@ -104,7 +105,7 @@ class StepAttempt:
         """Run one stage, if the step has anything for it. Where AROS acts, its events name the agent and the model."""
         if not stage.applies(self):
             return
-        self.run.enter(stage.during, None if stage.during == "system" else self.work.timeout_s)
+        self.run.enter(stage.during)
         shape = self.shape if stage.during == "agent" else None
         with _NOTHING if shape is None else bound(agent=shape.agent, model=shape.model):
             async with self._bounded() if stage.is_bounded else _NOTHING:
@@ -188,9 +189,8 @@ class StepAttempt:
         """Look at the plan in the answer, if the prompt had none; store the feedback for the next attempt."""
         if self.check is None or self.shape is None:
             return
-        text = self.answer.output if isinstance(self.answer.output, str) else None
         async with self._bounded():
-            await self.check.after(self.shape.raw or text, self.output)
+            await self.check.after(self._raw, self.output)
         self._close(self.check)
 
     async def process_output(self) -> None:
@@ -257,6 +257,12 @@ class StepAttempt:
 
     # What they need.
 
+    @property
+    def _raw(self) -> str | None:
+        """Return the answer as the model wrote it; None if that is not known."""
+        text = self.answer.output if isinstance(self.answer.output, str) else None
+        return (self.shape and self.shape.raw) or text
+
     def _schema(self) -> Mapping[str, Any] | None:
         """Return the schema of the output: the step's own, or that of the agent's type."""
         from flujo_worker.aros.typed import schema_of, structured_type
@@ -305,7 +311,7 @@ class StepAttempt:
         """Return an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
         answer = None
         try:
-            async with within(left_s, self.run.failed):
+            async with within(left_s, self.run.failed, limit_s=self.work.timeout_s):
                 answer = await call
                 answer = replace(answer, usage=declared(answer.output, answer.usage))
         except TimeoutError as error:

@@ -43,6 +43,17 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def of_limit(error: TimeoutError, seconds: float) -> TimeoutError:
+    """Mark a timeout as that of a limit of ours: code that raises a TimeoutError of its own has not reached it."""
+    error.flujo_limit_s = seconds  # type: ignore[attr-defined]
+    return error
+
+
+def reached_limit_s(error: BaseException) -> float | None:
+    """Return the seconds of the limit of ours that raised this error; None for every other error."""
+    return getattr(error, "flujo_limit_s", None)
+
+
 def is_late_answer(error: BaseException) -> bool:
     """Return whether this timeout is of code that ended by itself after its time: it blocked the loop, or answered its cancellation."""
     return getattr(error, "flujo_late_answer", False)
@@ -51,14 +62,22 @@ def is_late_answer(error: BaseException) -> bool:
 class within:  # noqa: N801 - used as asyncio.timeout is
     """Bound a block of user code in time: `async with within(seconds)`. An answer after that is a timeout too.
 
-    `left` makes the error that the coroutine's caller gets when the block is left behind; a TimeoutError without it.
+    `left` makes the error that the coroutine's caller gets when the block is left behind; a TimeoutError without it. `limit_s` is the limit
+    that errors name, of which these seconds are left.
 
     Raises:
         TimeoutError: the block was cancelled, or ended too late.
     """
 
-    def __init__(self, seconds: float, left: Callable[[TimeoutError], BaseException] = lambda error: error) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        left: Callable[[TimeoutError], BaseException] = lambda error: error,
+        *,
+        limit_s: float | None = None,
+    ) -> None:
         self._seconds, self._left, self._call = seconds, left, _current.get()
+        self._limit_s = seconds if limit_s is None else limit_s
         self._timeout = asyncio.timeout(None)
         self.ends_at = time.monotonic() + seconds
 
@@ -74,15 +93,19 @@ class within:  # noqa: N801 - used as asyncio.timeout is
     ) -> None:
         if self._call is not None:
             self._call.limits.remove(self)
-        await self._timeout.__aexit__(kind, error, at)
+        try:
+            await self._timeout.__aexit__(kind, error, at)
+        except TimeoutError as expired:
+            of_limit(expired, self._limit_s)
+            raise
         if kind is None and time.monotonic() > self.ends_at:
-            late = TimeoutError()
+            late = of_limit(TimeoutError(), self._limit_s)
             late.flujo_late_answer = True  # type: ignore[attr-defined]
             raise late
 
     def error(self, why: str, place: Place) -> BaseException:
         """Make the error of a block that is left behind."""
-        timeout = TimeoutError(f"no answer within {self._seconds:g} s, and {why}")
+        timeout = of_limit(TimeoutError(f"no answer within {self._limit_s:g} s, and {why}"), self._limit_s)
         timeout.flujo_left_behind = place  # type: ignore[attr-defined]
         return self._left(timeout)
 

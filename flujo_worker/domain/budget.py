@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.limits import cost_exceeded, dollars, money, tokens_exceeded
@@ -116,28 +116,47 @@ def refusal(budget: Budget, requested: Amount) -> Fault:
             f"Insufficient quota: Cost limit of {dollars(limit_usd)} exceeded by an attempt that asks for {dollars(requested.usd)}: "
             f"{dollars(budget.spent.usd)} spent, {dollars(budget.reserved.usd)} reserved ({budget.scope})"
         )
-    else:
-        message = (
-            f"Insufficient quota: Token limit of {limit_tokens} exceeded by an attempt that asks for {requested.tokens}: "
-            f"{budget.spent.tokens} spent, {budget.reserved.tokens} reserved ({budget.scope})"
-        )
-    return _fault(message)
+        return _fault(message, _details(budget, "usd", asked=requested, reserved=budget.reserved))
+    message = (
+        f"Insufficient quota: Token limit of {limit_tokens} exceeded by an attempt that asks for {requested.tokens}: "
+        f"{budget.spent.tokens} spent, {budget.reserved.tokens} reserved ({budget.scope})"
+    )
+    return _fault(message, _details(budget, "tokens", asked=requested, reserved=budget.reserved))
 
 
-def breach(budgets: Iterable[Budget]) -> tuple[Fault, dict[str, Any]] | None:
-    """Return why a run fails whose attempt exceeded a limit, with the event's data; None if none is exceeded."""
+def breach(budgets: Iterable[Budget], key: str) -> tuple[Fault, dict[str, Any]] | None:
+    """Return why a run fails whose attempt, by its key, exceeded a limit, with the event's data; None if none is exceeded."""
     for budget in budgets:
         if budget.limit_usd is not None and budget.overrun.usd > 0:
             figures = _violation("cost_usd", budget.scope, float(budget.limit_usd), float(budget.spent.usd))
-            return _fault(cost_exceeded(budget.limit_usd, budget.spent.usd)), figures
+            return _fault(
+                cost_exceeded(budget.limit_usd, budget.spent.usd), _details(budget, "usd") | _spender(key)
+            ), figures
         if budget.limit_tokens is not None and budget.overrun.tokens > 0:
             figures = _violation("tokens", budget.scope, budget.limit_tokens, budget.spent.tokens)
-            return _fault(tokens_exceeded(budget.limit_tokens, budget.spent.tokens)), figures
+            message = tokens_exceeded(budget.limit_tokens, budget.spent.tokens)
+            return _fault(message, _details(budget, "tokens") | _spender(key)), figures
     return None
 
 
-def _fault(message: str) -> Fault:
-    return Fault("limit", "UsageLimitExceededError", message, message, module="flujo_client.errors", code=CODE)
+def _fault(message: str, details: Mapping[str, Any]) -> Fault:
+    return Fault("limit", "UsageLimitExceededError", message, message, "flujo_client.errors", CODE, details=details)
+
+
+def _details(budget: Budget, unit: Literal["usd", "tokens"], **more: Amount) -> dict[str, Any]:
+    """Return whose budget it is, and its figures."""
+    kind, _, rest = budget.scope.partition(":")
+    named = {"name": rest.partition(":")[2].rpartition("/")[2]} if kind == "step" else {}
+    if kind == "tenant":
+        named["name"], _, named["day"] = rest.rpartition(":")
+    is_usd, amounts = unit == "usd", {"spent": budget.spent, **more}
+    limit = float(budget.limit_usd or ZERO) if is_usd else budget.limit_tokens
+    figures = {name: float(amount.usd) if is_usd else amount.tokens for name, amount in amounts.items()}
+    return {"budget": kind, **named, "unit": unit, "limit": limit, **figures}
+
+
+def _spender(key: str) -> dict[str, Any]:
+    return {"spender": AttemptKey.parse(key).step}
 
 
 def _violation(kind: str, scope: str, limit: float, actual: float) -> dict[str, Any]:

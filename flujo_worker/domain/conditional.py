@@ -48,7 +48,8 @@ def _choose(node: Node, scope: ScopeState) -> StepsWithResult:
         message = (
             f"the condition of '{node.path}' answered {answer!r:.80}; its branches are {keys}, and it has no default"
         )
-        raise refusal(message, type_name="ExecutionError", code="NO_BRANCH", category="agent")
+        step = {"step": node.name}
+        raise refusal(message, type_name="ExecutionError", code="NO_BRANCH", category="agent", details=step)
     return answer, key
 
 

@@ -238,10 +238,16 @@ def call_user_code(
 
 
 def refusal(
-    message: str, *, type_name: str = "PipelineError", code: str = "", category: str = "configuration"
+    message: str,
+    *,
+    type_name: str = "PipelineError",
+    code: str = "",
+    category: str = "configuration",
+    details: Mapping[str, Any] | None = None,
 ) -> UserCodeFailed:
     """Make the refusal that decide itself gives, where no user code raised."""
-    return UserCodeFailed(Fault(category, type_name, message, message, module="flujo_client.errors", code=code))
+    module = "flujo_client.errors"
+    return UserCodeFailed(Fault(category, type_name, message, message, module, code, details=details or {}))
 
 
 def within(fault: Fault, prefix: str) -> Fault:

@@ -144,8 +144,7 @@ class AttemptRun:
     history: History | None = None
     """Its conversation so far; None before the first turn."""
     during: During = "system"
-    """The present stage, for a possible error, and `limit_s` the limit in force there."""
-    limit_s: float | None = None
+    """The present stage, for a possible error."""
     spent: Usage = NO_USAGE
     """The usage of all calls so far."""
     guidance: str | None = None
@@ -155,6 +154,8 @@ class AttemptRun:
     of_tool: BaseException | None = None
     """The error of an agent called as a tool, which does not judge this attempt's answer."""
     corrections: list[Correction] = field(default_factory=list)
+    raw: str | None = None
+    """The answer that the model wrote, of an attempt that failed."""
     calls: list[ModelCall] = field(default_factory=list)
     """The results of model calls, for their circuit breakers."""
     tool_calls: int = 0
@@ -201,9 +202,9 @@ class AttemptRun:
         """Return what user code in the attempt may take by name."""
         return {"context": self.context if takes_context(agent) else None, "resources": self.resources}
 
-    def enter(self, during: During, limit_s: float | None = None) -> None:
+    def enter(self, during: During) -> None:
         """Set where the attempt is from now on: errors are attributed to that place."""
-        self.during, self.limit_s = during, limit_s
+        self.during = during
         self._entered = time.monotonic(), self.late_s()
 
     def starvation(self, error: BaseException) -> Starvation | None:
@@ -224,9 +225,15 @@ class AttemptRun:
         """Return what the call had spent that failed with this error, and forget it: it must not count twice."""
         return self._charges.pop(id(error), (error, NO_USAGE))[1]
 
+    def model_of(self, error: BaseException) -> str | None:
+        """Return the model whose call raised this error, else that of the last call; None without one."""
+        raising = (each for each in self.calls if each.raised is error)
+        call = next(raising, self.calls[-1] if self.calls else None)
+        return None if call is None else call.model
+
     def failed(self, error: BaseException) -> StageError:
         """Blame an error on the place where the attempt is, with what was spent until now."""
-        return StageError(error, self.during, self.spent + self.charged(error), self.limit_s)
+        return StageError(error, self.during, self.spent + self.charged(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,9 +252,9 @@ class Done:
 class StageError(Exception):
     """The stage at which an attempt failed, and its usage until then. It never leaves the attempt."""
 
-    def __init__(self, error: BaseException, during: During, usage: Usage, timeout_s: float | None) -> None:
+    def __init__(self, error: BaseException, during: During, usage: Usage) -> None:
         super().__init__(str(error))
-        self.error, self.during, self.usage, self.timeout_s = error, during, usage, timeout_s
+        self.error, self.during, self.usage = error, during, usage
 
 
 _DEFAULTS: Final = CallSettings()
@@ -305,11 +312,28 @@ async def in_thread(call: Callable[[], T]) -> T:
 async def in_thread_of(threads: Executor | None, call: Callable[[], T]) -> T:
     """Call in a thread of an executor, the loop's own if that is None; note it where the attempt is cancelled meanwhile."""
     try:
-        return await asyncio.get_running_loop().run_in_executor(
-            threads, carried(partial(with_usable_connections, call))
-        )
+        result = await asyncio.get_running_loop().run_in_executor(threads, carried(partial(_contained, call)))
     except asyncio.CancelledError:
         run = current_run()
         if run is not None:
             run.left_in_thread = True
         raise
+    if isinstance(result, _TimeoutOfCall):
+        try:
+            raise result.error
+        finally:
+            del result  # the error's traceback holds this frame, which would hold the error
+    return result
+
+
+class _TimeoutOfCall(NamedTuple):
+    """A TimeoutError of the call itself: a future of asyncio would replace it with another, which has lost its traceback."""
+
+    error: TimeoutError
+
+
+def _contained(call: Callable[[], T]) -> T | _TimeoutOfCall:
+    try:
+        return with_usable_connections(call)
+    except TimeoutError as error:
+        return _TimeoutOfCall(error)

@@ -10,25 +10,24 @@ import traceback
 
 from flujo_client.errors import FlujoError
 from flujo_client.redact import redact
+from flujo_worker.concurrency.event_loop import reached_limit_s
 
 MAX_MESSAGE_BYTES = 4096
-_READ_CHARS = 4 * MAX_MESSAGE_BYTES
 _SHOWN_MEMBERS = 5
+_OWN_TIMEOUT = "raised by the step's own code, without a message"
 
 
-def message_of(error: BaseException, timeout_s: float | None) -> str:
-    """Return an error's message, without secrets and of bounded length.
-
-    `timeout_s`, the limit in force in seconds, is named in the message of a bare timeout.
-    """
+def message_of(error: BaseException) -> str:
+    """Return an error's message, without secrets and of bounded length. A timeout that has none names its limit, or that it is not of ours."""
     try:
         text = error.message if isinstance(error, FlujoError) else str(error)
     except Exception:  # noqa: BLE001 - an error that cannot be printed must not replace what it reports
         text = "(its message cannot be read)"
     if isinstance(error, TimeoutError) and not text:
-        text = f"no answer within {timeout_s:g} s" if timeout_s is not None else "no answer in time"
+        limit_s = reached_limit_s(error)
+        text = _OWN_TIMEOUT if limit_s is None else f"no answer within {limit_s:g} s"
     if isinstance(error, BaseExceptionGroup):
-        shown = (named(member, message_of(member, timeout_s)) for member in error.exceptions[:_SHOWN_MEMBERS])
+        shown = (named(member, message_of(member)) for member in error.exceptions[:_SHOWN_MEMBERS])
         text = f"{text}: {'; '.join(shown)}"
     return clean(text)
 
@@ -38,23 +37,23 @@ def named(error: BaseException, message: str) -> str:
     return f"{type(error).__name__}: {message}"
 
 
-def outer(error: BaseException, subject: BaseException, timeout_s: float | None) -> str:
+def outer(error: BaseException, subject: BaseException) -> str:
     """Return how the root cause was reported, as secondary detail."""
     alone = isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1
-    return "" if error is subject or alone else f" (reported as {named(error, message_of(error, timeout_s))})"
+    return "" if error is subject or alone else f" (reported as {named(error, message_of(error))})"
 
 
-def clean(text: str) -> str:
-    """Take secrets out of a text and bound it."""
-    return bounded(redact(text[:_READ_CHARS]))
+def clean(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
+    """Take secrets out of a text and bound it to so many bytes."""
+    return bounded(redact(text[: 4 * most]), most)
 
 
-def bounded(text: str) -> str:
+def bounded(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
     """Cut a text to what a message and a row take."""
     data = text.encode("utf-8", "replace")
-    if len(data) <= MAX_MESSAGE_BYTES:
+    if len(data) <= most:
         return data.decode()
-    return data[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"
+    return data[: most - 3].decode(errors="ignore") + "…"
 
 
 def digest_of(error: BaseException) -> str:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Final, Literal
 
 import pydantic_core
 from pydantic import BaseModel, ConfigDict
@@ -39,7 +39,8 @@ from flujo_client.errors import (
     ValidationError,
 )
 from flujo_client.shadowed import rename_advice
-from flujo_client.tracebacks import traceback_of
+from flujo_client.tracebacks import frame_of, traceback_of
+from flujo_worker.concurrency.event_loop import reached_limit_s
 from flujo_worker.domain.guidance import is_verdict
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
 from flujo_worker.runtime.http_errors import (
@@ -48,10 +49,13 @@ from flujo_worker.runtime.http_errors import (
     explicit_chain,
     foreign_names,
     is_of_service,
+    refusal_of,
     requested_wait,
     status_of,
 )
 
+STEP_TIMEOUT: Final = "STEP_TIMEOUT"
+"""The code of a timeout that a limit of ours has raised; those of user code have none."""
 During = Literal["agent", "plugin", "validator", "system"]
 Action = Literal["retry", "fail", "raise", "wait"]
 
@@ -90,6 +94,8 @@ class ErrorInfo(_Value):
     retry_after_s: float | None
     """Seconds that the provider asked to wait."""
     traceback_digest: str
+    details: dict[str, Any]
+    """Facts about it, by name."""
 
 
 class ErrorResponse(_Value):
@@ -165,7 +171,6 @@ def describe(
     error: BaseException,
     *,
     during: During,
-    timeout_s: float | None = None,
     has_asked: bool = False,
     retry_bugs: bool | None = None,
 ) -> ErrorInfo:
@@ -176,7 +181,6 @@ def describe(
     Args:
         error: the exception.
         during: the stage: a call of an agent, a plugin or a validator, or the system around them.
-        timeout_s: the limit in force, in seconds, named in the message of a bare timeout.
         has_asked: whether an agent was called, or a model has answered: the code may accept the next answer.
         retry_bugs: what the step says about retrying bugs, if anything.
     """
@@ -185,39 +189,48 @@ def describe(
     if category not in _ANYWHERE:
         subject = root_cause(error)
         category = category if during == "system" else by_place
-    message = message_of(subject, timeout_s)
+    message, limit_s = message_of(subject), reached_limit_s(subject)
     ours = next((link for link in explicit_chain(error) if isinstance(link, FlujoError)), None)
     return ErrorInfo(
         category=category,
         type_name=type(subject).__name__,
         module=type(subject).__module__,
         message=message,
-        code=ours.error_code if ours else None,
+        code=ours.error_code if ours else None if limit_s is None else STEP_TIMEOUT,
         suggestion=clean(ours.suggestion)
         if ours and ours.suggestion
         else rename_advice(error) or missing_package(error) or _missing_await(subject),
-        feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
+        feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject)}"),
         guidance=guidance_of(error),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
         and _may_help(error)
         and (retry_bugs is True or not _is_bug(error, has_asked=has_asked and retry_bugs is None)),
         retry_after_s=requested_wait(error),
         traceback_digest=digest_of(subject),
+        details=_details(error, ours, limit_s),
     )
+
+
+def _details(error: BaseException, ours: FlujoError | None, limit_s: float | None) -> dict[str, Any]:
+    found: dict[str, Any] = refusal_of(error) if limit_s is None else {"timeout_s": limit_s}
+    if ours is not None and isinstance(ours.details, Mapping):  # a subclass of the user's may use the name for anything
+        found.update(ours.details)
+    return {str(name): clean(each) if isinstance(each, str) else each for name, each in found.items()}
 
 
 def fault_of(
     error: BaseException,
     during: During,
-    timeout_s: float | None = None,
     *,
     has_asked: bool = False,
     retry_bugs: bool | None = None,
 ) -> Fault:
     """Describe an exception as an outcome carries it, with the user's part of its traceback; control flow has none."""
-    info = describe(error, during=during, timeout_s=timeout_s, has_asked=has_asked, retry_bugs=retry_bugs)
+    info = describe(error, during=during, has_asked=has_asked, retry_bugs=retry_bugs)
     traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
-    fault = Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "traceback": traceback})
+    frame = frame_of(error, root_cause(error)) if traceback else {}
+    own = {"code": info.code or "", "traceback": traceback, "details": info.details | frame}
+    fault = Fault.from_tree(info.model_dump(mode="json", exclude={"details"}) | own)
     return replace(fault, raised=error) if _retaining.get() or has_sentry() else fault
 
 
@@ -246,10 +259,10 @@ def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
         return None
     for link in explicit_chain(error):
         if isinstance(link.__cause__, pydantic_core.ValidationError) and _is_refusal(link):
-            return message_of(link.__cause__, None)
+            return message_of(link.__cause__)
         guides = judges or is_verdict(type(link))
         if guides is not None:
-            return message_of(link, None) if guides else None
+            return message_of(link) if guides else None
     return None
 
 

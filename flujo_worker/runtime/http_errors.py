@@ -47,6 +47,28 @@ def status_of(error: BaseException) -> int | None:
     return None
 
 
+def refusal_of(error: BaseException) -> dict[str, Any]:
+    """Return what a model's provider refused a call with, as far as the agent library says it: HTTP status, model, the provider's own words."""
+    for link in explicit_chain(error):
+        status = status_of(link) if "ModelAPIError" in foreign_names(link) else None
+        if status is not None:
+            found = {
+                "status": status,
+                "model": _carried(link, "model_name"),
+                "answer": _words_in(_carried(link, "body")),
+            }
+            return {name: value for name, value in found.items() if value}
+    return {}
+
+
+def _words_in(body: Any) -> str | None:
+    """Return the message in the body of a provider's refusal: at its top, or in its `error`."""
+    if isinstance(body, str):
+        return body.strip()
+    message = body.get("message") or body.get("error") if isinstance(body, Mapping) else None
+    return message if message is None else _words_in(message)
+
+
 def headers_of(error: BaseException) -> dict[str, str]:
     """Return the headers of the response that an error carries, with names in lower case; none if it carries no response."""
     for holder in (error, _carried(error, "response")):

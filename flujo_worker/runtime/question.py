@@ -18,7 +18,7 @@ from flujo_client.pipeline.function_marks import context_use
 from flujo_client.schemas.ambiguity import ambiguity
 from flujo_client.schemas.fail_fast import fail_fast, fail_fast_assignment
 from flujo_client.serial import Packed, decode, encode
-from flujo_worker.concurrency.event_loop import Loop, is_async, within
+from flujo_worker.concurrency.event_loop import Loop, is_async, of_limit, within
 from flujo_worker.concurrency.threads import carried
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import BlobStore
@@ -66,6 +66,10 @@ class UserCodeRuntime:
         future = self.threads.submit(carried(partial(_contained, ready)))
         try:
             return future.result(self.timeout_s)
+        except TimeoutError as error:
+            if not future.done() or future.exception() is not error:
+                of_limit(error, self.timeout_s)
+            raise
         finally:
             future.cancel()  # if it is still at work, it is left behind
 

@@ -101,12 +101,12 @@ class Evaluator:
         except StoreError:
             raise
         except PausedException as pause:
-            message = message_of(pause, None).strip() or f"Step '{step.name}' requires human input."
-            raise UserCodePaused(message, _fault(call, pause, bench.timeout_s), call) from pause
+            message = message_of(pause).strip() or f"Step '{step.name}' requires human input."
+            raise UserCodePaused(message, _fault(call, pause), call) from pause
         except Exception as error:
             if (lack := lack_in(error)) is not None:
                 raise lack from error
-            raise UserCodeFailed(_fault(call, error, bench.timeout_s)) from error
+            raise UserCodeFailed(_fault(call, error)) from error
 
     @cached_property
     def _own(self) -> RunSettings:
@@ -160,7 +160,7 @@ def _reply(call: CallUserCode, replies: Replies) -> Packed | None:
     return given[-1] if given else None
 
 
-def _fault(call: CallUserCode, error: Exception, timeout_s: float) -> Fault:
-    fault = fault_of(error, "system", timeout_s)
+def _fault(call: CallUserCode, error: Exception) -> Fault:
+    fault = fault_of(error, "system")
     message = f"{call.role} of '{call.path}' failed with {fault.type_name}: {fault.message}"
     return replace(fault, feedback=message)

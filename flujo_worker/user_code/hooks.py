@@ -62,7 +62,7 @@ class HookCaller:
 
     def _fault(self, hook: Any, error: BaseException) -> Fault:
         """Return the fault of a hook that stops; it passes through every container, regardless of its class."""
-        fault = fault_of(error, "system", self.bench.timeout_s)
+        fault = fault_of(error, "system")
         code = fault.code if isinstance(error, PipelineAbortSignal) else STRICT
         message = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"
         return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=message)

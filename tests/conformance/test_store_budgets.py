@@ -209,6 +209,8 @@ def test_a_limit_that_is_passed_fails_the_run(world, names):
         assert world.stores.backlog.runs_to_stop(10) == [(RUN, "failed")]
         assert world.stores.backlog.stop(RUN, "failed", committed.breach.message)
     run = world.run(RUN)
+    spent = {"budget": "run", "unit": "tokens", "limit": 10, "spent": TOKENS, "spender": "a"}
+    assert run.error.details == committed.breach.details == spent
     assert (run.status, run.error.type_name, run.reason) == (
         "failed",
         "UsageLimitExceededError",
@@ -224,7 +226,10 @@ def test_a_budget_is_shared_by_runs(world):
     scope = "tenant:acme:2026-01-01"
     first, second = (world.record(limited(run=name, tokens=None)) for name in ("run_one", "run_two"))
     assert claimed(world, first, to_reserve(60, scope=scope)).over is None
-    assert "60 reserved" in claimed(world, second, to_reserve(60, scope=scope, most=1000)).over.message
+    refused = claimed(world, second, to_reserve(60, scope=scope, most=1000)).over
+    assert "60 reserved" in refused.message
+    named = {"budget": "tenant", "name": "acme", "day": "2026-01-01", "unit": "tokens"}
+    assert refused.details == {**named, "limit": 100, "spent": 0, "asked": 60, "reserved": 60}
 
 
 def test_runs_without_limits_touch_no_budget(world):

@@ -55,7 +55,7 @@ class BudgetsInMemory(InMemory):
             self._t.budgets[scope] = before.settle(spent, back)
             if self._t.budgets[scope].overrun != before.overrun:
                 passed.append(self._t.budgets[scope])
-        found = breach(passed)
+        found = breach(passed, key)
         if found is not None:
             self._break(run, key, *found)
         return None if found is None else found[0]

@@ -118,7 +118,7 @@ def settle(
     if reserved:
         execute(connection, "restore_reservations", {"key": key, "scopes": scopes})
     rows = execute(connection, "settle", settlement).fetchall()
-    passed = breach(budget_of(row) for row in rows if row["is_breach"])
+    passed = breach((budget_of(row) for row in rows if row["is_breach"]), key)
     if passed is None or first is None:
         return None
     fault, violation = passed

@@ -755,7 +755,16 @@ def test_keys_of_a_runs_details():
     assert list(BUDGET) == [
         "scope", "limit_usd", "limit_tokens", "spent_usd", "spent_tokens", "reserved_usd", "reserved_tokens", "overrun_usd", "overrun_tokens",
     ]  # fmt: skip
-    assert list(details["error"]) == ["type", "message", "code", "category", "suggestion", "feedback", "traceback"]
+    assert list(details["error"]) == [
+        "type",
+        "message",
+        "code",
+        "category",
+        "suggestion",
+        "feedback",
+        "traceback",
+        "details",
+    ]
     assert details_shape(run_of(error=None), trace_of())["error"] is None
 
 

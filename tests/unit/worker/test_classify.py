@@ -24,6 +24,7 @@ from flujo_client.errors import (
     ValidationError,
 )
 from flujo_client.redact import redact
+from flujo_worker.concurrency.event_loop import within
 from flujo_worker.runtime.fault_text import MAX_MESSAGE_BYTES
 from flujo_worker.runtime.faults import ErrorCategory, ErrorHandler, ErrorInfo, describe, root_cause
 from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal
@@ -240,12 +241,12 @@ def test_a_timeout_names_the_limit():
     """M-026: an agent's timeout is the agent's failure, and the cancellation behind it is not its cause."""
 
     async def late():
-        async with asyncio.timeout(0):
+        async with within(0, limit_s=60):
             await asyncio.sleep(5)
 
     with pytest.raises(TimeoutError) as caught:
         asyncio.run(late())
-    info = of_agent(caught.value, timeout_s=60)
+    info = of_agent(caught.value)
     assert (info.category, info.retryable) == (ErrorCategory.AGENT, True)
     assert info.feedback == "Agent execution failed with TimeoutError: no answer within 60 s"
 

@@ -190,7 +190,7 @@ def test_a_question_that_expires_fails_its_step(engine):
     assert engine.result(run).run_status == "paused"
     engine.pass_time(1)
     error = engine.result(run).error
-    assert (error.category, error.code) == ("human", "QUESTION_EXPIRED")
+    assert (error.category, error.code, error.details) == ("human", "QUESTION_EXPIRED", {"waited_s": 60})
     assert len([row for row in engine.history(run) if row.kind == "resume"]) == 1
 
 

@@ -108,6 +108,7 @@ def test_what_is_dropped_fails_at_once_and_by_name(engine):
     failed = engine.result(second)
     assert (came, engine.result(first).run_status, failed.run_status) == ("merged", "succeeded", "failed")
     assert (failed.error.code, failed.step_history[0].attempts) == ("LIMIT_REACHED", 1)
+    assert failed.error.details == {"step": failed.step_history[0].name}
     assert "the limit 'crm' is reached: 1 of 1 places are taken" in failed.error.message
 
 
