@@ -1,13 +1,11 @@
 """What the tests of the page share: a fleet that has come to all its stops, a process that serves the page, and browsers."""
 
-import os
 import shutil
-import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from serving import serving
 from stopped_fleet import stopped_fleet
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -19,17 +17,6 @@ MISSING = "chromium and chromedriver are not installed (Debian: apt-get install 
 def fleet(services, tmp_path_factory):
     with stopped_fleet(services, tmp_path_factory.mktemp("stops")) as fleet:
         yield fleet
-
-
-@contextmanager
-def serving(settings, *command):
-    """Start a process that prints the address of the page which it serves, and yield that address."""
-    environment = {**os.environ, **settings.as_environment(), "PYTHONPATH": str(Path(__file__).parent)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield next(line.split()[-1].rstrip("/") for line in process.stdout if "http://" in line)
-        finally:
-            process.terminate()
 
 
 @pytest.fixture(scope="session")
