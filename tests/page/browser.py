@@ -122,9 +122,11 @@ class Browser:
     # what is wrong with it
 
     def troubles(self):
-        """What the console and the content security policy reported since the last time."""
-        found = [each["message"] for each in self.driver.get_log("browser") if each["level"] == "SEVERE"]
-        return found + self.driver.execute_script("return (window.violations || []).splice(0)")
+        """What the console and the content security policy reported since the last time, but for the status of the page itself."""
+        own = f"{self.driver.current_url} - Failed to load resource"
+        logged = [each["message"] for each in self.driver.get_log("browser") if each["level"] == "SEVERE"]
+        reported = self.driver.execute_script("return (window.violations || []).splice(0)")
+        return [each for each in logged if not each.startswith(own)] + reported
 
     def overflow(self):
         """By how many pixels it is wider than its window."""
