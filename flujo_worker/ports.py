@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from flujo_client.contract.carry_on import RunState
+from flujo_client.contract.code import CODE_CHANGED, ParkCause
 from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.pipeline.context_info import Fields
 from flujo_worker.domain.carry_on import PlanMove
@@ -514,7 +515,14 @@ class PlanMoveStore(Protocol):
         """
 
     def park(
-        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
+        self,
+        key: str,
+        fence: int,
+        reason: str,
+        *,
+        cause: ParkCause = CODE_CHANGED,
+        code: AwaitedCode | None = None,
+        claim_id: str | None = None,
     ) -> bool:
         """Let the run wait for a worker that can continue it; the attempt is released. `code`: it waits for bodies, not for its plan."""
 

@@ -61,6 +61,19 @@ class AwaitedCode:
         return cls(tree["path"], tuple(tree["conversation"]), tree.get("attempt", ""))
 
 
+class ParkCause(NamedTuple):
+    """Why a run is parked."""
+
+    kind: Literal["import", "code", "pinned", "key", "conversation"]
+    """Code that cannot be loaded; code that has changed, or has and the run is pinned to the old one; a key of values; a conversation
+    that was held with other code."""
+    what: str = ""
+    """What that is: the error, the changes, or the key's id; empty if the reason in words is all that is known."""
+
+
+CODE_CHANGED: Final = ParkCause("code")
+
+
 @dataclass(frozen=True)
 class CodeVersion:
     """Named parts, each with the digests it had, oldest first: one for a step, perhaps more for a conversation.

@@ -51,6 +51,8 @@ class Fault:
     """The user's part of the traceback; empty if no user code took part, and in rows of older versions."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Facts about the error, such as a provider's HTTP status: names and plain values, a few of each code. Rows of older versions have none."""
+    key: str = ""
+    """The key of the attempt that failed with it; empty if none did, and in rows of older versions."""
     raised: BaseException | None = field(default=None, compare=False, repr=False)
     """The exception itself, if it was raised in this process and is still referenced. It is never sent."""
 

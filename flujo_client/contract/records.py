@@ -107,6 +107,12 @@ class RunRecord:
     from_step: str | None = None
     retried_as: str | None = None
     """The run that last retried this run, or was last forked from it after its end."""
+    parked: Mapping[str, Any] | None = None
+    """Why it is parked, or was when it ended: a `kind`, `what` of that kind, and the time `at`; None if it is not."""
+    failed_key: str | None = None
+    """The key of the attempt whose error ended it, in this run or a child run; None if no attempt failed."""
+    replaced_by: str | None = None
+    """The run that it was cancelled for."""
     waits_for: str | None = None
     """The gate that it waits at before its first step, in words; None for a run that was admitted."""
     unreadable: str | None = None

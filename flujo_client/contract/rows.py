@@ -164,5 +164,5 @@ _OF_PART: Final[Readers] = {**_VALUES, "error": fault_of, "metadata": mapping_or
 _OF_RUN: Final[Readers] = {
     **_VALUES,
     "error": fault_of,
-    **dict.fromkeys(("metadata", "limits", "aros", "settings"), mapping_or_none),
+    **dict.fromkeys(("metadata", "limits", "aros", "settings", "parked"), mapping_or_none),
 }

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.code import AwaitedCode, ParkCause
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import KeyMissing
@@ -124,10 +124,12 @@ class Preparation:
         if found is None:
             found = await self._effects.together(self._find, (entry, path, before))
         if found is not None and found.changed and entry.pipeline.on_body_change == "park":
+            changed = ", ".join(found.changed)
             raise CodeMismatch(
-                f"step '{path}' would continue a conversation that used other code: {', '.join(found.changed)} changed; "
+                f"step '{path}' would continue a conversation that used other code: {changed} changed; "
                 "a worker with the earlier code will continue it",
                 awaited=AwaitedCode(path, before),
+                cause=ParkCause("conversation", f"{changed} of step '{path}' changed"),
             )
         return found
 

@@ -17,7 +17,7 @@ from typing import Final
 from flujo_client.attempt_info import AttemptInfo, performing
 from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, settings_of
-from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.code import AwaitedCode, ParkCause
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import NO_USAGE, Event, Outcome, Usage
 from flujo_client.errors import KeyMissing
@@ -216,8 +216,9 @@ class Attempts:
             return await self._change_code(envelope, held, error)
         keys, call = self._keys, self._effects.call
         if keys is None or not await call(keys.lacks, f"value_keys.{error.key_id}"):
+            cause = ParkCause("key", error.key_id)
             return await self._park(
-                envelope, held, f"a value is {error.message}", self.preparation.refuse(envelope.key)
+                envelope, held, f"a value is {error.message}", cause, self.preparation.refuse(envelope.key)
             )
         if moved := await call(self._stores.leases.hand_back, self._lease.worker, [envelope.key]):
             await self._effects.send(await call(self._stores.backlog.envelopes, moved), None)
@@ -347,20 +348,20 @@ class Attempts:
         """Move the run to this worker's code, wait until that is possible, or park it with the reason."""
         if self._changes is None or finding.loaded is None:
             awaited = self.preparation.awaited(finding, envelope.key)
-            return await self._hand_over_or_park(envelope, held, str(finding), awaited)
+            return await self._hand_over_or_park(envelope, held, str(finding), finding.cause, awaited)
         run, plan = envelope.ticket.run, finding.loaded.plan
         carried = await self._effects.call(self._changes.carry_on, run, plan, mine=envelope.key)
         if carried.verdict == "moved":
             return DeliveryResult("moved")
         if carried.verdict == "refused":
-            return await self._hand_over_or_park(envelope, held, carried.reason)
+            return await self._hand_over_or_park(envelope, held, carried.reason, carried.cause)
         waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
         call, fence = self._effects.call, held.fence or 0
         await call(self._stores.attempts.defer, envelope.key, fence, ASK_AGAIN_S, waiting, claim_id=held.claim_id)
         return DeliveryResult("waiting")
 
     async def _hand_over_or_park(
-        self, envelope: Envelope, held: ActiveAttempt, why: str, awaited: AwaitedCode | None = None
+        self, envelope: Envelope, held: ActiveAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
         """Leave the attempt to a live worker that has its code; without one, park its run."""
         changes, reason, fence = self._changes, redact(why), held.fence or 0
@@ -368,15 +369,15 @@ class Attempts:
             changes.hand_over, envelope, fence, reason, awaited, claim_id=held.claim_id
         ):
             return DeliveryResult("waiting")
-        return await self._park(envelope, held, reason, awaited)
+        return await self._park(envelope, held, reason, cause, awaited)
 
     async def _park(
-        self, envelope: Envelope, held: ActiveAttempt, why: str, awaited: AwaitedCode | None = None
+        self, envelope: Envelope, held: ActiveAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
-        reason = redact(why)
+        reason, told = redact(why), cause._replace(what=redact(cause.what))
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
-        call, fence = self._effects.call, held.fence or 0
-        await call(self._stores.plan_moves.park, envelope.key, fence, reason, code=awaited, claim_id=held.claim_id)
+        key, fence, park = envelope.key, held.fence or 0, self._stores.plan_moves.park
+        await self._effects.call(park, key, fence, reason, cause=told, code=awaited, claim_id=held.claim_id)
         return DeliveryResult("parked")
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from flujo_client.contract.carry_on import Obstacle, RunState, compatible
-from flujo_client.contract.code import AwaitedCode, all_differences
+from flujo_client.contract.code import CODE_CHANGED, AwaitedCode, ParkCause, all_differences
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_client.plan.plan import OnChange, Plan
@@ -44,6 +44,8 @@ class CarryOnResult:
 
     verdict: Literal["moved", "unneeded", "busy", "refused"]
     reason: str = ""
+    cause: ParkCause = CODE_CHANGED
+    """Why the run is parked if nothing can move it."""
 
 
 class CodeChanges:
@@ -106,8 +108,8 @@ class CodeChanges:
                     logger.info("run %s continues under plan %s", run, plan.fingerprint[:12])
                     return CarryOnResult("moved")
                 case "older":
-                    reason = f"this worker was started before the code that the run uses, so its own code is not newer: {_names(old, plan)}"
-                    return CarryOnResult("refused", reason)
+                    older = "this worker was started before the code that the run uses, so its own code is not newer"
+                    return CarryOnResult("refused", f"{older}: {_names(old, plan)}", ParkCause("code", older))
         return CarryOnResult("busy", "it changed while it was checked")
 
     def hand_over(
@@ -149,14 +151,16 @@ class CodeChanges:
     ) -> CarryOnResult | None:
         policy = old.on_change or self._on_change
         if self._worker is not None and policy != "carry_on":
-            return CarryOnResult("refused", _policy(policy, old, plan, changed))
+            cause = ParkCause("pinned" if policy == "pin" else "code", _shortened(changed))
+            return CarryOnResult("refused", _policy(policy, old, plan, cause.what), cause)
         obstacles = compatible(old, plan, state, mine=mine)
         if not obstacles:
             return None
         if all(each.rule == "running" for each in obstacles):
             return CarryOnResult("busy", str(obstacles[0]))
         shown = [each for each in obstacles if each.rule != "running"]
-        return CarryOnResult("refused", f"{_shortened(shown)}: {_names(old, plan)}")
+        words = _shortened(shown)
+        return CarryOnResult("refused", f"{words}: {_names(old, plan)}", ParkCause("code", words))
 
     def _adopt(self, reference: str, plan: Plan) -> None:
         """Store the plan, so that differences can be shown."""
@@ -173,8 +177,7 @@ class CodeChanges:
             self._send(envelopes, None)
 
 
-def _policy(policy: OnChange, old: Plan, plan: Plan, changed: Sequence[Difference]) -> str:
-    words = _shortened(changed)
+def _policy(policy: OnChange, old: Plan, plan: Plan, words: str) -> str:
     if policy == "pin":
         return f"it is pinned to the code that it was started with, so only a worker with that code takes it ({words}): {_names(old, plan)}"
     return f"its code has changed ({words}), and its pipeline parks such runs: {_names(old, plan)}; `flujo runs upgrade` moves it"

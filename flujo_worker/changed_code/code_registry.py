@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.code import AwaitedCode, ParkCause
 from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import CodeMissing, FlujoError, KeyMissing
 from flujo_client.pipeline.agents import DeclaredAgent
@@ -39,14 +39,24 @@ class CodeMismatch(Exception):
     """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with.
 
     `awaited` is what the run waits for if its plan is here, and bodies of functions are not; `loaded` the pipeline that is here instead of
-    its own.
+    its own; `cause` why the run is parked for it, if another worker does not take it.
     """
 
     def __init__(
-        self, message: str, *, awaited: AwaitedCode | None = None, loaded: LoadedPipeline | None = None
+        self,
+        message: str,
+        *,
+        awaited: AwaitedCode | None = None,
+        loaded: LoadedPipeline | None = None,
+        cause: ParkCause | None = None,
     ) -> None:
         super().__init__(message)
-        self.awaited, self.loaded = awaited, loaded
+        self.awaited, self.loaded, self._cause = awaited, loaded, cause
+
+    @property
+    def cause(self) -> ParkCause:
+        """Return why the run is parked for it."""
+        return self._cause or ParkCause("import" if self.loaded is None else "code", self.why)
 
     @property
     def why(self) -> str:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from flujo_client.contract.code import CONTEXT_FIELD
+from flujo_client.contract.code import CONTEXT_FIELD, ParkCause
 from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.errors import ContextMergeError
 from flujo_client.pipeline.context_info import REQUIRED, SCHEMA, TYPE, fields_digest, fields_of_model, once_per_model
@@ -244,6 +244,9 @@ def may_be_other(model: type[BaseModel], tree: Any) -> bool:
 
 class ContextMisfit(CodeMismatch):
     """A context that cannot be read by the models that are here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, cause=ParkCause("code", message))
 
 
 def fitting(migrations: ContextMigrations, entry: LoadedPipeline, envelope: Envelope) -> MigratedContext | None:

@@ -7,6 +7,7 @@ one module for each kind of node, in two tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, TypeAlias
@@ -53,6 +54,9 @@ def decide(
         backoff: the retry delays of steps that set none.
         control_queue: the queue of starts and joins.
     """
+    if (fault := notice.outcome.fault) is not None:  # whatever fails with it names this attempt
+        fault = replace(fault, key=notice.envelope.key)
+        notice = replace(notice, outcome=replace(notice.outcome, fault=fault))
     pauses: dict[int, UserCodePaused] = {}
     known: list[tuple[int, Any]] = []
     while True:

@@ -259,6 +259,11 @@ class EndRun:
     fault: Fault | None = None
     output: Packed | None = None
 
+    @property
+    def failed_key(self) -> str | None:
+        """Return the key of the attempt whose error it is: of this run or a child run; None if no attempt failed."""
+        return self.fault.key or None if self.fault else None
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

@@ -82,8 +82,8 @@ CREATE TABLE flujo_runs (
     retried_as          text,                        -- the latest run that retried this one after its end
     parked_for          jsonb,                       -- the step whose conversation was held with other code; null: parked for its plan
     unparked_by         text,                        -- the worker that let it continue
-    parked              jsonb,                       -- while it is parked: `kind`, `what` it waits for, `at`
-    failed_key          text,                        -- of the attempt whose error ended it; null: none
+    parked              jsonb,                       -- why it is, or was when it ended: `kind`, `what`, `at`
+    failed_key          text,                        -- of the attempt whose error ended it, in this run or a child run; null: none
     replaced_by         text,                        -- the run that it was cancelled for
     CHECK ((ended_at IS NULL) = (status IN ('queued', 'running', 'parked'))),
     UNIQUE (tenant, idempotency_key)
@@ -601,8 +601,9 @@ BEGIN
     RETURN NEW;
 END
 $$;
-CREATE TRIGGER flujo_keep_end BEFORE UPDATE OF cancel_requested_at, reason, error, retried_as ON flujo_runs FOR EACH ROW
-    WHEN (((OLD.cancel_requested_at, OLD.reason, OLD.error) IS DISTINCT FROM (NEW.cancel_requested_at, NEW.reason, NEW.error) AND (
+CREATE TRIGGER flujo_keep_end BEFORE UPDATE OF cancel_requested_at, reason, error, retried_as, replaced_by ON flujo_runs FOR EACH ROW
+    WHEN (((OLD.cancel_requested_at, OLD.reason, OLD.error, OLD.replaced_by) IS DISTINCT FROM
+           (NEW.cancel_requested_at, NEW.reason, NEW.error, NEW.replaced_by) AND (
                OLD.ended_at IS NOT NULL OR NEW.cancel_requested_at IS NULL OR OLD.cancel_requested_at <> NEW.cancel_requested_at
                OR (OLD.error IS DISTINCT FROM NEW.error AND (
                        OLD.cancel_requested_at IS NOT NULL OR OLD.parent_run IS NULL OR OLD.parent_address IS NOT NULL

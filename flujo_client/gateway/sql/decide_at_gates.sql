@@ -23,7 +23,8 @@ held AS (
     WHERE h.policy = 'cancel_oldest' AND h.is_beyond AND r.ended_at IS NULL FOR UPDATE OF r
 ),
 replaced AS (
-    UPDATE flujo_runs r SET cancel_requested_at = coalesce(r.cancel_requested_at, now()), reason = 'replaced by run ' || %(run)s::text || ' (' || h.gate || ')'
+    UPDATE flujo_runs r SET cancel_requested_at = coalesce(r.cancel_requested_at, now()), replaced_by = %(run)s::text,
+           reason = 'replaced by run ' || %(run)s::text || ' (' || h.gate || ')'
     FROM held h WHERE r.id = h.id RETURNING r.id, r.reason
 ),
 requested AS (

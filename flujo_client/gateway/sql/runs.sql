@@ -4,7 +4,8 @@ WITH page AS MATERIALIZED (
     SELECT r.id, r.reference, r.fingerprint, r.name, r.reason, r.error, r.tenant, r.metadata, r.created_at, r.started_at, r.ended_at,
            CASE WHEN r.status IN ('queued', 'running') AND flujo_is_paused(r.id) THEN 'paused' ELSE r.status END AS status,
            r.deadline_at, r.cancel_requested_at, r.parent_run, r.limits -> 'limits' AS limits,
-           r.parent_run IS NOT NULL AND r.parent_address IS NULL AS is_background, r.retry_of, r.retries, r.forked_from, r.from_step, r.retried_as
+           r.parent_run IS NOT NULL AND r.parent_address IS NULL AS is_background, r.retry_of, r.retries, r.forked_from, r.from_step, r.retried_as,
+           r.parked, r.failed_key, r.replaced_by
     FROM flujo_runs r
     WHERE
 -- include matching

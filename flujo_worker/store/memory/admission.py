@@ -68,7 +68,7 @@ class AdmissionInMemory(InMemory):
             live = self._live_at(gate)
             if gate.policy == "cancel_oldest" and (gate.most is None or not self._has_room(gate)):
                 for each in live[: len(live) - (gate.most or 1) + 1]:
-                    self._t.replace(each, f"replaced by run {run.ticket.run} ({gate.name})")
+                    self._t.replace(each, f"replaced by run {run.ticket.run} ({gate.name})", by=run.ticket.run)
         now = self._t.clock()
         not_before = now + full.wait_s if full.wait_s else -inf
         for gate in run.gates:

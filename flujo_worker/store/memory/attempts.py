@@ -144,7 +144,7 @@ class AttemptsInMemory(InMemory):
         is_held = fence is None or (attempt and attempt.status == "running" and attempt.is_under(fence, claim_id))
         if not row.is_live or row.stopped_at is not None or not is_held:
             return False
-        row.stopped_at, row.fault = self._t.clock(), fault
+        row.stopped_at, row.fault, row.failed_key = self._t.clock(), fault, key
         if event is not None:
             self._t.add_event(run, key, event.name, event.level, event.data)
         return True

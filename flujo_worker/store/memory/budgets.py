@@ -72,7 +72,7 @@ class BudgetsInMemory(InMemory):
             ended = ("run.succeeded", "run.failed")
             self._t.events[:] = [each for each in self._t.events if (each.attempt, each.name in ended) != (key, True)]
             self._t.add_event(row.ticket.run, key, "run.failed", "error", {"reason": fault.message})
-        row.fault, row.reason = fault, fault.message
+        row.fault, row.reason, row.failed_key = fault, fault.message, key
         self._t.add_event(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))
 
     def release(self, run: str) -> None:

@@ -70,7 +70,7 @@ class LimitsInMemory(InMemory):
         live = [(at, run) for at, run in sorted(known) if self._t.may_merge(self._t.runs[run])]
         others = [run for _, run in live if run != request.run]
         for run in dict.fromkeys(others[: max(len(live) - request.at_once, 0)]):
-            self._t.replace(run, request.replacement)
+            self._t.replace(run, request.replacement, by=request.run)
 
     def without_place(self, keys: Collection[str]) -> set[str]:
         """Return which of these attempts have a permit whose place others have by now."""

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import cast
 
 from flujo_client.contract.carry_on import AttemptPlace, RunState, ScopePlace
-from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.code import CODE_CHANGED, AwaitedCode, ParkCause
 from flujo_client.contract.envelope import AttemptKind
 from flujo_worker.domain.carry_on import PlanMove
 from flujo_worker.ports import MoveVerdict
 from flujo_worker.store.memory.code import CodeInMemory
-from flujo_worker.store.memory.rows import StoredAttempt, StoredRun
+from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, when
 from flujo_worker.store.memory.tables import InMemory, Tables
 from flujo_worker.store.shared_rules import fairly, story_of
 
@@ -57,7 +57,7 @@ class PlanMovesInMemory(InMemory):
         run.plan = move.plan
         if run.status == "parked":
             run.move("running")
-            run.reason = run.awaited = None
+            run.reason = run.awaited = run.parked = None
         for scope in self._t.scopes_of(move.state.run):
             scope.version += scope.is_open
         self._move_attempts(move)
@@ -87,7 +87,14 @@ class PlanMovesInMemory(InMemory):
         )
 
     def park(
-        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
+        self,
+        key: str,
+        fence: int,
+        reason: str,
+        *,
+        cause: ParkCause = CODE_CHANGED,
+        code: AwaitedCode | None = None,
+        claim_id: str | None = None,
     ) -> bool:
         row = self._t.given_back(key, fence, claim_id, 0.0)
         if row is None:
@@ -97,6 +104,7 @@ class PlanMovesInMemory(InMemory):
             return False
         run.move("parked")
         run.reason, run.awaited, run.unparked_by = reason, code, None
+        run.parked = {"kind": cause.kind, "what": cause.what or reason, "at": when(self._t.clock()).isoformat()}
         self._t.add_event(row.key.run, key, "run.parked", "error", {"reason": reason})
         return True
 
@@ -113,7 +121,7 @@ class PlanMovesInMemory(InMemory):
         if row is None or row.status != "parked":
             return False
         row.move("running")
-        row.reason = row.awaited = None
+        row.reason = row.awaited = row.parked = None
         row.unparked_by = worker
         self._t.add_event(run, None, "run.unparked", "info", {})
         return True

@@ -66,6 +66,9 @@ class StoredRun:
     awaited: AwaitedCode | None = None
     unparked_by: str | None = None
     gates: tuple[Gate, ...] = ()
+    parked: dict[str, Any] | None = None
+    failed_key: str | None = None
+    replaced_by: str | None = None
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:
         """Make the run that begins as a step of this one."""
@@ -93,6 +96,7 @@ class StoredRun:
         """Close the run."""
         self.move(end.status)
         self.reason, self.fault, self.output, self.ended_at = end.reason, end.fault, end.output, now
+        self.failed_key = end.failed_key
 
     def record(self, context: Packed | None, spent: Sequence[Usage]) -> RunRecord:
         """Return the row as clients read it."""
@@ -125,6 +129,9 @@ class StoredRun:
             forked_from=self.forked[0] if self.forked else None,
             from_step=self.forked[1] if self.forked else None,
             retried_as=self.retried_as,
+            parked=self.parked,
+            failed_key=self.failed_key,
+            replaced_by=self.replaced_by,
             tokens=tokens,
             cost_usd=cost,
         )

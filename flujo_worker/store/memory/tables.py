@@ -178,9 +178,10 @@ class Tables:
     def may_run(self, run: StoredRun) -> bool:
         return run.status in ("queued", "running") and run.stopped_at is None and not self.is_over(run)
 
-    def replace(self, run: str, reason: str) -> None:
+    def replace(self, run: str, reason: str, *, by: str) -> None:
         """Cancel a run to make room for another one."""
         row = self.runs[run]
+        row.replaced_by = by
         row.asked, row.note, row.stopped_at = True, row.note or reason, row.stopped_at or self.clock()
         self.add_event(run, None, "run.cancel_requested", "warning", {"reason": row.note})
 

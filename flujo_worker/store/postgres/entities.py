@@ -56,7 +56,12 @@ ENDED_ATTEMPT: Final[Columns] = {
     "code": _written("notice.outcome.code", attrgetter("version")),
 }
 """The row of an attempt that ends, read from a decision."""
-ENDED_RUN: Final = _alike("status reason") | _alike("output", bytes) | _ERROR
+ENDED_RUN: Final[Columns] = {
+    **_alike("status reason"),
+    **_alike("output", bytes),
+    **_ERROR,
+    "failed_key": attrgetter("failed_key"),
+}
 SCOPE_UPDATE: Final[Columns] = {
     **_alike("address cursor status"),
     **_alike("output context patch", bytes),

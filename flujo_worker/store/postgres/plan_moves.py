@@ -9,7 +9,7 @@ import orjson
 import psycopg
 
 from flujo_client.contract.carry_on import RunState
-from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.code import CODE_CHANGED, AwaitedCode, ParkCause
 from flujo_client.serial import stored_safely
 from flujo_worker.domain.carry_on import PlanMove
 from flujo_worker.ports import MoveVerdict
@@ -37,7 +37,14 @@ class PlanMovesInPostgres(InPostgres):
         return bool(self._pool.rows("other_build", {"run": run, "key": key, "queue": queue, "worker": worker}))
 
     def park(
-        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
+        self,
+        key: str,
+        fence: int,
+        reason: str,
+        *,
+        cause: ParkCause = CODE_CHANGED,
+        code: AwaitedCode | None = None,
+        claim_id: str | None = None,
     ) -> bool:
         awaited = None if code is None else stored_safely(code.to_tree())
         parameters = {
@@ -45,6 +52,8 @@ class PlanMovesInPostgres(InPostgres):
             "fence": fence,
             "claim_id": claim_id,
             "reason": as_text(reason),
+            "kind": cause.kind,
+            "what": as_text(cause.what or reason),
             "parked_for": awaited,
         }
         return bool(self._pool.do("park", parameters))

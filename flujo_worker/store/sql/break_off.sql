@@ -10,7 +10,7 @@ WITH held AS (
     FOR UPDATE
 ),
 broken AS (
-    UPDATE flujo_runs r SET cancel_requested_at = now(), error = %(error)s::jsonb FROM held WHERE r.id = held.id RETURNING r.id
+    UPDATE flujo_runs r SET cancel_requested_at = now(), error = %(error)s::jsonb, failed_key = %(key)s::text FROM held WHERE r.id = held.id RETURNING r.id
 ),
 story AS (
     INSERT INTO flujo_events (run_id, attempt, name, level, data)

@@ -2,7 +2,7 @@
 -- merge has ended it, it has failed and not succeeded, and no one has seen it otherwise.
 WITH broken AS (
     UPDATE flujo_runs r
-    SET cancel_requested_at = coalesce(r.cancel_requested_at, now()), error = %(error)s::jsonb,
+    SET cancel_requested_at = coalesce(r.cancel_requested_at, now()), error = %(error)s::jsonb, failed_key = %(key)s::text,
         status = CASE WHEN r.id = %(ended)s::text THEN 'failed' ELSE r.status END,
         reason = %(reason)s::text, output = CASE WHEN r.id = %(ended)s::text THEN NULL ELSE r.output END
     WHERE r.id = %(root)s::text AND (r.id = %(ended)s::text OR (r.status IN ('queued', 'running', 'parked') AND r.error IS NULL))

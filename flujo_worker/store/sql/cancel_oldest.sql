@@ -15,7 +15,7 @@ held AS (
     WHERE r.id = ANY(ARRAY(SELECT id FROM oldest)) AND r.ended_at IS NULL AND r.cancel_requested_at IS NULL ORDER BY r.id FOR UPDATE
 ),
 flagged AS (
-    UPDATE flujo_runs r SET cancel_requested_at = now(), reason = %(reason)s::text FROM held WHERE r.id = held.id RETURNING r.id
+    UPDATE flujo_runs r SET cancel_requested_at = now(), reason = %(reason)s::text, replaced_by = %(run)s::text FROM held WHERE r.id = held.id RETURNING r.id
 ),
 requested AS (
     INSERT INTO flujo_inputs (run_id, kind, note) SELECT id, 'cancel', %(reason)s::text FROM flagged

@@ -27,7 +27,7 @@ scopes AS (
 run AS (
     UPDATE flujo_runs
     SET fingerprint = %(fingerprint)s::text,
-        parked_for = NULL, status = CASE status WHEN 'parked' THEN 'running' ELSE status END, reason = CASE status WHEN 'parked' THEN NULL ELSE reason END
+        parked_for = NULL, parked = NULL, status = CASE status WHEN 'parked' THEN 'running' ELSE status END, reason = CASE status WHEN 'parked' THEN NULL ELSE reason END
     WHERE id = %(run)s::text
     RETURNING id
 )

@@ -34,7 +34,7 @@ client_right (relname, words) AS (
     VALUES ('flujo_pipelines', 'INSERT (fingerprint, reference, name, version, plan, hooked)'),
            ('flujo_runs', 'INSERT (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest, metadata, trace_parent,
                            deadline_at, aros, settings, gates, key_marks, forked_from, from_step, root, parent_run, launched_with, retry_of, retries),
-                           UPDATE (cancel_requested_at, reason, error, retried_as)'),
+                           UPDATE (cancel_requested_at, reason, error, retried_as, replaced_by)'),
            ('flujo_scopes', 'INSERT (run_id, address, parent, kind, step, name, place, status, cursor, output, context, metadata, opened_at, closed_at)'),
            ('flujo_attempts', 'INSERT (key, run_id, address, step, number, kind, queue, status, available_at, output, metadata, latency_s, code, created_at,
                                started_at, ended_at), UPDATE (status, available_at, sends, sent_at)'),

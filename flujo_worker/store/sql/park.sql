@@ -5,7 +5,9 @@ WITH freed AS (
     RETURNING run_id
 ),
 parked AS (
-    UPDATE flujo_runs r SET status = 'parked', reason = %(reason)s, parked_for = %(parked_for)s::jsonb, unparked_by = NULL FROM freed
+    UPDATE flujo_runs r SET status = 'parked', reason = %(reason)s, parked_for = %(parked_for)s::jsonb, unparked_by = NULL,
+           parked = jsonb_build_object('kind', %(kind)s::text, 'what', %(what)s::text, 'at', now())
+    FROM freed
     WHERE r.id = freed.run_id AND r.status IN ('queued', 'running') RETURNING r.id
 )
 INSERT INTO flujo_events (run_id, attempt, name, level, data)

@@ -68,7 +68,8 @@ def test_a_policy_parks_what_could_continue(policy, is_project):
         engine.deploy(old, steps("a", "b", "c", on_change=own))
         engine.drain()
         assert engine.stores.reads.read_run(run).status == "parked"
-        reason = engine.stores.reads.read_run(run).reason
+        reason, parked = engine.stores.reads.read_run(run).reason, engine.stores.reads.read_run(run).parked
+        assert (parked["kind"], parked["what"]) == ("pinned" if policy == "pin" else "code", "step 'c' was added")
         assert ("pinned to the code that it was started with" if policy == "pin" else "step 'c' was added") in reason
         assert named(engine, run, "run.carried_on") == []
 

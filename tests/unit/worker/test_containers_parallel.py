@@ -390,6 +390,8 @@ def test_a_failure_three_deep_tells_the_way(engine):
     assert at(result, "fan3").feedback == (
         "branch 'b3' failed: branch 'b2' failed: branch 'b1' failed: Agent execution failed with NonRetryableError: no in"
     )
+    run = engine.stores.reads.read_run(result.run_id)
+    assert run.failed_key == f"{run.id}:fan3/b3/fan2/b2/fan1/b1:no:1"
 
 
 def pays_and_fails(data):

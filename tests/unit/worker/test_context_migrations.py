@@ -113,6 +113,7 @@ def parked(engine, run):
     assert record.status == "parked"
     assert record.context.tree()["v"]["price"] == 3
     assert [each.status for each in engine.stores.reads.read_attempts(run)][-1] == "ready"
+    assert (record.parked["kind"], record.parked["what"]) == ("code", record.reason)
     return record.reason
 
 

@@ -397,7 +397,10 @@ def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypa
     unreachable = replace(first, ticket=replace(first.ticket, reference="connecting:pipeline"))
     run_id = engine.stores.client.record(replace(enqueued(Pipeline([Step("s", plain)])), first=unreachable))
     assert engine.deliver(dumps(unreachable.to_wire())) == "parked"
-    assert "raised OSError: no route to postgresql://app:***@db/app" in engine.stores.reads.read_run(run_id).reason
+    run = engine.stores.reads.read_run(run_id)
+    assert "raised OSError: no route to postgresql://app:***@db/app" in run.reason
+    assert run.parked["kind"] == "import"
+    assert run.parked["what"].endswith("raised OSError: no route to postgresql://app:***@db/app")
 
 
 def test_a_cancelled_run_calls_no_one(engine):
