@@ -220,10 +220,12 @@ class LeaseStore(Protocol):
     def lost_among(self, worker: str, held: Mapping[str, int]) -> set[str]:
         """Return which of the held attempts (key → fence) must no longer run; changes nothing."""
 
-    def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+    def release_unowned(
+        self, worker: str, kept: Collection[str], older_s: float, *, how: str | None = None
+    ) -> set[str]:
         """Release attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
 
-        Each loss counts against the attempt: a live process reports it, either the worker itself or one that saw it die.
+        Each loss counts against the attempt: a live process reports it, either the worker itself or one that saw `how` it died.
         """
 
     def hand_back(self, worker: str, keys: Collection[str], *, is_broken: bool = False) -> set[str]:
@@ -310,7 +312,8 @@ class AttemptStore(Protocol):
         """Return an attempt that has made no call, to be published again after that many seconds; it retains its number.
 
         The reservation of this claim is released too. `event` is written once for each attempt, however often it is deferred. `waits_for`
-        names the guard of a model, see `flujo_client.contract.limits.waits_for`. False: it was not running under that fence.
+        names a limit or the guard of a model, see `flujo_client.contract.limits.waits_for`; it waits since it was first deferred for it.
+        False: it was not running under that fence.
         """
 
     def return_starved(

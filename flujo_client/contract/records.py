@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.errors import ClientError
 
@@ -224,6 +224,14 @@ class AttemptRecord:
     claim_id: str | None = None
     """The id of its last claim; after a success, that of the execution that was merged."""
     sends: int = 0
+    waits_for: str | None = None
+    waits_since: datetime | None = None
+    """`waits_for`, `waits_since`: what keeps it from running, such as `limit crm`, and since when; of no meaning once it runs."""
+    room: str | None = None
+    """Where it was claimed to run: `alone` in its worker, `apart` in a process of its own; None beside others."""
+    loss: Mapping[str, Any] | None = None
+    """How its process was last lost: the `worker`, None if that lives and gave it up, `how` its process ended if that is known, and the
+    time `at`; None if it was never lost."""
     output: Packed | None = None
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -241,6 +249,16 @@ class AttemptRecord:
     quota_before_tokens: int | None = None
     """`quota_before_usd`, `quota_before_tokens`: the least that one of its budgets had left before that; None without a limit of
     that kind."""
+
+
+class AttemptValues(NamedTuple):
+    """The values of an attempt."""
+
+    input: Packed | None
+    """The input of a step's attempt that failed; None for any other."""
+    output: Packed | None
+    answer: str | None
+    """The model's answer that was refused, shortened and without secrets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import (
     AttemptRecord,
+    AttemptValues,
     EventRecord,
     RunRecord,
     ScopeRecord,
@@ -63,6 +64,11 @@ def attempt_record(row: Row) -> AttemptRecord:
     values, wrong = read_columns(row, _OF_PART)
     fault = values.pop("error") or unreadable(wrong)
     return AttemptRecord(**{**values, "metadata": values["metadata"] or {}, "fault": fault})
+
+
+def attempt_values_of(row: Row) -> AttemptValues:
+    """Read the row of `attempt_values.sql`; what cannot be read is None."""
+    return AttemptValues(**read_columns(row, _VALUES)[0])
 
 
 def scope_record(row: Row) -> ScopeRecord:
@@ -160,7 +166,13 @@ def _question(tree: Any) -> dict[str, Any]:
 
 
 _VALUES: Final[Readers] = dict.fromkeys(("input", "output", "context"), packed)
-_OF_PART: Final[Readers] = {**_VALUES, "error": fault_of, "metadata": mapping_or_none, "lanes": _lanes}
+_OF_PART: Final[Readers] = {
+    **_VALUES,
+    "error": fault_of,
+    "metadata": mapping_or_none,
+    "lanes": _lanes,
+    "loss": mapping_or_none,
+}
 _OF_RUN: Final[Readers] = {
     **_VALUES,
     "error": fault_of,

@@ -16,6 +16,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.records import (
     AttemptRecord,
+    AttemptValues,
     BackgroundRestart,
     BudgetRecord,
     CorrectionRecord,
@@ -33,6 +34,7 @@ from flujo_client.contract.records import (
 from flujo_client.contract.rows import (
     approval_record,
     attempt_record,
+    attempt_values_of,
     code_versions,
     event_record,
     fault_of,
@@ -229,6 +231,11 @@ def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
 def attempts(run_id: str) -> Request[list[AttemptRecord]]:
     """Read a run's attempts in the order they were made."""
     return Request("attempts", {"run": run_id}, lambda rows: [attempt_record(row) for row in rows])
+
+
+def attempt_values(key: str) -> Request[AttemptValues | None]:
+    """Read the input, the output and the refused answer of an attempt by its key; None if there is no such attempt."""
+    return Request("attempt_values", {"key": key}, lambda rows: attempt_values_of(rows[0]) if rows else None)
 
 
 def recording(run_id: str) -> Request[Recording]:

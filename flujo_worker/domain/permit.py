@@ -33,6 +33,11 @@ class PermitRequest:
         return AttemptKey.parse(self.key).run
 
     @property
+    def waits_for(self) -> str:
+        """Return what its row says that it waits for."""
+        return f"limit {self.name}"
+
+    @property
     def replacement(self) -> str:
         """Return why a run is cancelled to make room for this attempt."""
         return f"replaced by run {self.run} (limit '{self.name}')"

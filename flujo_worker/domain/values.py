@@ -291,6 +291,12 @@ class Decision:
     """Where one attempt follows: the scopes that this decision has read or opened, as it leaves them open."""
 
     @property
+    def failed_input(self) -> Packed | None:
+        """Return the input of a step's attempt that has failed, which its row keeps; None for any other."""
+        has_failed = self.close.status == "failed" and self.close.reason != "paused"
+        return self.notice.envelope.input if has_failed and self.notice.envelope.kind == "step" else None
+
+    @property
     def move(self) -> UpdateScope:
         """Return the attempt's own scope."""
         return self.moves[0]

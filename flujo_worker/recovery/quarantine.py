@@ -124,7 +124,7 @@ class Quarantine:
 
     def _crashed(self, envelope: Envelope, worker: str, how: str) -> None:
         logger.error("the process that ran %s alone ended: %s", envelope.key, how)
-        if envelope.key in self._stores.leases.release_unowned(worker, (), 0.0):
+        if envelope.key in self._stores.leases.release_unowned(worker, (), 0.0, how=how):
             event = Event("attempt.crashed", {"worker": worker, "how": how}, "warning")
             self._stores.records.note(envelope.ticket.run, [event], key=envelope.key)
 

@@ -19,6 +19,7 @@ from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.contract.records import (
     AttemptRecord,
+    AttemptValues,
     CorrectionRecord,
     EventRecord,
     NewRun,
@@ -57,7 +58,7 @@ _EMPTY = "".join(f"DELETE FROM flujo_{table};" for table in _TABLES.split()) + (
 _AGES = {
     "workers": "lease_until",
     "permits": "offered_at",
-    "attempts": "available_at sent_at started_at",
+    "attempts": "available_at sent_at started_at waits_since",
     "scopes": "opened_at closed_at",
     "runs": "deadline_at started_at ended_at",
     "sweeps": "swept_at live_since looked_at pruned_at marking_since",
@@ -83,6 +84,7 @@ class Setting(Protocol):
     def forget_claim(self, key: str) -> None: ...
     def read_run(self, run: str) -> RunRecord: ...
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]: ...
+    def read_attempt_values(self, key: str) -> AttemptValues: ...
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]: ...
     def read_events(self, run: str) -> Sequence[EventRecord]: ...
     def read_system_events(self) -> Sequence[EventRecord]: ...
@@ -110,6 +112,7 @@ class Memory:
         self.retryable_run, self.beginning, self.fork = client.retryable_run, client.beginning, client.fork
         self.edit_guard = client.edit_guard
         self.read_run, self.read_attempts, self.read_scopes = reads.read_run, reads.read_attempts, reads.read_scopes
+        self.read_attempt_values = reads.read_attempt_values
         self.read_events, self.read_system_events = reads.read_events, reads.read_system_events
         self.read_recording, self.read_notices = reads.read_recording, reads.read_notices
         self.read_corrections, self.read_questions = reads.read_corrections, reads.read_questions
@@ -175,6 +178,10 @@ class Postgres:
 
     def read_attempts(self, run: str) -> Sequence[AttemptRecord]:
         return list(self.ask(requests.attempts(run)))
+
+    def read_attempt_values(self, key: str) -> AttemptValues:
+        found: AttemptValues = self.ask(requests.attempt_values(key))
+        return found
 
     def read_scopes(self, run: str) -> Sequence[ScopeRecord]:
         return list(self.ask(requests.scopes(run)))
@@ -247,6 +254,7 @@ class World:
         self.system_events = setting.read_system_events
         self.recording, self.notices = setting.read_recording, setting.read_notices
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
+        self.values = setting.read_attempt_values
         self.questions, self.answer = setting.read_questions, setting.answer
         self.read_deleted_runs = setting.read_deleted_runs
         self.budgets, self.forget_claim = setting.read_budgets, setting.forget_claim

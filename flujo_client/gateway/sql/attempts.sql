@@ -1,4 +1,4 @@
-SELECT a.key, a.address, a.step, a.number, a.kind, a.status, a.reason, a.worker, a.fence, a.claim_id::text, a.sends, a.output, a.error, a.metadata, a.code,
+SELECT a.key, a.address, a.step, a.number, a.kind, a.status, a.reason, a.worker, a.fence, a.claim_id::text, a.sends, a.waits_for, a.waits_since, a.room, a.loss, a.output, a.error, a.metadata, a.code,
        coalesce(a.latency_s, 0)::float8 AS latency_s, a.created_at, a.started_at, a.ended_at,
        coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd,
        b.estimate_cost_usd, b.estimate_tokens, b.quota_before_usd, b.quota_before_tokens

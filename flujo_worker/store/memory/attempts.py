@@ -114,7 +114,10 @@ class AttemptsInMemory(InMemory):
         row = self._t.given_back(key, fence, claim_id, delay_s)
         if row is None:
             return False
-        row.waits_for = waits_for
+        if waits_for is None:
+            row.wait_no_more()
+        elif row.waits_for != waits_for:
+            row.waits_for, row.waits_since = waits_for, self._t.clock()
         if not row.losses:
             self._budgets.unreserve(key)
         if event and not any((each.attempt, each.name) == (key, event.name) for each in self._t.events):
@@ -128,7 +131,8 @@ class AttemptsInMemory(InMemory):
         row = None if times > most else self._t.given_back(key, fence, claim_id, delay_s)
         if row is None:
             return False
-        row.sends, row.waits_for = 0, None
+        row.sends = 0
+        row.wait_no_more()
         self._t.add_event(row.key.run, key, event.name, event.level, {**event.data, "times": times})
         return True
 
@@ -193,9 +197,9 @@ class AttemptsInMemory(InMemory):
 
     def _begin(self, row: StoredAttempt, worker: str, room: Room) -> None:
         if row.status == "running":
-            row.lose()
+            row.lose(self._t.clock())
         row.move("running")
-        row.alone = room == "alone"
+        row.alone, row.room = room == "alone", None if room == "shared" else room
         row.fence, row.claim_id, row.worker = row.fence + 1, str(uuid4()), worker
         row.started_at = self._t.clock()
         run = self._t.runs[row.key.run]
@@ -261,6 +265,7 @@ class AttemptsInMemory(InMemory):
         row.reason, row.output, row.fault, row.ended_at = decision.close.reason, outcome.output, outcome.fault, now
         row.metadata, row.latency_s, row.answers = outcome.metadata, outcome.latency_s, decision.answers
         row.code = None if outcome.code is None else outcome.code.version
+        row.input, row.model_answer = decision.failed_input, outcome.answer
 
     def _record_corrections(self, notice: AttemptReport, now: float) -> None:
         run, key = notice.envelope.ticket.run, notice.envelope.key

@@ -54,7 +54,8 @@ class BacklogInMemory(InMemory):
         publish([due for _, due in found])
         for row, due in found:
             if row.status == "running":
-                row.lose()
+                row.lose(self._t.clock())
+                row.wait_no_more()
                 row.sends = 0
             self._t.mark(row, self._t.clock())
             self._t.add_republish_event(row, due.why)
@@ -87,6 +88,7 @@ class BacklogInMemory(InMemory):
         rows = poison[:limit] if self._t.is_leased(judge) else []
         for row in rows:
             row.fence += 1
+            row.note_loss(self._t.clock())
         return [(self._t.envelope(row), row.fence) for row in rows]
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from flujo_worker.ports import Member, Renewal
 from flujo_worker.store.memory.limits import LimitsInMemory
-from flujo_worker.store.memory.rows import StoredAttempt
+from flujo_worker.store.memory.rows import StoredAttempt, loss_of
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.store.memory.tables import InMemory, Tables
 from flujo_worker.store.shared_rules import HANDED_BACK_MOST, HANDED_BACK_OFTEN
@@ -45,12 +45,14 @@ class LeasesInMemory(InMemory):
     def lost_among(self, worker: str, held: Mapping[str, int]) -> set[str]:
         return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}
 
-    def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
+    def release_unowned(
+        self, worker: str, kept: Collection[str], older_s: float, *, how: str | None = None
+    ) -> set[str]:
         before = self._t.clock() - older_s
         mine = [row for row in self._t.attempts.values() if (row.status, row.worker) == ("running", worker)]
         gone = [row for row in mine if str(row.key) not in kept and (row.started_at or 0.0) < before]
         for row in gone:
-            row.worker = None
+            row.worker, row.loss = None, loss_of(how and worker, how, self._t.clock())
         return {str(row.key) for row in gone}
 
     def hand_back(self, worker: str, keys: Collection[str], *, is_broken: bool = False) -> set[str]:
@@ -59,8 +61,12 @@ class LeasesInMemory(InMemory):
         for row in mine:
             row.suspicions += is_broken and row.status == "running"
             times = self._count_handed_back(row, worker) if row.status == "running" else 0
+            if row.status == "running":
+                row.wait_no_more()
             if times <= HANDED_BACK_MOST:
                 row.move("ready")
+            else:
+                row.loss = loss_of(None, None, self._t.clock())
             row.worker, row.available_at, row.sends = None, self._t.clock(), 0
         return {str(row.key) for row in mine if row.status == "ready"}
 
@@ -80,7 +86,8 @@ class LeasesInMemory(InMemory):
         mine = [row for row in self._t.attempts.values() if (row.status, row.worker) == ("running", worker)]
         freed = [row for row in mine if not row.is_poison(max_lost) and self._t.may_run(self._t.runs[row.key.run])]
         for row in freed:
-            row.lose()
+            row.lose(self._t.clock())
+            row.wait_no_more()
             row.move("ready")
             self._t.add_republish_event(row, "lost")
             row.worker, row.available_at, row.sends = None, self._t.clock(), 0

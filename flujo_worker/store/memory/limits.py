@@ -32,9 +32,8 @@ class LimitsInMemory(InMemory):
         permit.offered_at = -inf
         permit.fence = request.fence if is_granted else None
         if not is_granted:
-            self._attempts.defer(
-                request.key, request.fence, ASK_AGAIN_S, request.waiting(in_use), claim_id=request.claim_id
-            )
+            options = {"waits_for": request.waits_for, "claim_id": request.claim_id}
+            self._attempts.defer(request.key, request.fence, ASK_AGAIN_S, request.waiting(in_use), **options)
             if request.on_full == "cancel_oldest":
                 self._cancel_oldest(request, permit.turn)
         return is_granted

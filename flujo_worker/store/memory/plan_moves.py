@@ -99,6 +99,7 @@ class PlanMovesInMemory(InMemory):
         row = self._t.given_back(key, fence, claim_id, 0.0)
         if row is None:
             return False
+        row.wait_no_more()
         run = self._t.runs[row.key.run]
         if run.status == "parked":
             return False
@@ -139,7 +140,7 @@ class PlanMovesInMemory(InMemory):
             if change.begins_again:
                 del self._t.attempts[change.key]
                 row.key, row.kind, row.guidance = change.new, cast("AttemptKind", change.new.kind), None
-                row.losses = row.losses_alone = row.suspicions = 0
+                row.losses, row.losses_alone, row.suspicions, row.loss = 0, 0, 0, None
                 self._t.attempts[str(row.key)] = row
 
     def _parked(self) -> list[StoredRun]:

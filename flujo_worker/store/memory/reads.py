@@ -10,6 +10,7 @@ from flujo_client.contract.approval import Approval
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.records import (
     AttemptRecord,
+    AttemptValues,
     CorrectionRecord,
     EventRecord,
     NoticeRecord,
@@ -48,6 +49,11 @@ class ReadsInMemory(InMemory):
         return [
             row.record(spent[str(row.key)], held.get(str(row.key), {}).values()) for row in self._t.attempts_of(run_id)
         ]
+
+    def read_attempt_values(self, key: str) -> AttemptValues:
+        """Read an attempt's values."""
+        row = self._t.attempts[key]
+        return AttemptValues(row.input, row.output, row.model_answer)
 
     def read_scopes(self, run_id: str) -> list[ScopeRecord]:
         """Read a run's scopes in the order they were opened."""

@@ -99,7 +99,7 @@ class RetentionInMemory(InMemory):
         for scope in self._t.scopes.values():
             yield from (scope.output, scope.context, scope.patch)
         for row in self._t.attempts.values():
-            yield from (row.output, None if row.answer is None else row.answer.value)
+            yield from (row.input, row.output, None if row.answer is None else row.answer.value)
         yield from self._t.contexts.values()
 
     def _family_from(self, run: StoredRun) -> list[StoredRun]:

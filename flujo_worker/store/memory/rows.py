@@ -293,6 +293,11 @@ class StoredAttempt:
     started_at: float | None = None
     ended_at: float | None = None
     waits_for: str | None = None
+    waits_since: float | None = None
+    room: str | None = None
+    loss: dict[str, Any] | None = None
+    input: Packed | None = None
+    model_answer: str | None = None
 
     @property
     def is_live(self) -> bool:
@@ -323,9 +328,19 @@ class StoredAttempt:
         """Return whether losing it now is its own fault: it ran alone, or a living process disowned it."""
         return self.worker is None or self.alone
 
-    def lose(self) -> None:
+    def lose(self, now: float) -> None:
         """Count a loss."""
         self.losses, self.losses_alone = self.losses + 1, self.losses_alone + self.is_own_loss
+        self.note_loss(now)
+
+    def note_loss(self, now: float) -> None:
+        """Record whose process was lost, unless whoever took the worker away has."""
+        if self.worker is not None:
+            self.loss = loss_of(self.worker, None, now)
+
+    def wait_no_more(self) -> None:
+        """Forget what it has waited for before it ran."""
+        self.waits_for = self.waits_since = None
 
     def is_poison(self, max_lost: int) -> bool:
         """Return whether losing it now is one loss more than is allowed."""
@@ -392,6 +407,10 @@ class StoredAttempt:
             fence=self.fence,
             claim_id=self.claim_id,
             sends=self.sends,
+            waits_for=self.waits_for,
+            waits_since=when_or_none(self.waits_since),
+            room=self.room,
+            loss=self.loss,
             output=self.output,
             fault=self.fault,
             metadata=self.metadata,
@@ -406,6 +425,11 @@ class StoredAttempt:
             quota_before_usd=min((float(each.usd) for each in reserved if each.usd is not None), default=None),
             quota_before_tokens=min((each.tokens for each in reserved if each.tokens is not None), default=None),
         )
+
+
+def loss_of(worker: str | None, how: str | None, now: float) -> dict[str, Any]:
+    """Return how an attempt's process was lost: which worker it was, None for one that lives and gave it up, how it ended, and when."""
+    return {"worker": worker, "how": how, "at": when(now).isoformat()}
 
 
 @dataclass

@@ -54,6 +54,8 @@ ENDED_ATTEMPT: Final[Columns] = {
     "error": _written("notice.outcome.fault", _fault),
     "metadata": _written("notice.outcome.metadata", lambda metadata: stored_safely(metadata) if metadata else None),
     "code": _written("notice.outcome.code", attrgetter("version")),
+    "input": _written("failed_input", bytes),
+    "answer": _written("notice.outcome.answer", as_text),
 }
 """The row of an attempt that ends, read from a decision."""
 ENDED_RUN: Final[Columns] = {

@@ -88,7 +88,8 @@ def is_mergeable_alone(decision: Decision) -> bool:
 
 def size(decision: Decision) -> int:
     """Return the bytes of the values that a merge writes."""
-    values = (decision.notice.outcome.output, decision.move.output, decision.move.context, decision.move.patch)
+    move = decision.move
+    values = (decision.notice.outcome.output, decision.failed_input, move.output, move.context, move.patch)
     return sum(len(each.stored) for each in values if each is not None)
 
 

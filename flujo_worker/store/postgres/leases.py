@@ -51,8 +51,10 @@ class LeasesInPostgres(InPostgres):
         parameters = {"id": worker, "keys": list(held), "fences": list(held.values())}
         return {row["key"] for row in self._pool.rows("lost_among", parameters)}
 
-    def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
-        parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
+    def release_unowned(
+        self, worker: str, kept: Collection[str], older_s: float, *, how: str | None = None
+    ) -> set[str]:
+        parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s, "how": how}
         return {row["key"] for row in self._pool.rows("release_unowned", parameters)}
 
     def hand_back(self, worker: str, keys: Collection[str], *, is_broken: bool = False) -> set[str]:

@@ -33,7 +33,9 @@ class LimitsInPostgres(InPostgres):
                 execute(
                     connection,
                     "defer",
-                    bind_deferral(request.key, request.fence, request.claim_id, ASK_AGAIN_S, waiting),
+                    bind_deferral(
+                        request.key, request.fence, request.claim_id, ASK_AGAIN_S, waiting, request.waits_for
+                    ),
                 )
             if request.on_full == "cancel_oldest":
                 given = {"name": request.name, "at_once": request.at_once, "key": request.key, "run": request.run}

@@ -12,7 +12,8 @@ held AS (
     ORDER BY a.key FOR UPDATE OF a SKIP LOCKED
 ),
 freed AS (
-    UPDATE flujo_attempts a SET status = 'ready', worker = NULL, available_at = now(), sends = 0,
+    UPDATE flujo_attempts a SET status = 'ready', worker = NULL, available_at = now(), sends = 0, waits_for = NULL, waits_since = NULL,
+        loss = jsonb_build_object('worker', a.worker, 'how', NULL, 'at', now()),
         losses = least(a.losses, 1000000) + 1, losses_alone = least(a.losses_alone, 1000000) + a.alone::int
     FROM held WHERE a.key = held.key
     RETURNING a.run_id, a.key, a.fence, a.losses, a.losses_alone

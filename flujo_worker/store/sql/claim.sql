@@ -34,7 +34,10 @@ claimed AS (
     UPDATE flujo_attempts a
     SET status = 'running', fence = a.fence + 1, claim_id = gen_random_uuid(), losses = a.losses + (a.status = 'running')::int,
         losses_alone = a.losses_alone + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int,
-        alone = %(room)s::text = 'alone', worker = h.worker, started_at = now()
+        loss = CASE WHEN a.status = 'running' THEN
+-- include latest_loss
+        ELSE a.loss END,
+        alone = %(room)s::text = 'alone', room = nullif(%(room)s::text, 'shared'), worker = h.worker, started_at = now()
     FROM held h
     WHERE a.key = h.key AND a.key = ANY(%(key)s::text[]) AND (h.run_status = 'running' OR h.run_id = ANY(ARRAY(SELECT id FROM queued)))
     RETURNING a.key, a.fence, a.run_id, a.claim_id

@@ -12,7 +12,8 @@
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
-        latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, code = %(code)s::text, ended_at = now()
+        latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, code = %(code)s::text, input = %(input)s::bytea, answer = %(answer)s::text,
+        ended_at = now()
     WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
       AND (%(claim_id)s::uuid IS NULL OR claim_id = %(claim_id)s::uuid)
     RETURNING 1

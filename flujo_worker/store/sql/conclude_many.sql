@@ -8,7 +8,7 @@ WITH decision AS MATERIALIZED (
     SELECT unnest(%(place)s::int[]) AS place, unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence, unnest(%(close_claim_id)s::uuid[]) AS claim_id,
            unnest(%(close_status)s::text[]) AS status, unnest(%(close_reason)s::text[]) AS reason, unnest(%(close_result)s::bytea[]) AS result,
            unnest(%(close_error)s::text[]) AS error, unnest(%(close_metadata)s::text[]) AS metadata, unnest(%(close_latency_s)s::float8[]) AS latency_s,
-           unnest(%(close_code)s::text[]) AS code,
+           unnest(%(close_code)s::text[]) AS code, unnest(%(close_input)s::bytea[]) AS input, unnest(%(close_answer)s::text[]) AS answer,
            unnest(%(move_address)s::text[]) AS address, unnest(%(move_seen)s::int[]) AS seen, unnest(%(move_cursor)s::int[]) AS cursor,
            unnest(%(move_status)s::text[]) AS scope_status, unnest(%(move_merges)s::int[]) AS merges, unnest(%(move_output)s::bytea[]) AS output,
            unnest(%(move_context)s::bytea[]) AS context, unnest(%(move_drops)s::bool[]) AS drops, unnest(%(move_patch)s::bytea[]) AS patch,
@@ -57,7 +57,7 @@ held AS MATERIALIZED (
 merged AS (
     UPDATE flujo_attempts a
     SET status = h.status, reason = h.reason, output = h.result, error = h.error::jsonb, metadata = h.metadata::jsonb,
-        latency_s = h.latency_s, code = h.code, ended_at = now()
+        latency_s = h.latency_s, code = h.code, input = h.input, answer = h.answer, ended_at = now()
     FROM held h WHERE a.key = h.key AND a.key = ANY(%(close_key)s::text[])
     RETURNING h.place, h.run, h.key, h.fence, h.claim_id
 ),

@@ -40,6 +40,10 @@ WITH due AS (
 marked AS (
     UPDATE flujo_attempts a
     SET status = 'queued', sent_at = now(), sends = CASE a.status WHEN 'running' THEN 1 ELSE least(a.sends, 1000000) + 1 END,
+        waits_for = CASE WHEN a.status <> 'running' THEN a.waits_for END, waits_since = CASE WHEN a.status <> 'running' THEN a.waits_since END,
+        loss = CASE WHEN a.status = 'running' THEN
+-- include latest_loss
+        ELSE a.loss END,
         losses = least(a.losses, 1000000) + (a.status = 'running')::int,
         losses_alone = least(a.losses_alone, 1000000) + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int
     FROM due WHERE a.key = due.key

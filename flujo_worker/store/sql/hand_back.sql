@@ -13,6 +13,8 @@ WITH held AS (
 freed AS (
     UPDATE flujo_attempts a
     SET worker = NULL, available_at = now(), sends = 0, suspicions = a.suspicions + (h.times IS NOT NULL AND %(is_broken)s::bool)::int,
+        waits_for = CASE WHEN h.times IS NULL THEN a.waits_for END, waits_since = CASE WHEN h.times IS NULL THEN a.waits_since END,
+        loss = CASE WHEN h.times > %(most)s::int THEN jsonb_build_object('worker', NULL, 'how', NULL, 'at', now()) ELSE a.loss END,
         status = CASE WHEN h.times > %(most)s::int THEN a.status ELSE 'ready' END, started_at = CASE WHEN h.times > %(most)s::int THEN a.started_at END
     FROM held h WHERE a.key = h.key
     RETURNING a.key, a.status

@@ -1,6 +1,6 @@
 -- The run waits, with its reason, for a worker that can continue it. The attempt is released and retains its number.
 WITH freed AS (
-    UPDATE flujo_attempts SET status = 'ready', worker = NULL, started_at = NULL, available_at = now()
+    UPDATE flujo_attempts SET status = 'ready', worker = NULL, started_at = NULL, waits_for = NULL, waits_since = NULL, available_at = now()
     WHERE key = %(key)s AND status = 'running' AND fence = %(fence)s AND (%(claim_id)s::uuid IS NULL OR claim_id = %(claim_id)s::uuid)
     RETURNING run_id
 ),

@@ -10,5 +10,7 @@ WITH taken AS (
       AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = p.worker AND w.lease_until > now())
     ORDER BY p.key LIMIT %(limit)s FOR UPDATE OF p SKIP LOCKED
 )
-UPDATE flujo_attempts a SET fence = least(a.fence, 2147483646) + 1 FROM taken WHERE a.key = taken.key
+UPDATE flujo_attempts a SET fence = least(a.fence, 2147483646) + 1, loss =
+-- include latest_loss
+FROM taken WHERE a.key = taken.key
 RETURNING a.key, a.fence;

@@ -11,7 +11,7 @@ WITH held AS (
 ),
 freed AS (
     UPDATE flujo_attempts a
-    SET status = 'ready', worker = NULL, started_at = NULL, sends = 0, waits_for = NULL, available_at = now() + make_interval(secs => %(delay_s)s::float8)
+    SET status = 'ready', worker = NULL, started_at = NULL, sends = 0, waits_for = NULL, waits_since = NULL, available_at = now() + make_interval(secs => %(delay_s)s::float8)
     FROM held h WHERE a.key = h.key AND h.times <= %(most)s::int
     RETURNING a.key
 ),

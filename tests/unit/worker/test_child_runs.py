@@ -195,7 +195,7 @@ def test_a_failure_ends_the_parent_and_says_where(engine):
     assert result.final_pipeline_context.title == ""
     assert only_child(engine, result.run_id).status == "failed"
     own, parent = only_child(engine, result.run_id), engine.stores.reads.read_run(result.run_id)
-    assert own.failed_key == parent.failed_key == f"{own.id}:child:no:1"
+    assert own.failed_key == parent.failed_key == f"{own.id}:child/body:no:1"
 
 
 TOLD = {"error": "Agent execution failed with NonRetryableError: no in"}

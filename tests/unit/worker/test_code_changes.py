@@ -95,7 +95,7 @@ def test_a_pipeline_may_have_its_runs_parked_there(engine, deploy):
     assert record.status == "parked"
     assert "tool judging_app:rate changed" in record.reason
     assert record.parked["kind"] == "conversation"
-    assert record.parked["what"] == "tool judging_app:rate of step 'judge' changed"
+    assert record.parked["what"] == "tool judging_app:rate of step 'talk/body/judge' changed"
     assert [each.status for each in engine.stores.reads.read_attempts(run) if each.step == "judge"] == [
         "succeeded",
         "ready",

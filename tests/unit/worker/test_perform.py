@@ -400,7 +400,7 @@ def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypa
     run = engine.stores.reads.read_run(run_id)
     assert "raised OSError: no route to postgresql://app:***@db/app" in run.reason
     assert run.parked["kind"] == "import"
-    assert run.parked["what"].endswith("raised OSError: no route to postgresql://app:***@db/app")
+    assert "raised OSError: no route to postgresql://app:***@db/app" in run.parked["what"]
 
 
 def test_a_cancelled_run_calls_no_one(engine):

@@ -1,0 +1,1 @@
+SELECT input, output, answer FROM flujo_attempts WHERE key = %(key)s;
