@@ -99,6 +99,8 @@ class Usage:
     output_tokens: int = 0
     requests: int = 0
     cost_usd: float = 0.0
+    model: str | None = None
+    """The only model that was called for it; None for a sum, and if that is not known."""
 
     @property
     def is_nothing(self) -> bool:

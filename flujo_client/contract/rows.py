@@ -6,7 +6,9 @@ raises, and concerns no other row.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -161,8 +163,10 @@ def _question(tree: Any) -> dict[str, Any]:
     question = _mapping(tree)
     if not isinstance(question.get("message"), str):
         raise TypeError("has no message")
-    mapping_or_none(question.get("schema"))
-    return question
+    schema = mapping_or_none(question.get("schema"))
+    with suppress(TypeError, ValueError):  # of a version before schema 2, or damaged: its order is lost
+        schema = _mapping(json.loads(question["schema_text"])) if "schema_text" in question else schema
+    return {**question, "schema": schema}
 
 
 _VALUES: Final[Readers] = dict.fromkeys(("input", "output", "context"), packed)

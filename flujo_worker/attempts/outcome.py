@@ -218,7 +218,8 @@ class Outcomes:
         envelope, held = claimed.envelope, claimed.held
         if run.left_in_thread:
             logger.warning("attempt %s: %s", envelope.key, _UNTIL_THE_END)
-        await self._effects.call(self._stores.attempts.spend, envelope.ticket.run, held.claim, usage, held.reserved)
+        spend, spent = self._stores.attempts.spend, run.of_its_model(usage)
+        await self._effects.call(spend, envelope.ticket.run, held.claim, spent, held.reserved)
 
     async def _leave_to_others(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
         """Raise what this process lacks if the attempt has failed for that: another worker is to begin it again."""
@@ -296,7 +297,8 @@ class Outcomes:
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. The rest of its outcome is dropped."""
-        self._threads.submit(self._stores.attempts.spend, envelope.ticket.run, held.claim, run.spent, held.reserved)
+        spend, spent = self._stores.attempts.spend, run.of_its_model(run.spent)
+        self._threads.submit(spend, envelope.ticket.run, held.claim, spent, held.reserved)
 
     def _packed(self, envelope: Envelope, step: Step, done: Done) -> tuple[Packed, Packed | None]:
         context, depth = done.context, DEPTH_OF_OUTPUTS if isinstance(done.context, StoredContext) else 0
@@ -374,7 +376,11 @@ def _emit_left_behind(error: BaseException) -> None:
 def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
     """Put the attempt's events into its outcome, with what is counted from them."""
     return replace(
-        outcome, metadata=tally(story) | run.notes, events=story.all_events(), corrections=tuple(run.corrections)
+        outcome,
+        usage=run.of_its_model(outcome.usage),
+        metadata=tally(story) | run.notes,
+        events=story.all_events(),
+        corrections=tuple(run.corrections),
     )
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -230,6 +230,11 @@ class AttemptRun:
         raising = (each for each in self.calls if each.raised is error)
         call = next(raising, self.calls[-1] if self.calls else None)
         return None if call is None else call.model
+
+    def of_its_model(self, usage: Usage) -> Usage:
+        """Return what was spent with the model that was called, if that was one only."""
+        models = {call.model for call in self.calls}
+        return replace(usage, model=models.pop()) if len(models) == 1 and not usage.is_nothing else usage
 
     def failed(self, error: BaseException) -> StageError:
         """Blame an error on the place where the attempt is, with what was spent until now."""

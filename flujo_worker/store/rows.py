@@ -103,6 +103,7 @@ def reply_of(row: Row) -> Reply:
     """Read a question and its answer from a row of `reply.sql` or `replies.sql`; raises Unreadable."""
     with _reading("the question or its answer"):
         question, given = _mapping(row["question"]), row["answer"]
+        question.pop("schema_text", None)
         if not isinstance(question["message"], str):
             raise TypeError("its message is not a text")
         answer = None if given is None else HumanAnswer(Packed.from_bytes(given), row["actor"], row["note"], row["at"])

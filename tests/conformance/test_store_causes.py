@@ -13,10 +13,10 @@ from flujo_client.contract.admission import Gate
 from flujo_client.contract.code import ParkCause
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_worker.domain.permit import PermitRequest
-from flujo_worker.domain.values import EndRun
+from flujo_worker.domain.values import EndRun, NextAttempt
 from flujo_worker.ports import ClaimId
 from flujo_worker.store.postgres.blobs import Recent
-from tests.support.builders import decided, enqueued, failed, following, packed, pipeline_of, succeeded
+from tests.support.builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 
 FAULT = Fault("system", "X", "broken", "broken")
 PAUSED = Outcome("aborted", fault=Fault("control_flow", "PausedException", "May I?", "May I?", code="PAUSED"))
@@ -262,3 +262,28 @@ def test_a_large_input_stays_where_it_is_and_as_long_as_the_run(world, new):
     if hasattr(world.stores.blobs, "_recent"):
         world.stores.blobs._recent = Recent()
     assert large.digest in world.stores.blobs.fetch([large.digest])
+
+
+def test_a_spend_has_the_model_that_it_was_for(world, new):
+    """Of a merge, of an outcome that comes too late, and of one under limits."""
+    spent = replace(SPENT, model="openai:gpt-5")
+    world.conclude(new, succeeded(usage=spent), fence=world.claim(new))
+    late = ClaimId(new.first.key, 7)
+    world.stores.attempts.spend(run_of(new), late, replace(SPENT, model=None))
+    world.stores.attempts.spend(run_of(new), ClaimId(new.first.key, 8), spent)
+    asked = {"run": "r1", "limits": {"total_tokens_limit": 10**9}, "tenant": "", "tenant_limits": None}
+    limited = world.record(enqueued(run_id="r1", limits=asked))
+    world.conclude(limited, succeeded(usage=spent), fence=world.claim(limited))
+    assert world.models() == ["openai:gpt-5", None, "openai:gpt-5", "openai:gpt-5"]
+
+
+def test_the_schema_of_a_question_keeps_the_order_of_its_fields(world, new):
+    names = ["reason", "amount", "approved", "a"]
+    schema = {"type": "object", "properties": {name: {} for name in names}, "required": names}
+    question = {"message": "?", "schema": schema, "expires_s": None}
+    asks = NextAttempt("", "b", 1, "flujo.attempts", packed(1), None, 1, kind="resume", question=question)
+    world.commit(replace(decided(new, succeeded(), fence=world.claim(new)), next=(asks,)))
+    [found] = world.questions(run_of(new))
+    assert found.schema == schema
+    assert (list(found.schema), list(found.schema["properties"])) == (list(schema), names)
+    assert world.stores.records.reply(found.key).question["schema"] == schema

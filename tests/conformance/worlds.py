@@ -95,6 +95,7 @@ class Setting(Protocol):
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
     def read_budgets(self) -> Mapping[str, Budget]: ...
     def read_deleted_runs(self) -> Sequence[RunSummary]: ...
+    def read_models(self) -> list[str | None]: ...
     def retryable_run(self, run_id: str) -> RetryableRun: ...
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None: ...
     def fork(self, new: NewFork) -> str | None: ...
@@ -123,6 +124,9 @@ class Memory:
 
     def pass_time(self, seconds: float) -> None:
         self._now += seconds
+
+    def read_models(self) -> list[str | None]:
+        return [usage.model for usage in self.stores.tables.spends.values()]
 
     def forget_claim(self, key: str) -> None:
         """Lose a claim, and the budgets that it opened, as a failover to a lagging replica does. Memory has no such replica."""
@@ -208,6 +212,9 @@ class Postgres:
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
         return bool(self.ask(requests.answer(key, value, actor=actor, note=note)))
 
+    def read_models(self) -> list[str | None]:
+        return [row["model"] for row in self.rows("SELECT model FROM flujo_spends ORDER BY at")]
+
     def read_deleted_runs(self) -> Sequence[RunSummary]:
         return self.ask(requests.deleted_runs())
 
@@ -254,7 +261,7 @@ class World:
         self.system_events = setting.read_system_events
         self.recording, self.notices = setting.read_recording, setting.read_notices
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
-        self.values = setting.read_attempt_values
+        self.values, self.models = setting.read_attempt_values, setting.read_models
         self.questions, self.answer = setting.read_questions, setting.answer
         self.read_deleted_runs = setting.read_deleted_runs
         self.budgets, self.forget_claim = setting.read_budgets, setting.forget_claim

@@ -200,7 +200,7 @@ ALTER TABLE flujo_blobs ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE TABLE flujo_inputs (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id   text NOT NULL,
-    kind     text NOT NULL CHECK (kind IN ('answer', 'cancel', 'retry', 'fork')),  -- the note of the last two is the new run's id
+    kind     text NOT NULL CHECK (kind IN ('answer', 'cancel')),
     attempt  text,
     address  text,
     step     text,

@@ -116,6 +116,7 @@ def bind_usage(usage: Usage) -> dict[str, Any]:
         "output_tokens": usage.output_tokens,
         "requests": usage.requests,
         "cost_usd": usage.cost_usd,
+        "model": usage.model and as_text(usage.model),
     }
 
 

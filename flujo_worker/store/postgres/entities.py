@@ -45,6 +45,12 @@ def _fault(fault: Fault) -> str:
     return stored_safely(fault.to_tree())
 
 
+def _question(question: dict[str, Any]) -> str:
+    """Write a question, its schema once more as a text: jsonb would lose the order of its fields, in which people are asked for them."""
+    schema = question["schema"]
+    return stored_safely(question if schema is None else {**question, "schema_text": stored_safely(schema)})
+
+
 _ERROR: Final[Columns] = {"error": _written("fault", _fault)}
 
 ENDED_ATTEMPT: Final[Columns] = {
@@ -83,14 +89,14 @@ NEW_SCOPE: Final[Columns] = {
 NEW_ATTEMPT: Final[Columns] = {
     **_alike("address step number kind queue status claimed_by"),
     **_alike("guidance", as_text),
-    **_alike("question", stored_safely),
+    "question": _written("question", _question),
     **_ERROR,
 }
 """`claimed_by`: the worker that has it."""
 NEW_CHECKPOINT: Final[Columns] = {"at": attrgetter("place"), **_alike("context", bytes)}
 """The place of a top-level step, and the context it begins with if that is another one."""
 NEW_EVENT: Final[Columns] = _alike("level at") | _alike("name", as_text) | _alike("data", shown)
-NEW_SPEND: Final = _alike("input_tokens output_tokens requests cost_usd")
+NEW_SPEND: Final = _alike("input_tokens output_tokens requests cost_usd") | _alike("model", as_text)
 NEW_CHILD_RUN: Final[Columns] = {
     **_alike("run ticket.deadline first.step first.kind first.queue first.input.digest"),
     **_alike("name", as_text),

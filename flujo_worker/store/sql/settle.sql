@@ -15,16 +15,16 @@ WITH merged AS MATERIALIZED (
     ) a
 ),
 bill AS MATERIALIZED (
-    SELECT m.key, m.fence, m.claim_id, m.run_id, u.usd, u.input_tokens, u.output_tokens, u.requests, u.cost_usd
+    SELECT m.key, m.fence, m.claim_id, m.run_id, u.usd, u.input_tokens, u.output_tokens, u.requests, u.cost_usd, u.model
     FROM (
         SELECT unnest(%(spend_of)s::int[]) AS of, unnest(%(spent_usd)s::text[])::numeric AS usd,
                unnest(%(spend_input_tokens)s::bigint[]) AS input_tokens, unnest(%(spend_output_tokens)s::bigint[]) AS output_tokens,
-               unnest(%(spend_requests)s::int[]) AS requests, unnest(%(spend_cost_usd)s::float8[]) AS cost_usd
+               unnest(%(spend_requests)s::int[]) AS requests, unnest(%(spend_cost_usd)s::float8[]) AS cost_usd, unnest(%(spend_model)s::text[]) AS model
     ) u JOIN merged m ON m.of = u.of
 ),
 spent AS (
-    INSERT INTO flujo_spends (key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd)
-    SELECT key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd FROM bill
+    INSERT INTO flujo_spends (key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd, model)
+    SELECT key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd, model FROM bill
     ON CONFLICT DO NOTHING
     RETURNING key
 ),

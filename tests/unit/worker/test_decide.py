@@ -69,7 +69,7 @@ def test_a_failure_is_tried_again_with_what_was_wrong():
 def test_the_last_attempts_failure_ends_the_run():
     decision = decided(THREE, failed(), at=_at("b", 3))
     assert (decision.end.status, decision.end.reason) == ("failed", "step 'b' failed")
-    assert decision.end.fault == failed().fault
+    assert decision.end.fault == failed(key=f"{THREE.first.ticket.run}::b:3").fault
     assert [event.name for event in decision.events] == ["step.failed", "run.failed"]
 
 
