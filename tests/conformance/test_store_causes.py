@@ -11,15 +11,14 @@ from worlds import MAX_LOST
 
 from flujo_client.contract.admission import Gate
 from flujo_client.contract.code import ParkCause
-from flujo_client.contract.outcome import Event, Fault, Outcome
+from flujo_client.contract.outcome import Event, Fault
 from flujo_worker.domain.permit import PermitRequest
-from flujo_worker.domain.values import EndRun, NextAttempt
+from flujo_worker.domain.values import CloseAttempt, EndRun, NextAttempt
 from flujo_worker.ports import ClaimId
 from flujo_worker.store.postgres.blobs import Recent
 from tests.support.builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 
 FAULT = Fault("system", "X", "broken", "broken")
-PAUSED = Outcome("aborted", fault=Fault("control_flow", "PausedException", "May I?", "May I?", code="PAUSED"))
 DAY_S = 86_400.0
 
 
@@ -242,9 +241,11 @@ def test_the_row_of_a_failure_has_its_input_and_the_answer_that_was_refused(worl
     assert (values.input, values.output, values.answer) == (new.first.input, None, "nothing of use")
 
 
-@pytest.mark.parametrize("outcome", [succeeded("out"), Outcome("cancelled"), PAUSED], ids=lambda each: each.kind)
-def test_the_row_of_anything_else_has_neither(world, new, outcome):
-    world.conclude(new, outcome, fence=world.claim(new))
+@pytest.mark.parametrize(
+    "close", [CloseAttempt("succeeded"), CloseAttempt("cancelled", "aborted"), CloseAttempt("failed", "paused")]
+)
+def test_the_row_of_anything_else_has_neither(world, new, close):
+    world.commit(replace(decided(new, succeeded(), fence=world.claim(new)), close=close))
     values = world.values(new.first.key)
     assert (values.input, values.answer) == (None, None)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from flujo_worker.ports import Member, Renewal
 from flujo_worker.store.memory.limits import LimitsInMemory
-from flujo_worker.store.memory.rows import StoredAttempt, loss_of
+from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.store.memory.tables import InMemory, Tables
 from flujo_worker.store.shared_rules import HANDED_BACK_MOST, HANDED_BACK_OFTEN
@@ -52,7 +52,8 @@ class LeasesInMemory(InMemory):
         mine = [row for row in self._t.attempts.values() if (row.status, row.worker) == ("running", worker)]
         gone = [row for row in mine if str(row.key) not in kept and (row.started_at or 0.0) < before]
         for row in gone:
-            row.worker, row.loss = None, loss_of(how and worker, how, self._t.clock())
+            row.note_loss(self._t.clock(), how, is_gone=how is not None)
+            row.worker = None
         return {str(row.key) for row in gone}
 
     def hand_back(self, worker: str, keys: Collection[str], *, is_broken: bool = False) -> set[str]:
@@ -66,7 +67,7 @@ class LeasesInMemory(InMemory):
             if times <= HANDED_BACK_MOST:
                 row.move("ready")
             else:
-                row.loss = loss_of(None, None, self._t.clock())
+                row.note_loss(self._t.clock(), is_gone=False)
             row.worker, row.available_at, row.sends = None, self._t.clock(), 0
         return {str(row.key) for row in mine if row.status == "ready"}
 

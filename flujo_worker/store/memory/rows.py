@@ -333,10 +333,10 @@ class StoredAttempt:
         self.losses, self.losses_alone = self.losses + 1, self.losses_alone + self.is_own_loss
         self.note_loss(now)
 
-    def note_loss(self, now: float) -> None:
-        """Record whose process was lost, unless whoever took the worker away has."""
+    def note_loss(self, now: float, how: str | None = None, *, is_gone: bool = True) -> None:
+        """Record whose process was lost, or that a living one gave it up, unless whoever took the worker away has."""
         if self.worker is not None:
-            self.loss = loss_of(self.worker, None, now)
+            self.loss = {"worker": self.worker if is_gone else None, "how": how, "at": when(now).isoformat()}
 
     def wait_no_more(self) -> None:
         """Forget what it has waited for before it ran."""
@@ -425,11 +425,6 @@ class StoredAttempt:
             quota_before_usd=min((float(each.usd) for each in reserved if each.usd is not None), default=None),
             quota_before_tokens=min((each.tokens for each in reserved if each.tokens is not None), default=None),
         )
-
-
-def loss_of(worker: str | None, how: str | None, now: float) -> dict[str, Any]:
-    """Return how an attempt's process was lost: which worker it was, None for one that lives and gave it up, how it ended, and when."""
-    return {"worker": worker, "how": how, "at": when(now).isoformat()}
 
 
 @dataclass
