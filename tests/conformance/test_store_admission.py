@@ -55,6 +55,16 @@ def test_what_is_beyond_a_limit_waits_with_its_reason_and_begins_when_another_ru
     assert admitted(world) == []
 
 
+def test_a_run_that_waits_is_neither_claimed_nor_taken_for_sent(world):
+    """A failover to a lagging replica has lost that it was admitted; its message, and the note that it was sent, are still there."""
+    first, _, third = [recorded(world, f"r{number}") for number in range(3)]
+    world.stores.backlog.mark_sent({third.first.key: 0.0})
+    assert world.refusal(third) == "busy"
+    end(world, first)
+    assert admitted(world, first) == ["r2"]
+    end(world, third)
+
+
 def test_the_message_of_a_run_with_gates_is_rebuilt_with_its_mark(world):
     new = recorded(world, "r0")
     assert new.first.ticket.is_gated

@@ -51,6 +51,15 @@ def test_a_branch_closes_without_a_word_to_its_fan_out(world):
     assert world.scope(run_of(arms[0]), FAN) == before
 
 
+def test_a_branch_without_a_lane_is_neither_claimed_nor_taken_for_sent(world):
+    """A failover to a lagging replica has lost that it got one; its message, and the note that it was sent, are still there."""
+    arms = fanned_out(world, 2, lanes=1)
+    world.stores.backlog.mark_sent({arms[1].key: 0.0})
+    assert world.refusal(arms[1]) == "busy"
+    assert commit(world, arms[0]) == arms[1].key
+    assert commit(world, arms[1]) is None
+
+
 def test_the_lane_goes_to_the_next_branch_in_order(world):
     arms = fanned_out(world, 5, lanes=2)
     assert commit(world, arms[1], lane=1) == arms[2].key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any
 
 from simulated_runs import Case, family
@@ -67,9 +68,21 @@ class Watch:
             row is not None and row.status == "running" and row.worker != worker and self._tables.is_leased(row.worker)
         )
 
+    def replica(self) -> Callable[[], None]:
+        """Copy all rows, and what was seen of them; return what puts them in the place of later ones. Plans never change, and are shared."""
+        rows = {name: rows for name, rows in vars(self._tables).items() if name not in ("clock", "lock")}
+        kept = deepcopy(rows, {id(plan): plan for plan in self._tables.plans.values()})
+        merged, permitted = self.merged.copy(), self._permitted.copy()
+
+        def take_over() -> None:
+            vars(self._tables).update(kept)
+            self.merged, self._permitted = merged, permitted
+
+        return take_over
+
     def _holds(self, notice: AttemptReport) -> bool:
-        row = self._tables.attempts[notice.envelope.key]
-        return (row.status, row.fence) == ("running", notice.fence)
+        row = self._tables.attempts.get(notice.envelope.key)
+        return row is not None and (row.status, row.fence) == ("running", notice.fence)
 
     def _count_merge(self, key: str, holds: bool) -> None:
         if not holds:
@@ -85,8 +98,9 @@ class Watch:
             self._found.append(f"{running} run under limit {name} of {at_once}")
 
     def _runs(self, key: str, fence: int) -> bool:
-        row = self._tables.attempts[key]
-        return (row.status, row.fence) == ("running", fence) and self._tables.is_leased(row.worker)
+        row = self._tables.attempts.get(key)
+        is_running = row is not None and (row.status, row.fence) == ("running", fence)
+        return is_running and self._tables.is_leased(row.worker)
 
     def _count_runs(self, key: str) -> None:
         """Count the runs that have begun and have not ended, at each gate of the one that was claimed just now."""

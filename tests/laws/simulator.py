@@ -38,7 +38,7 @@ USUAL = {
     "answer": 5,
 }
 """What happens in any case, and how often in comparison."""
-FAULTS = {"lose": 3, "double": 4, "kill": 2, "cut": 8, "stall": 4, "flush": 0.5, "cancel": 0.7}
+FAULTS = {"lose": 3, "double": 4, "kill": 2, "cut": 8, "stall": 4, "flush": 0.5, "cancel": 0.7, "fail_over": 0.5}
 AWAKENED = 0.1
 """How often a stopped process continues after an event."""
 STRENGTHS = (0.0, 0.3, 1.0, 3.0)
@@ -77,6 +77,7 @@ class Simulation:
         self.to_come = [cases[name] for name in self.luck.sample(theme, self.luck.randint(1, 4))]
         self.cases: list[Case] = []
         self._made, self._stopped = 0, None
+        self._replica: Callable[[], None] | None = None
         self.workers = [self._worker() for _ in range(WORKERS)]
         self._pass_time(LEASE_S + RENEW_S)  # from now on they may judge each other
 
@@ -186,6 +187,17 @@ class Simulation:
     def _flush(self) -> None:
         self._record("the broker loses everything")
         self.broker.flush()
+
+    def _fail_over(self) -> None:
+        """The replica of the store receives nothing from now on, or takes its place: what was committed since then is lost."""
+        if self._replica is None:
+            self._record("the replica falls behind")
+            self._replica = self.watch.replica()
+            return
+        self._record("the replica takes over")
+        self._replica()
+        self._replica = None
+        self.cases = [case for case in self.cases if case.run in self.stores.tables.runs]
 
     def _cancel(self) -> None:
         if self.cases:

@@ -143,10 +143,10 @@ class AttemptsInMemory(InMemory):
             row.sends, row.available_at = 0, self._t.clock() + delay_s
 
     def break_off(self, run: str, fault: Fault, event: Event | None = None, at: ClaimId | None = None) -> bool:
-        row, (key, fence, claim_id) = self._t.runs[run], at or (None, None, None)
+        row, (key, fence, claim_id) = self._t.runs.get(run), at or (None, None, None)
         attempt = self._t.attempts.get(key or "")
         is_held = fence is None or (attempt and attempt.status == "running" and attempt.is_under(fence, claim_id))
-        if not row.is_live or row.stopped_at is not None or not is_held:
+        if row is None or not row.is_live or row.stopped_at is not None or not is_held:
             return False
         row.stopped_at, row.fault, row.failed_key = self._t.clock(), fault, key
         if event is not None:
@@ -189,7 +189,7 @@ class AttemptsInMemory(InMemory):
         if not self._t.is_leased(worker):
             return "unleased"
         is_running = row.status == "running"
-        if is_running and (self._t.is_leased(row.worker) or row.is_poison(max_lost)):
+        if self._t.is_held_back(row) or (is_running and (self._t.is_leased(row.worker) or row.is_poison(max_lost))):
             return "busy"
         if room == "shared" and row.losses + row.suspicions + is_running >= SUSPECT_AFTER:
             return "suspect"

@@ -22,8 +22,9 @@ class BacklogInMemory(InMemory):
     def mark_sent(self, ages: Mapping[str, float]) -> None:
         for key, age in ages.items():
             row = self._t.attempts.get(key)
-            if row is not None and row.status == "ready" and not row.fence:  # one that was claimed had its message
-                self._t.mark(row, self._t.clock() - age)
+            if row is None or row.status != "ready" or row.fence or self._t.is_held_back(row):
+                continue  # one that was claimed had its message
+            self._t.mark(row, self._t.clock() - age)
 
     def begin_sweep(self, worker: str, every_s: float) -> bool:  # noqa: ARG002 - only Postgres records the worker
         if self._t.swept_at >= self._t.clock() - every_s:

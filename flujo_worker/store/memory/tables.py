@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from flujo_client.address import AttemptKey
+from flujo_client.contract.admission import WAITING_S
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.envelope import Envelope, RunHeader
@@ -187,6 +188,10 @@ class Tables:
 
     def may_merge(self, run: StoredRun) -> bool:
         return run.is_live and run.stopped_at is None
+
+    def is_held_back(self, row: StoredAttempt) -> bool:
+        """Return whether an attempt waits for a lane, or its run at a gate."""
+        return row.status in ("ready", "queued") and row.available_at > self.clock() + WAITING_S / 2
 
     def is_lost(self, row: StoredAttempt) -> bool:
         return row.status == "running" and not self.is_leased(row.worker) and self.may_merge(self.runs[row.key.run])

@@ -16,7 +16,7 @@ held AS (
         FROM flujo_attempts a
         WHERE a.key = q.key AND (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = q.worker)
           AND (%(room)s::text <> 'shared' OR a.losses + a.suspicions + (a.status = 'running')::int < %(suspect_after)s::int)
-          AND (a.status IN ('ready', 'queued') OR (
+          AND ((a.status IN ('ready', 'queued') AND a.available_at < now() + interval '100 years') OR (  -- not held for a lane or at a gate
               a.status = 'running' AND %(may_judge)s::bool
               AND (a.losses_alone < %(max_lost)s::int OR (a.worker IS NOT NULL AND NOT a.alone))
               AND (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = a.worker) IS NOT TRUE
