@@ -8,7 +8,7 @@ import pytest
 from stopped_fleet import HERE
 from truths import STOPS
 
-pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.browser]
 MEASURED = {
     r"(?<=Done in )[\d.]+ \w+( \d+ \w+)?": "<took>",
     r"\b\d{4}-\d\d-\d\d\b": "<day>",
