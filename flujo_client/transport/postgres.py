@@ -62,7 +62,8 @@ _OPTIONS: Final = {
 ANSWER_S: Final = 30.0
 """Seconds. A proxy in between keeps a connection alive whose other end is gone: only the missing answer shows that."""
 _READING: Final = (
-    "SELECT set_config('statement_timeout', '{:.0f}', false), set_config('default_transaction_read_only', 'on', false)"
+    "SELECT set_config('statement_timeout', '{:.0f}', false), set_config('default_transaction_read_only', 'on', false),"
+    " set_config('plan_cache_mode', 'force_custom_plan', false)"  # a plan for any filters is a bad one for most
 )
 _PROCESS: Final = "SELECT pg_backend_pid()"
 _QUOTED = re.compile(r"""(["'])(.*?)\1""")

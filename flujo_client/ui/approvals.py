@@ -51,7 +51,7 @@ def answer(request: Request) -> Response:
 def question(approval: Approval, *, is_shown: bool) -> dict[str, Any]:
     """Return a question as its template and JSON show it."""
     message = approval.message if is_shown else HIDDEN
-    names = ("run_id", "pipeline", "key", "place", "asked_at", "expires_at", "actor")
+    names = ("run_id", "pipeline", "key", "step", "address", "asked_at", "expires_at", "actor")
     return {
         **{name: getattr(approval, name) for name in names},
         "title": message.strip().partition("\n")[0],
