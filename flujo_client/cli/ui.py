@@ -61,6 +61,8 @@ def page_beside(settings: Settings) -> Iterator[str | None]:
             yield _address(listener, "")
         finally:
             server.should_exit = True
+            thread.join(1)
+            server.force_exit = True  # the streams of open pages
             thread.join(5)
 
 

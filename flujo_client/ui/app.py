@@ -16,13 +16,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.errors import ClientError, FlujoError, RunNotFound, SchemaVersionError, ServiceUnreachable
-from flujo_client.ui import approvals, assets, run, runs
+from flujo_client.ui import approvals, assets, fleet, health, live, run, runs, spend
 from flujo_client.ui.security import HEADERS, Auth, Gatekeeper, SafeHeaders
 from flujo_client.ui.view import Page, respond_error
 
 logger = logging.getLogger(__name__)
 
-PAGES: Final[tuple[ModuleType, ...]] = (runs, run, approvals)
+PAGES: Final[tuple[ModuleType, ...]] = (runs, run, approvals, fleet, spend, health, live)
 """The modules with pages; each has its routes in `ROUTES`."""
 AWAY_S: Final = 5
 """Seconds after which the page of a database that is away tries again."""

@@ -16,6 +16,7 @@ from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import FlujoError, ResumeError, SerializationError
 from flujo_client.gateway import requests
 from flujo_client.ui.forms import FormError, form_of, read_form
+from flujo_client.ui.live import watch
 from flujo_client.ui.view import HIDDEN, go_to, page_of, reading, respond, shows_values, user_of
 
 MOST: Final = 100
@@ -25,6 +26,7 @@ _CLOSED: Final = ("ALREADY_ANSWERED", "QUESTION_EXPIRED", "RUN_ENDED", "NOT_PAUS
 
 def approvals(request: Request) -> Response:
     """Show the open questions, the oldest first, and who answered before."""
+    watch(request)
     return _page(request)
 
 

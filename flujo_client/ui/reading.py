@@ -39,6 +39,11 @@ class PageReads:
         """Execute the page's own statement `ui/sql/<name>.sql`, and return its rows."""
         return self.ask(Request(name, parameters, lambda rows: rows, home=HOME))
 
+    def counts(self, name: str, **parameters: Any) -> list[Row]:
+        """Do the same with the memory to count many rows without sorting them."""
+        bounds = Request("stats_bounds", {"timeout_ms": f"{STATEMENT_S * 1000:.0f}"}, lambda _: None)
+        return self.ask(Request(name, parameters, lambda rows: rows, home=HOME, bounds=bounds))
+
     def _counted(self, operation: Operation[T]) -> Operation[T]:
         began, answer, failure = time.perf_counter(), None, None
         try:

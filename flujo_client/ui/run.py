@@ -18,6 +18,7 @@ from flujo_client.gateway.plan_requests import plan
 from flujo_client.gateway.requests import Row, not_found
 from flujo_client.plan.plan import Plan
 from flujo_client.ui.attempt import read_attempt, story
+from flujo_client.ui.live import watch
 from flujo_client.ui.reading import PageReads
 from flujo_client.ui.timeline import draw_timeline
 from flujo_client.ui.tree import PAGE, TreeLine, TreeReader, containers_around
@@ -148,6 +149,7 @@ ROUTES: Final = [
 def _run(request: Request) -> Row:
     """Read the row of the run in the address; raises RunNotFound."""
     run_id = request.path_params["id"]
+    watch(request, run_id)
     found = reading(request).rows("run_page", run=run_id) if "\0" not in run_id else []
     if not found:
         raise not_found(run_id)

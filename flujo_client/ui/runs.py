@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,8 @@ from flujo_client.errors import FlujoError, ServiceUnreachable
 from flujo_client.explain.sentence import Part, Sentence
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
-from flujo_client.ui.view import explain, go_to, page_of, reading, respond, user_of
+from flujo_client.ui.live import watch
+from flujo_client.ui.view import digest_of, explain, go_to, page_of, reading, respond, user_of
 
 WINDOW: Final = 250
 """So many of the newest runs are read for one page, and grouped."""
@@ -60,6 +60,7 @@ class Line:
 def runs(request: Request) -> Response:
     """Show the newest runs that match, equal causes as one line; with `cause` its runs one by one."""
     given = _given(request)
+    watch(request)
     filters, before, read = _filters(given), _before(given["before"]), reading(request)
     found = read.ask(requests.runs(filters, limit=WINDOW, before=before))
     sentences = explain(request, [run.id for run in found])
@@ -142,7 +143,7 @@ def _lines(found: Sequence[RunRecord], sentences: Mapping[str, Sentence], cause:
     lines: dict[str, Line] = {}
     for run in found:
         sentence = sentences.get(run.id, _DAMAGED)
-        digest = hashlib.sha256(sentence.key.encode(errors="replace")).hexdigest()[:12]
+        digest = digest_of(sentence)
         if cause and digest != cause:
             continue
         alone = cause or not sentence.key or sentence.tone in ("ok", "run")

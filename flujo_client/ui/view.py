@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import secrets
 import threading
 import time
@@ -36,6 +37,7 @@ BADGES_S: Final = 2.0
 """For so many seconds the counts of the menu are kept."""
 HIDDEN: Final = "hidden"
 """What stands for a value that the user may not see."""
+_SIZES: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -102,6 +104,7 @@ class Page:
             "span": span,
             "money": money,
             "count": count,
+            "short": short,
             "query": query_of,
             "tone": tone_of,
         }
@@ -204,6 +207,7 @@ def _render(request: Request, template: str, values: Mapping[str, Any]) -> str:
         "root": root_of(request),
         "path": request.url.path.removeprefix(root_of(request)),
         "user": getattr(request.state, "user", None),
+        "live": getattr(request.state, "live", None),
         "now": datetime.now(UTC),
         "note": note if is_ours else "",
     }
@@ -273,6 +277,17 @@ def money(usd: float | None) -> str:
     if not usd:
         return ""
     return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}".rstrip("0")
+
+
+def short(number: float) -> str:
+    """Write a large number, such as one of tokens, in few characters."""
+    size, unit = next((each for each in _SIZES if number >= each[0]), _SIZES[-1])
+    return f"{number / size:.3g}{unit}"
+
+
+def digest_of(sentence: Sentence) -> str:
+    """Return the name of a sentence's cause in addresses; equal for runs with the same cause."""
+    return hashlib.sha256(sentence.key.encode(errors="replace")).hexdigest()[:12]
 
 
 def count(number: int) -> str:

@@ -1,0 +1,39 @@
+"""Open pages of a process look at the database together."""
+
+import asyncio
+
+from flujo_client.errors import ServiceUnreachable
+from flujo_client.ui import live
+
+
+def looks(monkeypatch, answers, *readers):
+    """Let readers wait for as many looks as there are answers; return what was looked at, and what each reader saw."""
+    monkeypatch.setattr(live, "LOOK_S", 0.01)
+    looked, left = [], [*answers]
+
+    def look(runs):
+        looked.append(sorted(runs))
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def read(run):
+        return [await pulse.next(run) for _ in answers]
+
+    async def all_of_them():
+        return await asyncio.gather(*map(read, readers))
+
+    pulse = live.Pulse(look)
+    return looked, asyncio.run(all_of_them())
+
+
+def test_all_readers_share_one_look(monkeypatch):
+    looked, seen = looks(monkeypatch, [{"": "a", "r": "1"}, {"": "a", "r": "2"}], "", "r", "", "r")
+    assert looked == [["", "r"], ["", "r"]]
+    assert seen == [["a", "a"], ["1", "2"], ["a", "a"], ["1", "2"]]
+
+
+def test_a_database_that_is_away_ends_no_stream(monkeypatch):
+    away = ServiceUnreachable("Postgres does not answer")
+    assert looks(monkeypatch, [{"": "a"}, away, {"": "b"}], "")[1] == [["a", None, "b"]]
