@@ -139,11 +139,12 @@ class Browser:
         self.driver.execute_script(axe())
         return self.driver.execute_async_script(AXE, RULES)
 
-    def picture(self, path, most):
-        """Take a picture of the page, as high as it is up to so many pixels."""
-        self.set_height(min(most, self.driver.execute_script("return document.documentElement.scrollHeight")))
-        self.driver.save_screenshot(str(path))
+    def picture(self, height):
+        """Return a PNG of the page, as high as it is up to so many pixels."""
+        self.set_height(min(height, self.driver.execute_script("return document.documentElement.scrollHeight")))
+        taken = self.driver.get_screenshot_as_png()
         self.set_height(HEIGHT)
+        return taken
 
 
 def is_gone(element):

@@ -10,7 +10,7 @@ from truths import STOPS
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.browser]
 MEASURED = {
-    r"(?<=Done in )[\d.]+ \w+( \d+ \w+)?": "<took>",
+    r"(?<=Done in )[\d.]+ \w+( \d+ \w+)?|(?<=own code after )[\d.]+ \w+": "<took>",
     r"\b\d{4}-\d\d-\d\d\b": "<day>",
     r"(\d+ \w{3} )?\d\d:\d\d(:\d\d)? \([^)]*\)": "<at>",
 }

@@ -71,7 +71,12 @@ STOPS = {
         LONGER,
     ),
     "own timeout": Stop(
-        "own_timeout", "error", "bad", "Failed at call: TimeoutError in desk.py:<asyncio.timeout(0.2)>.", ":call:1"
+        "own_timeout",
+        "own timeout",
+        "bad",
+        "Failed at call: a TimeoutError of its own code after <took> in desk.py:<asyncio.timeout(0.2)>.",
+        ":call:1",
+        "The step's own limit, 50 s, was not reached.",
     ),
     "missing module": Stop(
         "payment",
@@ -197,6 +202,7 @@ STOPS = {
         "budget",
         "bad",
         "Stopped after draft: the run's budget of $0.05 is used up ($0.084 spent).",
+        place=":draft:1",
         fix=DEARER,
         options=FIVE_CENTS,
     ),
@@ -214,6 +220,7 @@ STOPS = {
         "budget",
         "bad",
         "Stopped after draft: the budget of tenant thrifty for <day> of $0.05 is used up ($0.084 spent).",
+        place=":draft:1",
         fix=DEARER,
         options={"tenant": "thrifty"},
     ),
@@ -320,6 +327,7 @@ STOPS = {
         ":ask:resume",
         acts=("answer", "cancel"),
         settled=ASKS,
+        options={"tenant": EVIL},
     ),
     "unanswered": Stop(
         "refund_fast",
@@ -385,7 +393,7 @@ STOPS = {
         "import",
         "stuck",
         "Parked: no worker can load it: pipeline 'gone:pipeline' not found: no module named 'gone'.",
-        fix="Start it in the folder that holds 'gone', set PYTHONPATH to that folder, or install 'gone' as a package.",
+        fix="Deploy its code to the workers; it goes on by itself.",
         settled=PARKED,
         **LIVE,
     ),
@@ -464,7 +472,7 @@ STOPS = {
         **LIVE,
     ),
     # what went well
-    "HTML in an output": Stop("evil_output", "done", "ok", "Done in <took>.", acts=()),
+    "HTML in an output": Stop("evil_output", "done", "ok", "Done in <took>.", acts=(), options={"tenant": EVIL}),
     "done": Stop(
         "greeting",
         "done",
