@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.errors import ClientError, FlujoError, RunNotFound, SchemaVersionError, ServiceUnreachable
-from flujo_client.ui import approvals, assets, fleet, health, live, run, runs, spend
+from flujo_client.ui import approvals, fleet, health, live, run, runs, spend
 from flujo_client.ui.security import HEADERS, Auth, Gatekeeper, SafeHeaders
-from flujo_client.ui.view import Page, respond_error
+from flujo_client.ui.view import FILES, STATIC, Page, respond_error
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +48,22 @@ def flujo_ui(
     page = Page(client, secret=secret, shows_values=shows_values)
     behind = [route for module in PAGES for route in module.ROUTES]
     gate = Middleware(Gatekeeper, auth=auth, secret=lambda: page.secret)
-    routes: list[Route | Mount] = [*assets.ROUTES, Mount("", routes=behind, middleware=[gate])]
     app = Starlette(
-        routes=routes,
+        routes=[Mount(STATIC, _Static(directory=FILES)), Mount("", routes=behind, middleware=[gate])],
         middleware=[Middleware(SafeHeaders)],
         exception_handlers={HTTPException: _refused, FlujoError: _failed, Exception: _broken},
     )
     app.state.page = page
     return app
+
+
+class _Static(StaticFiles):
+    """The static files; their addresses contain a digest of them, so that browsers keep them for ever."""
+
+    def file_response(self, *args: Any, **rest: Any) -> Response:
+        answer = super().file_response(*args, **rest)
+        answer.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return answer
 
 
 def under(prefix: str, app: ASGIApp) -> ASGIApp:

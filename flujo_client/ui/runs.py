@@ -25,7 +25,8 @@ from flujo_client.explain.sentence import Part, Sentence
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.ui.live import watch
-from flujo_client.ui.view import digest_of, explain, go_to, page_of, reading, respond, user_of
+from flujo_client.ui.values import ValueReader
+from flujo_client.ui.view import digest_of, explain, go_to, page_of, reading, respond, shows_values, user_of
 
 WINDOW: Final = 250
 """So many of the newest runs are read for one page, and grouped."""
@@ -65,6 +66,8 @@ def runs(request: Request) -> Response:
     found = read.ask(requests.runs(filters, limit=WINDOW, before=before))
     sentences = explain(request, [run.id for run in found])
     lines = _lines(found, sentences, given["cause"])
+    if given["cause"]:
+        _add_inputs(request, [run for line in lines for run in line.runs])
     last = found[-1] if len(found) == WINDOW else None
     data = {
         "filters": given,
@@ -156,6 +159,16 @@ def _row(run: RunRecord, sentence: Sentence) -> dict[str, Any]:
     names = ("id", "name", "tenant", "status", "created_at", "cost_usd", "forked_from", "retried_as", "unreadable")
     since = sentence.since or run.ended_at or run.created_at
     return {**{name: getattr(run, name) for name in names}, "since": since}
+
+
+def _add_inputs(request: Request, rows: Sequence[dict[str, Any]]) -> None:
+    """Add what differs among runs with one cause: the beginning of their inputs."""
+    read, hidden = reading(request), page_of(request).client.settings.log.redact
+    bodies = {row["id"]: row["input"] for row in read.rows("inputs", runs=[row["id"] for row in rows])}
+    values = ValueReader(read, shows_values(request), hidden)
+    for row in rows:
+        value = values.value(bodies.get(row["id"]))
+        row["input"] = " ".join((value.text or value.gap).split())[:LONGEST] if value else ""
 
 
 def _retry_all(client: FlujoClient, chosen: Sequence[str], actor: str, once: str) -> tuple[int, list[FlujoError]]:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlencode
 
@@ -24,13 +24,17 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.api.explanations import explain_runs
 from flujo_client.explain.sentence import Part, Sentence, clock, span
 from flujo_client.gateway.door import SyncRunner
-from flujo_client.ui.assets import ASSETS
 from flujo_client.ui.reading import STATEMENT_S, PageReads
 from flujo_client.ui.security import User, form_token, sign
 from flujo_client.ui.tree import STATES, tone_of
 
 T = TypeVar("T")
 
+FILES: Final = Path(__file__).parent / "static"
+STATIC: Final = (
+    f"/static/{hashlib.sha256(b''.join(each.read_bytes() for each in sorted(FILES.iterdir()))).hexdigest()[:16]}"
+)
+"""The folder of the static files, and the address under which they are sent."""
 MANY: Final = 1000
 """Counts are shown up to this number; more are `999+`."""
 BADGES_S: Final = 2.0
@@ -42,7 +46,7 @@ _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 class Page:
-    """What all requests share: the client, the login, the secret, and the templates.
+    """What all requests share: the client, the connections that read, and the secret.
 
     Connections are made with the first request, because servers fork after they have made the application.
 
@@ -53,27 +57,27 @@ class Page:
     """
 
     def __init__(self, client: FlujoClient | None, *, secret: str | None, shows_values: bool) -> None:
-        self._client, self._secret, self._shows_values = client, secret, shows_values
-        self._drawn, self._lock = secrets.token_bytes(32), threading.RLock()
+        self._given, self._secret, self._shows_values = client, secret, shows_values
+        self._drawn, self._lock = secrets.token_bytes(32), threading.Lock()
+        self._connected: tuple[FlujoClient, SyncRunner] | None = None
         self._kept: dict[str, tuple[float, Any]] = {}
 
     @property
     def client(self) -> FlujoClient:
         """Return the client, which writes."""
-        with self._lock:
-            if self._client is None:
-                self._client = FlujoClient()
-            return self._client
+        return self._connect()[0]
 
     @property
     def reader(self) -> SyncRunner:
         """Return the connections that read."""
-        with self._lock:
-            return self._reader
+        return self._connect()[1]
 
-    @cached_property
-    def _reader(self) -> SyncRunner:
-        return SyncRunner(self.client.settings, reads_within_s=STATEMENT_S)
+    def _connect(self) -> tuple[FlujoClient, SyncRunner]:
+        with self._lock:
+            if self._connected is None:
+                client = self._given or FlujoClient()
+                self._connected = client, SyncRunner(client.settings, reads_within_s=STATEMENT_S)
+            return self._connected
 
     @property
     def secret(self) -> bytes:
@@ -86,30 +90,6 @@ class Page:
     def shows_values(self) -> bool:
         """Return whether prompts, inputs and outputs are shown here."""
         return self._shows_values and self.client.settings.ui.values
-
-    @cached_property
-    def templates(self) -> Environment:
-        """Return the templates, with the filters that draw sentences and times."""
-        made = Environment(
-            loader=PackageLoader("flujo_client.ui"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        made.filters |= {
-            "sentence": sentence,
-            "ago": ago,
-            "until": until,
-            "span": span,
-            "money": money,
-            "count": count,
-            "short": short,
-            "query": query_of,
-            "tone": tone_of,
-        }
-        made.globals |= {"icon": icon, "asset": lambda name: ASSETS[name].path, "states": STATES}
-        return made
 
     def kept(self, name: str, seconds: float, read: Callable[[], T]) -> T:
         """Return a value that was read at most so many seconds ago, or read it."""
@@ -211,7 +191,7 @@ def _render(request: Request, template: str, values: Mapping[str, Any]) -> str:
         "now": datetime.now(UTC),
         "note": note if is_ours else "",
     }
-    return page_of(request).templates.get_template(template).render({**shell, **values})
+    return TEMPLATES.get_template(template).render({**shell, **values})
 
 
 def _plain(value: Any) -> Any:
@@ -293,3 +273,17 @@ def digest_of(sentence: Sentence) -> str:
 def count(number: int) -> str:
     """Write a number, of which only so many were counted."""
     return f"{MANY - 1}+" if number >= MANY else str(number)
+
+
+TEMPLATES: Final = Environment(
+    loader=PackageLoader("flujo_client.ui"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters |= {each.__name__: each for each in (sentence, ago, until, span, money, count, short)} | {
+    "query": query_of,
+    "tone": tone_of,
+}
+TEMPLATES.globals |= {"icon": icon, "asset": lambda name: f"{STATIC}/{name}", "states": STATES}
