@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from flujo_client.address import AttemptKey
-from flujo_client.api.explanations import explain_runs
 from flujo_client.contract.rows import EARLIEST, LATEST
 from flujo_client.errors import FlujoError, WaitTimedOut
 from flujo_client.gateway.plan_requests import plan
@@ -23,7 +22,7 @@ from flujo_client.ui.reading import PageReads
 from flujo_client.ui.timeline import draw_timeline
 from flujo_client.ui.tree import PAGE, TreeLine, TreeReader, containers_around
 from flujo_client.ui.values import ValueReader
-from flujo_client.ui.view import go_to, page_of, reading, respond, shows_values, user_of
+from flujo_client.ui.view import explain, go_to, page_of, reading, respond, shows_values, user_of
 
 EVENTS: Final = 120
 CHILD_RUNS: Final = 50
@@ -35,7 +34,7 @@ _LINKED: Final = ("parent_run", "retry_of", "forked_from", "retried_as", "replac
 def run_page(request: Request) -> Response:
     """Show a run: its sentence, its steps, its timeline, and the attempt that the sentence is about."""
     run, read = _run(request), reading(request)
-    sentence = read.perform(explain_runs([run["id"]])).get(run["id"])
+    sentence = explain(request, [run["id"]]).get(run["id"])
     if sentence is None:
         raise not_found(run["id"])
     tree, values = _tree(read, run), _values(request)

@@ -215,6 +215,7 @@ def test_a_question_is_answered_by_its_form(site, page):
         {each["key"]: each["name"] for each in question["form"]["fields"]}.get, ("zeal", "approved", "amount")
     )
     text = browser.get("/approvals").text
+    assert text.index("Approved") < text.index("Zeal") < text.index("Amount")
     form = {
         "token": field(text, "token"),
         "run": run.id,

@@ -6,8 +6,8 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 
-from flujo_client.ui.assets import ASSETS
 from flujo_client.ui.security import HEADERS, User, form_token
+from flujo_client.ui.view import FILES, STATIC
 from flujo_client.ui.wsgi import flujo_wsgi
 
 SECRET = "a secret of the test's own, long enough"
@@ -52,8 +52,8 @@ def test_no_request_names_its_own_user():
 def test_links_begin_with_the_hosts_path():
     status, _, text = ask(lambda _: MONA, "/nothing")
     assert status == 404
-    assert f'href="/ops/é{ASSETS["page.css"].path}"' in text
-    assert ask(lambda _: None, ASSETS["page.css"].path)[2] == ASSETS["page.css"].body.decode()
+    assert f'href="/ops/é{STATIC}/page.css"' in text
+    assert ask(lambda _: None, f"{STATIC}/page.css")[2] == (FILES / "page.css").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
