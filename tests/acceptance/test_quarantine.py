@@ -155,9 +155,10 @@ def test_a_death_is_written_at_once(site):
     with quarantine_of(site, lease_s=600.0) as quarantine:
         assert quarantine.perform(run) == DeliveryResult("crashed")
     [attempt] = site.attempts(run.id)
-    assert (attempt["status"], attempt["worker"]) == ("running", None)
+    assert (attempt["status"], attempt["worker"], attempt["room"]) == ("running", None, "apart")
     [crash] = site.events(run.id, "attempt.crashed")
     assert crash["data"]["how"] == "signal SIGABRT"
+    assert (attempt["loss"]["worker"], attempt["loss"]["how"]) == (crash["data"]["worker"], "signal SIGABRT")
 
 
 def test_a_process_that_hangs_is_ended_and_has_died(site):
