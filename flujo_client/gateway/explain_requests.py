@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from flujo_client.contract.rows import fault_of, mapping_or_none, read_columns, unreadable
 from flujo_client.explain.facts import (
@@ -20,6 +20,7 @@ from flujo_client.explain.facts import (
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.plan.plan import Plan
 
+T = TypeVar("T")
 FEW: Final = 6
 """So many live attempts of a run are read: those that hold it most."""
 EXTRAS: Final = 100
@@ -40,6 +41,9 @@ _READERS: Final = {
     **dict.fromkeys(("question", "loss"), mapping_or_none),
     "parked": _parked,
 }
+
+
+_BOUNDS: Final[Request[None]] = Request("explain_bounds", {}, lambda _: None)
 
 
 class ToldRun(NamedTuple):
@@ -74,53 +78,56 @@ class FleetState(NamedTuple):
 
 def told_runs(run_ids: Collection[str]) -> Request[list[ToldRun]]:
     """Read runs, and the child runs that their sentences are about."""
-    parameters = {"runs": list(run_ids), "extras": EXTRAS}
-    return Request("explain_runs", parameters, lambda rows: [_told(row) for row in rows])
+    return _bounded("runs", lambda rows: [_told(row) for row in rows], runs=list(run_ids), extras=EXTRAS)
 
 
 def plans(fingerprints: Collection[str]) -> Request[dict[str, Plan]]:
     """Read plans by their fingerprints, but those that are damaged."""
-    return Request("explain_plans", {"fingerprints": list(fingerprints)}, _plans)
+    return _bounded("plans", _plans, fingerprints=list(fingerprints))
 
 
 def live_attempts(run_ids: Collection[str]) -> Request[list[FoundAttempt]]:
     """Read some of the attempts of each run that have not ended."""
-    return Request("explain_live", {"runs": list(run_ids), "few": FEW}, _attempts)
+    return _bounded("live", _attempts, runs=list(run_ids), few=FEW)
 
 
 def stopped_attempts(run_ids: Collection[str]) -> Request[list[FoundAttempt]]:
     """Read the attempt at which each run ended without success."""
-    return Request("explain_stopped", {"runs": list(run_ids)}, _attempts)
+    return _bounded("stopped", _attempts, runs=list(run_ids))
 
 
 def gates(run_ids: Collection[str]) -> Request[dict[str, GateFacts]]:
     """Read where runs wait for their admission."""
-    return Request("explain_gates", {"runs": list(run_ids)}, lambda rows: _by_run(rows, GateFacts))
+    return _bounded("gates", lambda rows: _by_run(rows, GateFacts), runs=list(run_ids))
 
 
 def fleet(keys: Collection[str]) -> Request[FleetState]:
     """Read the state of the workers, and how many attempts are before the attempts with these keys."""
-    return Request("explain_fleet", {"keys": list(keys), "most": MOST_LIVE}, lambda rows: _fleet(rows[0]))
+    return _bounded("fleet", lambda rows: _fleet(rows[0]), keys=list(keys), most=MOST_LIVE)
 
 
 def limits(names: Collection[str]) -> Request[dict[str, LimitFacts]]:
     """Read who holds the places of concurrency limits, and who is in line."""
-    return Request("explain_limits", {"names": list(names), "most": MOST_PERMITS}, _limits)
+    return _bounded("limits", _limits, names=list(names), most=MOST_PERMITS)
 
 
 def fan_outs(run_ids: Collection[str]) -> Request[dict[str, FanOutFacts]]:
     """Read how far the outermost open container with branches of each run has come."""
-    return Request("explain_fan_outs", {"runs": list(run_ids)}, lambda rows: _by_run(rows, FanOutFacts))
+    return _bounded("fan_outs", lambda rows: _by_run(rows, FanOutFacts), runs=list(run_ids))
 
 
-def containers(places: Sequence[RunScope]) -> Request[dict[RunScope, Mapping[str, Any]]]:
+def containers(scopes: Sequence[RunScope]) -> Request[dict[RunScope, Mapping[str, Any]]]:
     """Read the kind of containers, as `around`, and how many children maps have, as `siblings`."""
-    parameters = {"runs": [each.run for each in places], "addresses": [each.address for each in places]}
-    return Request(
-        "explain_containers",
-        parameters,
-        lambda rows: {RunScope(row.pop("run_id"), row.pop("address")): row for row in rows},
-    )
+    runs, addresses = [each.run for each in scopes], [each.address for each in scopes]
+    return _bounded("containers", _containers, runs=runs, addresses=addresses)
+
+
+def _bounded(name: str, read: Callable[[list[Row]], T], **parameters: Any) -> Request[T]:
+    return Request(f"explain_{name}", parameters, read, bounds=_BOUNDS)
+
+
+def _containers(rows: list[Row]) -> dict[RunScope, Mapping[str, Any]]:
+    return {RunScope(row.pop("run_id"), row.pop("address")): row for row in rows}
 
 
 def _told(row: Row) -> ToldRun:
