@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Final
 
 from flujo_client.explain.explain import explain
-from flujo_client.explain.facts import AttemptFacts, RunFacts
+from flujo_client.explain.facts import AttemptFacts, FleetFacts, RunFacts
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import explain_requests as ask
 from flujo_client.gateway.effects import Operation, query
-from flujo_client.gateway.explain_requests import FoundAttempt, RunScope, ToldRun
+from flujo_client.gateway.explain_requests import FleetState, FoundAttempt, RunScope, ToldRun
 from flujo_client.gateway.requests import not_found
 from flujo_client.plan.plan import Plan
 
@@ -57,7 +57,9 @@ def _facts_of(runs: Mapping[str, ToldRun]) -> Operation[dict[str, RunFacts]]:
     ended = (yield from query(ask.stopped_attempts(stopped))) if stopped else []
     gates = (yield from query(ask.gates(queued))) if queued else {}
     fan_outs = (yield from query(ask.fan_outs(alive))) if alive else {}
-    fleet = yield from query(ask.fleet([each.facts.key for each in live if each.facts.status == "queued"]))
+    fleet = FleetState(FleetFacts(now=next(iter(runs.values())).now), {})
+    if alive:
+        fleet = yield from query(ask.fleet([each.facts.key for each in live if each.facts.status == "queued"]))
     waits = [(each.facts.waits_for or "").partition(" ") for each in live]
     names = {name for guard, _, name in waits if guard == "limit"}
     limits = (yield from query(ask.limits(names))) if names else {}

@@ -25,7 +25,7 @@ FEW: Final = 6
 """So many live attempts of a run are read: those that hold it most."""
 EXTRAS: Final = 100
 """Among so many attempts of a run that succeeded, a repaired answer is looked for."""
-MOST_LIVE: Final = 20_000
+MOST_LIVE: Final = 10_000
 """So many attempts that are queued or run are counted for the lengths of queues."""
 MOST_PERMITS: Final = 2_000
 
@@ -49,6 +49,7 @@ _BOUNDS: Final[Request[None]] = Request("explain_bounds", {}, lambda _: None)
 class ToldRun(NamedTuple):
     """A run to explain, or the child run, of the run `parent`, that its sentence repeats."""
 
+    now: datetime
     parent: str | None
     fingerprint: str
     facts: RunRowFacts
@@ -132,10 +133,10 @@ def _containers(rows: list[Row]) -> dict[RunScope, Mapping[str, Any]]:
 
 def _told(row: Row) -> ToldRun:
     values, wrong = read_columns(row, _READERS)
-    parent, fingerprint, fault = values.pop("parent"), values.pop("fingerprint"), values.pop("error")
+    now, parent, fingerprint, fault = map(values.pop, ("now", "parent", "fingerprint", "error"))
     if fault is None and row["error"] is not None:
         fault = unreadable(wrong)
-    return ToldRun(parent, fingerprint, RunRowFacts(**values, fault=fault))
+    return ToldRun(now, parent, fingerprint, RunRowFacts(**values, fault=fault))
 
 
 def _attempts(rows: list[Row]) -> list[FoundAttempt]:
