@@ -1,5 +1,6 @@
 """Chromium for the tests of the page: as wide, as dark and with as much script as a test asks for, and used by keys."""
 
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,9 +92,6 @@ class Browser:
         """Wait until a person can read it there."""
         wait_until(lambda: text in self.text(css), 20, what=lambda: f"{text!r} in {self.path}: {self.text(css)[:2000]}")
 
-    def wait_to_leave(self, path):
-        wait_until(lambda: self.path != path, 20, what=lambda: f"{path} is still shown: {self.text()[:2000]}")
-
     # by keys
 
     @property
@@ -114,10 +112,21 @@ class Browser:
 
     def enter(self, css, text=""):
         """Press Enter where the tabulator leads, and wait for another page."""
-        before = self.driver.find_element(By.TAG_NAME, "html")
-        self.tab_to(css, text)
-        self.press(Keys.ENTER)
-        wait_until(lambda: is_gone(before), 20, what=lambda: f"{self.path} did not answer")
+        with self._to_another_page():
+            self.tab_to(css, text)
+            self.press(Keys.ENTER)
+
+    def click(self, css):
+        """Click, and wait for another page."""
+        with self._to_another_page():
+            self.find(css).click()
+
+    @contextmanager
+    def _to_another_page(self):
+        self.driver.execute_script("window.isBefore = true")
+        yield
+        is_there = "return !window.isBefore && document.readyState === 'complete'"
+        wait_until(lambda: self.driver.execute_script(is_there), 20, what=lambda: f"{self.path} did not answer")
 
     # what is wrong with it
 
@@ -127,6 +136,10 @@ class Browser:
         logged = [each["message"] for each in self.driver.get_log("browser") if each["level"] == "SEVERE"]
         reported = self.driver.execute_script("return (window.violations || []).splice(0)")
         return [each for each in logged if not each.startswith(own)] + reported
+
+    def status(self):
+        """The status that the page came with."""
+        return self.driver.execute_script("return performance.getEntriesByType('navigation')[0].responseStatus")
 
     def overflow(self):
         """By how many pixels it is wider than its window."""
@@ -145,14 +158,6 @@ class Browser:
         taken = self.driver.get_screenshot_as_png()
         self.set_height(HEIGHT)
         return taken
-
-
-def is_gone(element):
-    try:
-        element.is_enabled()
-    except StaleElementReferenceException:
-        return True
-    return False
 
 
 @cache
