@@ -173,6 +173,14 @@ class Due:
     envelope: Envelope
 
 
+class PoisonedAttempt(NamedTuple):
+    """An attempt that was lost too often, the fence it was taken under, and how its last process ended, if that is known."""
+
+    envelope: Envelope
+    fence: int
+    how: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
     """The state of the broker in a sweep: when its epoch began and when each queue's head was sent (None: it is empty).
@@ -417,9 +425,7 @@ class BacklogStore(Protocol):
     def expire_questions(self, limit: int) -> int:
         """Close questions whose time is over: from now on they cannot be answered, and are due as attempts without an answer."""
 
-    def poisoned(
-        self, *, judge: str, max_lost: int, limit: int, damaged: Damaged = ignore
-    ) -> list[tuple[Envelope, int]]:
+    def poisoned(self, *, judge: str, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[PoisonedAttempt]:
         """Take, each under a fresh fence, attempts that were lost alone more often than is allowed; `damaged` gets those that cannot be read.
 
         Nothing is taken unless `judge`, the calling worker, has a lease.

@@ -210,12 +210,11 @@ class Coordinator:
             for run in orphans:
                 self.stop(run, "cancelled", "parent ended")
 
-    def lost(self, envelope: Envelope, fence: int, times: int) -> ConcludeResult:
-        """Fail a step whose process died every time it ran alone (poison)."""
+    def lost(self, envelope: Envelope, fence: int, times: int, how: str | None = None) -> ConcludeResult:
+        """Fail a step whose process died every time it ran alone (poison); `how` it ended the last time, if that is known."""
         message = f"the process died while this step ran alone, {times} times"
-        fault = Fault(
-            "system", "AttemptLost", message, f"Step execution failed with AttemptLost: {message}", code="ATTEMPT_LOST"
-        )
+        feedback, details = f"Step execution failed with AttemptLost: {message}", {"how": how} if how else {}
+        fault = Fault("system", "AttemptLost", message, feedback, code="ATTEMPT_LOST", details=details)
         return self.conclude(AttemptReport(envelope, fence, Outcome("lost", fault=fault)))
 
     def signal_join(self, run: str, fan_out: str, *, by: str) -> bool:

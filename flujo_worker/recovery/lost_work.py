@@ -78,14 +78,14 @@ class LostWork:
             poisoned = self._stores.backlog.poisoned(
                 judge=judge, max_lost=self._max_lost, limit=BATCH, damaged=self._rows.fail
             )
-            for envelope, fence in poisoned:
-                self._rows.do(f"failing {envelope.key}", self._fail, envelope, fence)
+            for each in poisoned:
+                self._rows.do(f"failing {each.envelope.key}", self._fail, *each)
 
-    def _fail(self, envelope: Envelope, fence: int) -> None:
+    def _fail(self, envelope: Envelope, fence: int, how: str | None) -> None:
         """Fail a step that was lost too often. If that cannot be merged either, its run fails directly."""
         why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
         try:
-            self._coordinator.lost(envelope, fence, self._max_lost + 1)
+            self._coordinator.lost(envelope, fence, self._max_lost + 1, how)
         except (StoreError, DispatchError):
             raise
         except Exception as error:

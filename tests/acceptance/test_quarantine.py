@@ -37,7 +37,8 @@ def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path,
         for run in calm:
             assert_merged_once(site, run, ["endure", "after"])
         for run in deadly:
-            assert (run.result().error.code, run.result().error.message) == ("ATTEMPT_LOST", POISON)
+            error = run.result().error
+            assert (error.code, error.message, error.details) == ("ATTEMPT_LOST", POISON, {"how": "signal SIGABRT"})
             assert [(each["number"], each["reason"]) for each in site.attempts(run.id)] == [(1, "lost")]
             crashed = [each["data"]["how"] for each in site.events(run.id, "attempt.crashed")]
             assert crashed == ["signal SIGABRT"] * 2

@@ -197,7 +197,7 @@ def test_nothing_to_mark_is_nothing(world):
 
 def test_poisoned_attempts_are_taken_under_a_fresh_fence(world, new):
     lose(world, new, MAX_LOST + 1)
-    [(envelope, fence)] = world.poisoned()
+    [(envelope, fence, _)] = world.poisoned()
     assert envelope == new.first
     assert fence == world.attempts(new.first.ticket.run)[0].fence == MAX_LOST + 2
     assert world.conclude(new, succeeded(), fence=fence - 1) == "stale"
@@ -232,8 +232,8 @@ def test_no_more_is_poisoned_than_wanted(world):
 def test_a_poisoned_attempt_whose_taker_said_nothing_is_taken_again(world, new):
     """The answer was lost, or its taker stumbled over it: nothing may stay held by a worker that does not know it."""
     lose(world, new, MAX_LOST + 1)
-    [(_, fence)] = world.poisoned()
-    [(_, again)] = world.poisoned()
+    [(_, fence, _)] = world.poisoned()
+    [(_, again, _)] = world.poisoned()
     assert again == fence + 1
 
 

@@ -212,6 +212,15 @@ def test_a_process_that_ended_tells_how(world, new):
     assert lost_how(world, new) == (None, None)
 
 
+def test_a_loss_too_many_tells_how_its_process_ended(world, new):
+    for _ in range(MAX_LOST + 1):
+        world.claim(new, room="apart")
+        world.pass_time(0.001)
+        world.stores.leases.release_unowned("w1", (), 0.0, how="exit code 9")
+        world.due()
+    assert [each.how for each in world.poisoned()] == ["exit code 9"]
+
+
 def test_the_loss_that_is_one_too_many_is_the_latest(world, new):
     for worker in (f"p{number}" for number in range(MAX_LOST + 1)):
         world.register_worker(worker)

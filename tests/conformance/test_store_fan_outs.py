@@ -203,7 +203,7 @@ def test_a_join_whose_worker_died_is_due_again_and_in_the_end_poisoned(world):
         world.stores.leases.deregister_worker(f"v{number}")
         due = [(each.why, each.envelope) for each in world.due()]
         assert due == ([("lost", join)] if number < MAX_LOST else [])
-    [(envelope, fence)] = world.poisoned()
+    [(envelope, fence, _)] = world.poisoned()
     assert (envelope, fence) == (join, MAX_LOST + 2)
 
 

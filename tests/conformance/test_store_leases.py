@@ -130,7 +130,7 @@ def test_one_whose_own_lease_is_over_calls_no_one_dead(world):
     world.stores.leases.register_worker(member("w2~2"), LEASE_S, old="w2")
     assert world.stores.backlog.due(BrokerSnapshot(0.0, {}), judge="w2", max_lost=MAX_LOST, limit=9) == []
     assert [due.envelope.key for due in world.due()] == [suspended.first.key]
-    assert [envelope.key for envelope, _ in world.poisoned()] == [poison.first.key]
+    assert [each.envelope.key for each in world.poisoned()] == [poison.first.key]
 
 
 def test_what_a_worker_ran_whose_process_is_gone_goes_out_at_once(world, new):
@@ -213,7 +213,7 @@ def test_an_attempt_that_is_handed_back_very_often_is_lost_in_the_end(world, new
     world.claim(new, room="alone")
     assert world.stores.leases.hand_back("w1", [new.first.key]) == set()
     assert world.due() == []
-    assert [envelope.key for envelope, _ in world.poisoned()] == [new.first.key]
+    assert [each.envelope.key for each in world.poisoned()] == [new.first.key]
 
 
 def test_a_worker_hands_back_a_message_that_it_has_not_claimed(world, new):

@@ -96,7 +96,7 @@ def test_losses_of_an_attempt_that_had_the_worker_for_itself_are_its_own(world, 
     crash(world, worker)
     assert claim(world, new, room="alone").refusal == "busy"
     assert world.due() == []
-    [(envelope, fence)] = world.poisoned()
+    [(envelope, fence, _)] = world.poisoned()
     assert world.conclude(new, failed("system"), fence=fence, at=envelope) == "merged"
 
 

@@ -207,7 +207,7 @@ def test_a_poisoned_attempt_is_concluded_once_however_many_take_it(world, race):
 
         def poison(new=new):
             taken = world.poisoned()
-            return [world.conclude(new, failed("system"), fence=fence) for _, fence in taken]
+            return [world.conclude(new, failed("system"), fence=fence) for _, fence, _ in taken]
 
         verdicts = [verdict for said in race(poison, poison, poison) for verdict in said]
         assert verdicts.count("merged") == 1

@@ -39,7 +39,7 @@ from flujo_client.pipeline.submit import Order
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Budget
 from flujo_worker.domain.values import Decision, ScopeRow
-from flujo_worker.ports import BrokerSnapshot, Due, Room, Stores, Verdict
+from flujo_worker.ports import BrokerSnapshot, Due, PoisonedAttempt, Room, Stores, Verdict
 from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.postgres.budgets import budget_of
@@ -316,7 +316,7 @@ class World:
         judge = self.judge() if may_judge else None
         return self.stores.backlog.due(BrokerSnapshot(epoch, heads or {}), judge=judge, max_lost=MAX_LOST, limit=limit)
 
-    def poisoned(self, limit: int = 9) -> list[tuple[Envelope, int]]:
+    def poisoned(self, limit: int = 9) -> list[PoisonedAttempt]:
         """Take what was lost alone too often."""
         return self.stores.backlog.poisoned(judge=self.judge(), max_lost=MAX_LOST, limit=limit)
 

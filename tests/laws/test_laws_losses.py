@@ -64,7 +64,7 @@ class Fleet:
 
     def tick(self):
         self.now += 10.0
-        for envelope, fence in self.stores.backlog.poisoned(judge=JUDGE, max_lost=MAX_LOST, limit=100):
+        for envelope, fence, _ in self.stores.backlog.poisoned(judge=JUDGE, max_lost=MAX_LOST, limit=100):
             self.stores.attempts.commit(decided(self.orders[envelope.key], failed("system"), fence=fence))
             self.ended[envelope.key] = "lost"
         due = self.stores.backlog.due(BrokerSnapshot(0.0, {}), judge=JUDGE, max_lost=MAX_LOST, limit=100)

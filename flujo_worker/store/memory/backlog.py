@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from flujo_client.contract.envelope import Envelope
-from flujo_worker.ports import BrokerSnapshot, Damaged, Due, Publish, ignore, publish_nothing
+from flujo_worker.ports import BrokerSnapshot, Damaged, Due, PoisonedAttempt, Publish, ignore, publish_nothing
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun
 from flujo_worker.store.memory.tables import InMemory, Tables
@@ -84,13 +84,13 @@ class BacklogInMemory(InMemory):
         max_lost: int,
         limit: int,
         damaged: Damaged = ignore,  # noqa: ARG002 - as above
-    ) -> list[tuple[Envelope, int]]:
+    ) -> list[PoisonedAttempt]:
         poison = [row for row in self._t.attempts.values() if self._t.is_lost(row) and row.is_poison(max_lost)]
         rows = poison[:limit] if self._t.is_leased(judge) else []
         for row in rows:
             row.fence += 1
             row.note_loss(self._t.clock())
-        return [(self._t.envelope(row), row.fence) for row in rows]
+        return [PoisonedAttempt(self._t.envelope(row), row.fence, (row.loss or {}).get("how")) for row in rows]
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         turned = [

@@ -10,7 +10,7 @@ import psycopg
 
 from flujo_client.contract.envelope import Envelope
 from flujo_worker.errors import Unreadable
-from flujo_worker.ports import BrokerSnapshot, Damaged, Due, Publish, ignore, publish_nothing
+from flujo_worker.ports import BrokerSnapshot, Damaged, Due, PoisonedAttempt, Publish, ignore, publish_nothing
 from flujo_worker.store.postgres.entities import as_text
 from flujo_worker.store.postgres.pool import InPostgres
 from flujo_worker.store.postgres.statements import CLIENT, execute
@@ -76,14 +76,12 @@ class BacklogInPostgres(InPostgres):
     def expire_questions(self, limit: int) -> int:
         return self._pool.do("expire_questions", {"limit": limit})
 
-    def poisoned(
-        self, *, judge: str, max_lost: int, limit: int, damaged: Damaged = ignore
-    ) -> list[tuple[Envelope, int]]:
+    def poisoned(self, *, judge: str, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[PoisonedAttempt]:
         taken = self._pool.rows("poisoned", {"judge": judge, "max_lost": max_lost, "limit": limit})
-        fences = {row["key"]: row["fence"] for row in taken}
-        rows = self._pool.rows("envelopes", {"keys": list(fences)}) if fences else []
-        found = read_envelopes(rows, lambda run, key, _, error: damaged(run, key, fences[key], error))
-        return [(envelope, fences[envelope.key]) for _, envelope in found]
+        claims = {row["key"]: (row["fence"], row["how"]) for row in taken}
+        rows = self._pool.rows("envelopes", {"keys": list(claims)}) if claims else []
+        found = read_envelopes(rows, lambda run, key, _, error: damaged(run, key, claims[key][0], error))
+        return [PoisonedAttempt(envelope, *claims[envelope.key]) for _, envelope in found]
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         rows = self._pool.rows("runs_to_stop", {"limit": limit})

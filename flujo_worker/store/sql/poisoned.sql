@@ -13,4 +13,4 @@ WITH taken AS (
 UPDATE flujo_attempts a SET fence = least(a.fence, 2147483646) + 1, loss =
 -- include latest_loss
 FROM taken WHERE a.key = taken.key
-RETURNING a.key, a.fence;
+RETURNING a.key, a.fence, a.loss ->> 'how' AS how;

@@ -298,7 +298,7 @@ def test_a_step_that_takes_its_workers_with_it_has_a_fallback_too(engine):
     engine.stores.leases.register_worker(member("ghost"), 5.0)
     engine.stores.attempts.claim(Envelope.from_wire(loads(engine.bus.popleft())).key, "ghost", max_lost=1, room="alone")
     engine.now += 100.0
-    [(envelope, fence)] = engine.stores.backlog.poisoned(judge="local", max_lost=0, limit=9)
+    [(envelope, fence, _)] = engine.stores.backlog.poisoned(judge="local", max_lost=0, limit=9)
     engine.coordinator.lost(envelope, fence, 1)
     engine.drain()
     assert engine.result(run).output == "other in"

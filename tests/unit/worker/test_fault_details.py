@@ -17,11 +17,16 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from flujo_client import Pipeline, PluginOutcome, Step, StepConfig, UsageLimits
 from flujo_client.config.manager import Settings
 from flujo_client.errors import AgentError
+from flujo_client.sizes import MAX_REFUSED_ANSWER_BYTES
 from flujo_worker import LocalEngine, make_agent_async
 from tests.support.openai_server import OpenAIServer, Said
 
 ONCE = StepConfig(max_retries=0)
 HURRIED = StepConfig(max_retries=0, timeout_s=0.05)
+AT_MOST_TEN = {
+    "aop": "full",
+    "schema": {"type": "object", "properties": {"score": {"type": "integer", "maximum": 10}}},
+}
 NO_BUDGET = UsageLimits(total_tokens_limit=3)
 
 
@@ -129,7 +134,9 @@ def test_a_refused_answer_has_place_rule_and_what_was_wrong(engine):
     with OpenAIServer([Said('{"score": 42, "why": 5}')]) as server:
         model = OpenAIChatModel("gpt-4o-mini", provider=server.provider())
         agent = make_agent_async(model, output_type=Score)
-        error = failed(engine, Step("s", agent, config=ONCE, processing={"aop": "full"}))
+        result = engine.run(Pipeline([Step("s", agent, config=ONCE, processing={"aop": "full"})]), "in")
+    error, [attempt] = result.error, engine.history(result.run_id)
+    assert engine.stores.reads.read_attempt_values(attempt.key).answer == '{"score": 42, "why": 5}'
     assert error.code == "AGENT_IO_VALIDATION"
     assert error.details == {
         "model": "openai:gpt-4o-mini",
@@ -144,17 +151,36 @@ def test_an_answer_that_only_its_type_refuses_has_them_too(engine):
     async def answers(data):
         return '{"score": 42, "why": "w"}'
 
-    processing = {
-        "aop": "full",
-        "schema": {"type": "object", "properties": {"score": {"type": "integer", "maximum": 10}}},
-    }
-    error = failed(engine, Step("s", answers, config=ONCE, processing=processing))
+    error = failed(engine, Step("s", answers, config=ONCE, processing=AT_MOST_TEN))
     assert error.details == {
         "pointer": "/score",
         "rule": "schema",
         "what": "expected limit 10, found integer 42",
         "more": 0,
     }
+
+
+def stored_answer(engine, answer, **options):
+    """Let a step fail whose model answers so; return the answer as it is stored."""
+    result = engine.run(Pipeline([Step("s", lambda data: answer, config=ONCE, **options)]), "in")
+    assert result.run_status == "failed"
+    [attempt] = engine.history(result.run_id)
+    return engine.stores.reads.read_attempt_values(attempt.key).answer
+
+
+def test_the_answer_that_was_refused_is_stored_as_it_came_without_secrets_and_shortened(engine):
+    assert (
+        stored_answer(engine, "It is: {'score': 42,} password=hunter2", processing=AT_MOST_TEN)
+        == "It is: {'score': 42,} password=***"
+    )
+    long = stored_answer(engine, "é" * 20_000, processing=AT_MOST_TEN)
+    assert (len(long.encode()) <= MAX_REFUSED_ANSWER_BYTES, long[-2:]) == (True, "é…")
+    assert stored_answer(engine, '{"score": 42}', validators=[polite]) is None
+
+
+def test_a_project_may_leave_answers_out():
+    with LocalEngine(Settings.model_validate({"log": {"answers": False}})) as engine:
+        assert stored_answer(engine, '{"score": 42}', processing=AT_MOST_TEN) is None
 
 
 def test_a_rejection_has_who_and_why(engine):
