@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from flujo_client.contract.code import CodeMark
 from flujo_client.errors import PricingNotConfiguredError
@@ -17,6 +17,8 @@ from flujo_client.serial import Packed, storable_text
 from flujo_client.sizes import MAX_ERROR_DETAILS, MAX_ERROR_TEXT, MAX_ERROR_WORD, MAX_TRACEBACK_BYTES
 
 CONTROL_FLOW = "control_flow"
+OWN_TIMEOUT: Final = "raised by the step's own code, without a message"
+"""The message of a TimeoutError that user code has raised without one."""
 OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "limit"]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from flujo_client.contract.outcome import Fault
+from flujo_client.contract.outcome import OWN_TIMEOUT, Fault
 from flujo_client.explain.facts import RunFacts
 from flujo_client.explain.sentence import Act, Sentence, Tone, span, times
 from flujo_client.explain.words import (
@@ -135,6 +135,8 @@ def _timeout(_: RunFacts, fault: Fault) -> Piece:
 def _own_timeout(facts: RunFacts, fault: Fault) -> Piece:
     at = facts.failed
     after = own(f" after {span(at.latency_s)}") if at is not None and at.latency_s else ""
+    if fault.message not in ("", OWN_TIMEOUT):
+        return _error(facts, fault)
     return parts("a ", code(fault.type_name), " of its own code", after, frame(fault))
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import traceback
 
+from flujo_client.contract.outcome import OWN_TIMEOUT
 from flujo_client.errors import FlujoError
 from flujo_client.redact import redact
 from flujo_worker.concurrency.event_loop import reached_limit_s
 
 MAX_MESSAGE_BYTES = 4096
 _SHOWN_MEMBERS = 5
-_OWN_TIMEOUT = "raised by the step's own code, without a message"
 
 
 def message_of(error: BaseException) -> str:
@@ -25,7 +25,7 @@ def message_of(error: BaseException) -> str:
         text = "(its message cannot be read)"
     if isinstance(error, TimeoutError) and not text:
         limit_s = reached_limit_s(error)
-        text = _OWN_TIMEOUT if limit_s is None else f"no answer within {limit_s:g} s"
+        text = OWN_TIMEOUT if limit_s is None else f"no answer within {limit_s:g} s"
     if isinstance(error, BaseExceptionGroup):
         shown = (named(member, message_of(member)) for member in error.exceptions[:_SHOWN_MEMBERS])
         text = f"{text}: {'; '.join(shown)}"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flujo_client.contract.outcome import Fault
+from flujo_client.contract.outcome import OWN_TIMEOUT, Fault
 from flujo_client.explain.explain import explain
 from flujo_client.explain.facts import (
     AttemptFacts,
@@ -118,8 +118,12 @@ CAUSES = {
         "Failed at check, in drafts/legal: no answer within 1 s, while at late.py:5.",
     ),
     "own timeout": (
-        failed("call", fault("TimeoutError", "", file="own_timeout.py", line=4), latency_s=0.208),
+        failed("call", fault("TimeoutError", OWN_TIMEOUT, file="own_timeout.py", line=4), latency_s=0.208),
         "Failed at call: a TimeoutError of its own code after 208 ms in own_timeout.py:4.",
+    ),
+    "own timeout with a message": (
+        failed("call", fault("TimeoutError", "ftp.example is slow", file="desk.py", line=9)),
+        "Failed at call: TimeoutError: ftp.example is slow in desk.py:9.",
     ),
     "missing module": (
         failed(
