@@ -21,8 +21,8 @@ _ENDS: Final = (".", "…", "?", "!")
 
 
 def code(text: object) -> Part:
-    """Return a name or a message of the user's."""
-    return Part("code", line(str(text)))
+    """Return a name or a message of the user's, on one line."""
+    return Part("code", _cut(" ".join(str(text).split())))
 
 
 def quote(text: object) -> Part:
@@ -49,8 +49,11 @@ def child_run(verb: str, run_id: str, child: Sentence) -> Piece:
 
 def line(text: str) -> str:
     """Return the first line of a text that has something in it, with single spaces and not too long."""
-    first = next(filter(None, (" ".join(each.split()) for each in text.splitlines())), "")
-    return first if len(first) <= LONGEST_LINE else f"{first[: LONGEST_LINE - 1]}…"
+    return _cut(next(filter(None, (" ".join(each.split()) for each in text.splitlines())), ""))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_LINE else f"{text[: LONGEST_LINE - 1]}…"
 
 
 def parts(*pieces: Piece) -> tuple[Part, ...]:
