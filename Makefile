@@ -16,7 +16,7 @@ SEEDS ?= 301 302 303
 DEFAULT := not chaos and not pages and not release and not integrations and not browser
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -138,6 +138,9 @@ bench-client: $(STAMP) ## what enqueue costs, alone and in bulk, and how late re
 
 bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, a held snapshot, 100 000 steps, idle workers, retention; BENCH="--only fans" chooses
 	@$(ALONE) PYTHONPATH=tests/conformance $(BIN)/python -m tests.bench.growth $(BENCH)
+
+bench-page: $(STAMP) ## the page: times and statements of each, with a million runs and a run of 100 000 attempts
+	@$(ALONE) $(BIN)/python -m tests.bench.page $(BENCH)
 
 bench-rates: $(STAMP) ## how much of a provider's rate limits eight workers use, over real HTTP, and how many calls are refused; BENCH="--only workers"
 	@$(ALONE) PYTHONPATH=tests/acceptance $(BIN)/python -m tests.bench.rates $(BENCH)

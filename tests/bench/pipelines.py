@@ -4,9 +4,9 @@ import asyncio
 import os
 import random
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from flujo_client import Pipeline, Step, StepConfig
+from flujo_client import Pipeline, PipelineContext, Step, StepConfig
 
 WORDS = [
     "the",
@@ -65,6 +65,10 @@ async def count(value: int, *, context: Luggage) -> int:
     return value
 
 
+class Sitemap(PipelineContext):
+    pages: list[int] = Field(default_factory=list)
+
+
 def never(_output: object, _context: object) -> bool:
     return False
 
@@ -97,6 +101,14 @@ def rounds(count: int) -> Pipeline:
 
 loop, loop10k = rounds(1000), rounds(10_000)
 carrying = Pipeline([Step(f"s{number}", count) for number in range(20)], context_model=Luggage)
+pages = Pipeline(
+    [
+        Step("sitemap", noop),
+        Step.map_over("pages", Pipeline([Step("page", noop)]), iterable_input="pages"),
+        Step("index", noop),
+    ],
+    context_model=Sitemap,
+)
 ten = Pipeline([Step(f"s{number}", noop) for number in range(10)])
 twenty = Pipeline([Step(f"s{number}", noop) for number in range(20)])
 PAID = StepConfig(expected_tokens=10, expected_cost_usd=0.001)
