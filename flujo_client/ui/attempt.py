@@ -46,7 +46,8 @@ class Attempt:
     """An attempt, its values as they are shown."""
 
     facts: Row
-    node: Node | None
+    most: int
+    """How often its step may be tried."""
     fault: Fault | None
     siblings: Sequence[Row]
     input: ShownValue | None
@@ -110,7 +111,7 @@ def read_attempt(tree: TreeReader, values: ValueReader, key: str) -> Attempt | N
     output = values.value(row["output"])
     return Attempt(
         facts={name: value for name, value in row.items() if name not in _VALUES},
-        node=node,
+        most=node.max_attempts if node else 1,
         fault=_fault(row["error"]),
         siblings=siblings,
         input=given,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -12,7 +13,7 @@ from starlette.routing import Route
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.rows import EARLIEST, LATEST
-from flujo_client.errors import FlujoError, WaitTimedOut
+from flujo_client.errors import FlujoError, SerializationError, WaitTimedOut
 from flujo_client.gateway.plan_requests import plan
 from flujo_client.gateway.requests import Row, not_found
 from flujo_client.plan.plan import Plan
@@ -41,10 +42,9 @@ def run_page(request: Request) -> Response:
     lines = tree.sequence(run["root"], _way_to(tree.plan, sentence.place)) if tree else []
     linked = [run[name] for name in _LINKED if run[name]]
     data = {
-        **_shared(run, lines),
+        **_shared(request, run, lines),
         "sentence": sentence,
         "attempt": read_attempt(tree, values, sentence.place) if tree and sentence.place else None,
-        "top": [line for line in lines if not line.level],
         "spent": read.rows("run_spent", run=run["id"])[0],
         "kin": {row["id"]: row for row in read.rows("run_kin", run=run["id"], linked=linked, most=CHILD_RUNS)},
         "events": story(values, run["id"], None, EVENTS),
@@ -60,36 +60,23 @@ def step_page(request: Request) -> Response:
     tree = _tree(read, run)
     if tree is None:
         raise HTTPException(404, "The plan of this run cannot be read, so its steps cannot be shown.")
-    data: dict[str, Any] = {
-        "at": at,
-        "counts": {},
-        "only": "",
-        "skip": 0,
-        "attempt": None,
-        "page": PAGE,
-    }
+    data: dict[str, Any] = {"at": at, "counts": {}, "only": "", "skip": 0, "page": PAGE, "attempt": None}
     try:
         located = tree.plan.locate(at)
     except KeyError:
         located = None
-    if located is None or located.above is None:
-        lines = [line for line in tree.sequence(at.rpartition("/")[0]) if line.at == at] if at else []
-        if not lines:
-            raise HTTPException(404, f"Run {run['id']} has no step at this address.")
-    elif located.nodes is None:
+    if located is None or located.container is None:
+        raise HTTPException(404, f"Run {run['id']} has no step at this address.")
+    if located.nodes is not None:
+        lines = tree.sequence(at)
+    elif located.container.spec.child is None:
+        lines = [line for line in tree.sequence(located.above or "") if line.at == at]
+        data["attempt"] = read_attempt(tree, _values(request), lines[0].key) if lines and lines[0].key else None
+    else:
         only, skip = request.query_params.get("only"), _number(request.query_params.get("skip", "0"))
         counts, only, lines = tree.container(at, only, skip)
-        data |= {
-            "counts": counts,
-            "only": only,
-            "skip": skip,
-            "kind": located.container.kind if located.container else "",
-        }
-    else:
-        lines = tree.sequence(at)
-    if len(lines) == 1 and lines[0].key and located is None:
-        data["attempt"] = read_attempt(tree, _values(request), lines[0].key)
-    return respond(request, "step.html", {**_shared(run, lines), **data})
+        data |= {"counts": counts, "only": only, "skip": skip, "kind": located.container.kind}
+    return respond(request, "step.html", {**_shared(request, run, lines), **data})
 
 
 def attempt_page(request: Request) -> Response:
@@ -99,23 +86,25 @@ def attempt_page(request: Request) -> Response:
     attempt = read_attempt(tree, _values(request), key) if tree else None
     if attempt is None:
         raise HTTPException(404, f"Run {run['id']} has no such attempt.")
-    return respond(request, "attempt.html", {**_shared(run, []), "attempt": attempt, "events": attempt.events})
+    return respond(request, "attempt.html", {**_shared(request, run, []), "attempt": attempt, "events": attempt.events})
 
 
 def value_file(request: Request) -> Response:
     """Answer with a whole input or output of a run, or of one of its attempts, as a JSON file."""
     run, which, key = _run(request), request.path_params["which"], request.query_params.get("attempt")
     values = _values(request)
-    if not values.shows or which not in ("input", "output"):
-        raise HTTPException(
-            403 if not values.shows else 404, "You may not see values here." if not values.shows else None
-        )
+    if not values.shows:
+        raise HTTPException(403, "You may not see values here.")
     name, given = ("run_value", {}) if key is None else ("attempt_value", {"key": key})
     found = values.reading.rows(name, run=run["id"], is_output=which == "output", **given)
-    if not found or found[0]["body"] is None:
-        raise HTTPException(404, f"There is no {which}.")
+    if which not in ("input", "output") or not found or found[0]["body"] is None:
+        raise HTTPException(404)
+    try:
+        body = values.whole(found[0]["body"])
+    except SerializationError as error:
+        raise HTTPException(404, f"This value cannot be read: {error.message}.") from None
     headers = {"content-disposition": f'attachment; filename="{run["id"]}-{which}.json"'}
-    return Response(values.whole(found[0]["body"]), headers=headers, media_type="application/json")
+    return Response(body, headers=headers, media_type="application/json")
 
 
 def act(request: Request) -> Response:
@@ -149,7 +138,7 @@ def _run(request: Request) -> Row:
     """Read the row of the run in the address; raises RunNotFound."""
     run_id = request.path_params["id"]
     watch(request, run_id)
-    found = reading(request).rows("run_page", run=run_id) if "\0" not in run_id else []
+    found = reading(request).rows("run_page", run=run_id)
     if not found:
         raise not_found(run_id)
     return found[0]
@@ -181,11 +170,12 @@ def _way_to(plan: Plan, key: str) -> list[str]:
         return []
 
 
-def _shared(run: Row, lines: list[TreeLine]) -> dict[str, Any]:
+def _shared(request: Request, run: Row, lines: Sequence[TreeLine]) -> dict[str, Any]:
     """Return what the pages of a run and of its steps have in common."""
     end, is_over = run["ended_at"] or run["now"], run["ended_at"] is not None
     damaged = [name for name, at in run.items() if at in (EARLIEST, LATEST)]
-    timeline = draw_timeline(lines, run["created_at"], end, is_over=is_over) if run["started_at"] and lines else None
+    is_drawn = lines and run["started_at"] and request.query_params.get("format") != "json"
+    timeline = draw_timeline(lines, run["created_at"], end, is_over=is_over) if is_drawn else None
     return {"run": run, "lines": lines, "timeline": timeline, "is_over": is_over, "damaged": damaged}
 
 

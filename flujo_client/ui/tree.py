@@ -76,7 +76,7 @@ class TreeLine:
     """How many of its children were under way, by bucket from 1."""
     began: datetime | None = None
     ended: datetime | None = None
-    note: str = ""
+    fault: str = ""
     child_run: str | None = None
     taken_from: str | None = None
     """The run whose result this one took over."""
@@ -95,12 +95,6 @@ class TreeLine:
     def key(self) -> str | None:
         """Return the key of the latest attempt at it."""
         return self.tries[-1]["key"] if self.tries else None
-
-    def to_tree(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        own = {name: getattr(self, name) for name in ("name", "kind", "at", "level", "status", "word", "note", "key")}
-        times = {name: at and at.isoformat() for name, at in (("began", self.began), ("ended", self.ended))}
-        return {**own, **times, "attempts": len(self.tries), "counts": dict(self.counts), "child_run": self.child_run}
 
 
 def containers_around(plan: Plan, address: str) -> list[str]:
@@ -249,13 +243,13 @@ class _Seen:
         """Yield a child and its nodes; a child that is a single step is one line with it."""
         address, nodes = row["address"], self.reader.nodes_at(row["address"])
         tail = address.rpartition("/")[2]
-        name = f"#{tail.rpartition('#')[2]}" if "#" in tail else row["name"] or tail
-        times: dict[str, Any] = {"began": row["opened_at"], "ended": row["closed_at"], "note": row["feedback"] or ""}
+        name, gap = (f"#{tail.rpartition('#')[2]}", " ") if "#" in tail else (row["name"] or tail, " / ")
+        times: dict[str, Any] = {"began": row["opened_at"], "ended": row["closed_at"], "fault": row["fault"]}
         state = self._state(row["status"])
         if len(nodes) == 1 and nodes[0].kind == STEP.name:
             tries = self.tries.get((address, nodes[0].name), ())
             whole: dict[str, Any] = {
-                "name": f"{name} {nodes[0].name}",
+                "name": f"{name}{gap}{nodes[0].name}",
                 "kind": STEP.name,
                 "at": below(address, nodes[0].name),
             }
@@ -290,7 +284,7 @@ class _Seen:
 
 
 def _facts(row: Row, began: datetime, ended: datetime | None) -> dict[str, Any]:
-    return {"began": began, "ended": ended, "note": row["feedback"] or "", "taken_from": row["taken_from"]}
+    return {"began": began, "ended": ended, "fault": row["fault"], "taken_from": row["taken_from"]}
 
 
 def _ended(status: str, *, is_over: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,6 +85,3 @@ def written(tree: Any) -> str:
         if isinstance(tree, str)
         else orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
     )
-
-
-Pieces = Sequence[tuple[str, str]]

@@ -2,7 +2,7 @@
 SELECT c.* FROM unnest(%(at)s::text[], %(only)s::text[]) AS o (at, state)
 CROSS JOIN LATERAL (
     SELECT s.address, s.parent, s.name, CASE WHEN s.held THEN 'held' ELSE s.status END AS status, s.opened_at, s.closed_at,
-           s.error ->> 'feedback' AS feedback
+           concat_ws(': ', s.error ->> 'type_name', s.error ->> 'message') AS fault
     FROM flujo_scopes s
     WHERE s.run_id = %(run)s AND s.parent = o.at AND s.kind = 'sequence'
       AND (o.state = '' OR o.state = CASE WHEN s.held THEN 'held' ELSE s.status END)
