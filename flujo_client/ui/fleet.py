@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -26,8 +25,6 @@ LOOKED_AT: Final = 250
 """The number of live runs whose causes are shown; the oldest, because of them most are stuck."""
 LONGEST: Final = 200
 """The maximum of characters of a model's name."""
-GONE_S: Final = 3600
-"""For so many seconds a worker that died is shown."""
 _ORDER: Final = ("stuck", "person", "bad", "off", "wait")
 ACTIONS: Final[Mapping[tuple[str, str], tuple[str, Mapping[str, Any]]]] = {
     ("breaker", "close"): ("The breaker of {} closes; it opens again if calls still fail.", {"clears": True}),
@@ -60,7 +57,7 @@ def workers(request: Request) -> Response:
         "waits": waits(rows, explain(request, [row["id"] for row in rows])),
         "live_runs": rows[0]["of_all"] if rows else 0,
         "looked_at": len(rows),
-        "queues": queues(live, load),
+        "queues": queues(live, load, without=settings.worker.control_queue),
         "limits": read.ask(operator_requests.limits_in_use()),
         "gates": read.ask(operator_requests.gates_in_use()),
         "breakers": read.perform(model_guards.breakers()),
@@ -70,11 +67,10 @@ def workers(request: Request) -> Response:
             for each in read.ask(plan_requests.parked_plans(settings.runs.on_change))
         ],
         "locks": [str(each) for each in read.ask(operator_requests.lock_holders())],
-        "builds": builds(live),
         "workers": [
             {**asdict(each), "busy": sum(row["attempts"] for row in load if row["worker"] == each.id)}
             for each in fleet
-            if each.is_live or has_died(each)
+            if each.is_live or each.ended_at is None
         ],
     }
     return respond(request, "workers.html", data)
@@ -95,15 +91,15 @@ def waits(rows: Iterable[Row], sentences: Mapping[str, Sentence]) -> list[Wait]:
     return sorted(map(wait, found.values()), key=lambda each: (_ORDER.index(each.sentence.tone), -len(each.runs)))
 
 
-def queues(live: Iterable[WorkerRecord], load: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return for each queue its slots, how many are busy, and what waits for one."""
+def queues(live: Iterable[WorkerRecord], load: Iterable[Row], *, without: str) -> list[dict[str, Any]]:
+    """Return for each queue of attempts, which the control queue is not, its slots, how many are busy, and what waits for one."""
     found: dict[str, dict[str, Any]] = {}
 
     def of(name: str) -> dict[str, Any]:
         return found.setdefault(name, {"queue": name, "slots": 0, "busy": 0, "waiting": 0, "oldest_s": None})
 
     for worker in live:
-        for name in worker.queues or ():
+        for name in {*(worker.queues or ())} - {without}:
             of(name)["slots"] += 0 if worker.is_stopping or worker.lacks else worker.slots
     for row in load:
         if row["worker"] is None:
@@ -111,19 +107,6 @@ def queues(live: Iterable[WorkerRecord], load: Iterable[Row]) -> list[dict[str, 
         else:
             of(row["queue"])["busy"] += row["attempts"]
     return sorted(found.values(), key=lambda each: each["queue"])
-
-
-def builds(live: Iterable[WorkerRecord]) -> list[dict[str, Any]]:
-    """Count the live workers by the build of their code, and by the version of Flujo Worker."""
-    counted = Counter((each.code_build, each.build) for each in live if each.slots)
-    return [{"build": build, "version": version, "workers": number} for (build, version), number in counted.items()]
-
-
-def has_died(worker: WorkerRecord) -> bool:
-    """Return whether a worker's lease ended a short while ago without an orderly stop."""
-    lease = worker.lease_until
-    is_recent = lease is not None and datetime.now(lease.tzinfo) - lease < timedelta(seconds=GONE_S)
-    return worker.ended_at is None and is_recent
 
 
 def edit_guard(request: Request) -> Response:

@@ -12,11 +12,13 @@ from starlette.routing import Route
 
 from flujo_client.gateway import requests
 from flujo_client.gateway.requests import Row
-from flujo_client.ui.view import money, reading, respond, short
+from flujo_client.ui.view import money, page_of, reading, respond, short
 
 DAYS: Final = 14
 NAMED: Final = 20
 """So many of each kind are named; all others are one line."""
+KEPT_S: Final = 30.0
+"""For so many seconds the sums are kept: they read every run that spent."""
 COLOURS: Final = 5
 KINDS: Final = ("pipeline", "model", "tenant")
 
@@ -26,7 +28,7 @@ def spend(request: Request) -> Response:
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     days = [today - timedelta(days=DAYS - 1 - number) for number in range(DAYS)]
     read = reading(request)
-    rows = read.counts("spend", since=days[0], named=NAMED)
+    rows = page_of(request).kept("spend", KEPT_S, lambda: read.counts("spend", since=days[0], named=NAMED))
     spent = {kind: spenders((row for row in rows if row["kind"] == kind), days) for kind in KINDS}
     by = request.query_params.get("by", "")
     data: dict[str, Any] = {

@@ -30,10 +30,10 @@ def flujo_wsgi(auth: Callable[[Environ], User | None], **options: Any) -> WsgiAp
         auth: the host's login: gets the request's environ, and returns its `User`, or None. It is called in the host's thread.
         options: those of `flujo_ui`, but for `auth`.
     """
-    door = _Door(options)
+    answer = _door(options)
 
     def application(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
-        status, headers, body = door.answer(environ, auth(environ))
+        status, headers, body = answer(environ, auth(environ))
         start_response(status, headers)
         return [body]
 
@@ -51,7 +51,7 @@ def flujo_urls(auth: Callable[[Any], User | None], **options: Any) -> list[Any]:
     from django.urls import re_path
     from django.views.decorators.csrf import csrf_exempt
 
-    door = _Door(options)
+    answer = _door(options)
 
     def page(request: Any, path: str) -> Any:
         texts = {name: value for name, value in request.META.items() if isinstance(value, str)}
@@ -62,36 +62,29 @@ def flujo_urls(auth: Callable[[Any], User | None], **options: Any) -> list[Any]:
             "wsgi.url_scheme": request.scheme,
             "wsgi.input": BytesIO(request.body),
         }
-        status, headers, body = door.answer(environ, auth(request))
+        status, headers, body = answer(environ, auth(request))
         return HttpResponse(body, status=int(status[:3]), headers=dict(headers))
 
     return [re_path("^(?P<path>.*)$", csrf_exempt(page))]  # the page's forms have a token of their own
 
 
-class _Door:
-    """Answers requests of a WSGI host with the page.
+def _door(options: dict[str, Any]) -> Callable[[Environ, User | None], tuple[str, list[tuple[str, str]], bytes]]:
+    """Return what answers requests with the page: with the status, the headers, and the whole body.
 
-    Args:
-        options: those of `flujo_ui`.
+    If bodies were streamed, a browser that goes away would leave a task behind on the loop for ever.
     """
+    made, lock = dict[int, Any](), threading.Lock()
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._options, self._lock = options, threading.Lock()
-        self._process = 0
-        self._app: Any = None
-
-    def answer(self, environ: Environ, user: User | None) -> tuple[str, list[tuple[str, str]], bytes]:
-        """Return the status, the headers and the body. The whole body: a browser that goes away then leaves nothing behind on the loop."""
+    def answer(environ: Environ, user: User | None) -> tuple[str, list[tuple[str, str]], bytes]:
+        with lock:
+            if os.getpid() not in made:
+                app: Any = flujo_ui(auth=_user_of_host, **options)
+                made[os.getpid()] = ASGIMiddleware(app)
         head: list[Any] = []
-        body = b"".join(self._page()({**environ, _USER: user}, lambda *started: head.extend(started[:2])))
+        body = b"".join(made[os.getpid()]({**environ, _USER: user}, lambda *started: head.extend(started[:2])))
         return head[0], head[1], body
 
-    def _page(self) -> Any:
-        with self._lock:
-            if self._process != os.getpid():
-                app: Any = flujo_ui(auth=_user_of_host, **self._options)
-                self._app, self._process = ASGIMiddleware(app), os.getpid()
-            return self._app
+    return answer
 
 
 def _user_of_host(request: Request) -> User | None:

@@ -1,7 +1,12 @@
 """Open pages of a process look at the database together."""
 
 import asyncio
+import time
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
 
+from flujo_client import Settings
+from flujo_client.cli.ui import page_beside
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.ui import live
 
@@ -37,3 +42,17 @@ def test_all_readers_share_one_look(monkeypatch):
 def test_a_database_that_is_away_ends_no_stream(monkeypatch):
     away = ServiceUnreachable("Postgres does not answer")
     assert looks(monkeypatch, [{"": "a"}, away, {"": "b"}], "")[1] == [["a", None, "b"]]
+
+
+def test_a_page_that_follows_does_not_hold_up_the_end_of_its_process():
+    """The page beside `flujo up`, with a database that is away: its stream is open until it is stopped."""
+    nowhere = Settings(database_url="postgresql://127.0.0.1:1/none", broker_url="redis://127.0.0.1:1/0")
+    with page_beside(nowhere) as address:
+        place = urlsplit(address)
+        browser = HTTPConnection(place.hostname, place.port, timeout=20)
+        browser.request("GET", "/live")
+        stream = browser.getresponse()
+        assert stream.readline().startswith(b"retry:")
+        began = time.monotonic()
+    assert time.monotonic() - began < 4
+    browser.close()
