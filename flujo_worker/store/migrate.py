@@ -240,7 +240,7 @@ def _build_indexes(connection: Connection, url: str, patience_s: float) -> None:
             return
         if has_own_session(connection):
             connection.execute(_AS_OWNER, [False])
-            connection.execute(f"SET lock_timeout = '{patience_s:g}s'".encode())
+            connection.execute(f"SET lock_timeout = '{patience_s:g}s'; SET statement_timeout = 0".encode())
         for name, definition in _missing_indexes(connection).items():
             connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {name}".encode())
             connection.execute(f"CREATE INDEX CONCURRENTLY {definition}".encode())
