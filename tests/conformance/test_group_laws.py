@@ -218,7 +218,7 @@ MUTANTS = {
     "claims for the dead": ("claim", "SELECT w.lease_until > now()", "SELECT true"),
     "claims what was lost too often": ("claim", "a.losses + a.suspicions + (a.status = 'running')::int <", "0 <"),
     "claims another pipeline": ("claim", "= (q.reference, q.fingerprint)", "IS NOT NULL"),
-    "claims what has ended": ("claim", "AND (a.status IN ('ready', 'queued')", "AND (true"),
+    "claims what has ended": ("claim", "AND ((a.status IN ('ready', 'queued')", "AND ((true"),
     "does not begin the run": (
         "claim",
         "FROM queued q WHERE r.id = q.id",

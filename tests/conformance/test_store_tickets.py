@@ -70,7 +70,7 @@ def test_what_was_lost_permanently_has_it(world, new):
         world.register_worker(worker)
         world.stores.attempts.claim(new.first.key, worker, max_lost=MAX_LOST + 1, room="alone")
         world.pass_time(LEASE_S + 1)
-    [(envelope, _)] = world.poisoned(10)
+    [(envelope, *_)] = world.poisoned(10)
     assert tables(envelope.ticket) == BOTH
 
 
