@@ -66,7 +66,7 @@ class FlujoError(Exception):
         suggestion: how to fix it, if one is known.
         code: a stable word for programs; the class's own when not given.
         cause: the error behind this one.
-        details: facts about it for programs, names and plain values: they are stored with a failure, so they must be small and hold no secrets.
+        details: facts about it for programs, names and plain values: stored with a failure, a few and short, and without secrets.
     """
 
     code: ClassVar[str] = "FLUJO_ERROR"
@@ -113,15 +113,15 @@ class PipelineError(ConfigurationError):
 class BlueprintError(ConfigurationError):
     """A blueprint, or a `processing` block, that cannot be used.
 
-    `findings` holds all that is wrong with a blueprint, as values with rule, key, line and column; `details` are its text's lines about them.
+    `findings` holds all that is wrong with a blueprint, as values with rule, key, line and column; `lines` are those of its text about them.
     """
 
     code = "BLUEPRINT"
 
     def __init__(
-        self, message: str = "", *, findings: tuple[Any, ...] = (), details: Sequence[str] = (), **rest: Any
+        self, message: str = "", *, findings: tuple[Any, ...] = (), lines: Sequence[str] = (), **rest: Any
     ) -> None:
-        super().__init__("\n".join([message, *(f"  - {each}" for each in details)]), **rest)
+        super().__init__("\n".join([message, *(f"  - {each}" for each in lines)]), **rest)
         self.findings = findings
 
 

@@ -61,4 +61,4 @@ def refuse(name: str, findings: Sequence[Finding], **rest: Any) -> BlueprintErro
     wrong = in_order(each for each in findings if each.severity == "error")
     more = [f"and {len(wrong) - _MAX_FINDINGS_SHOWN} more"] if len(wrong) > _MAX_FINDINGS_SHOWN else []
     messages = [*map(str, wrong[:_MAX_FINDINGS_SHOWN]), *more]
-    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), details=messages, **rest)
+    return BlueprintError(f"blueprint {name} cannot be used:", findings=tuple(wrong), lines=messages, **rest)

@@ -140,6 +140,7 @@ def _call(future: Future[Any], call: Callable[[], Any]) -> None:
         future.set_exception(error)
     else:
         future.set_result(given)
+        del given
     finally:
         del (
             future,
