@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from flujo_client.api.client import FlujoClient
 from flujo_client.cli.output import say
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 7788
+STOP_S: Final = 1
+"""Seconds that requests have to end, such as the streams of open pages."""
 _NEEDED: Final = ("jinja2", "multipart", "python_multipart", "starlette", "uvicorn")
 
 
@@ -36,42 +39,41 @@ def command(*, host: str, port: int, prefix: str) -> None:
             f"'{host}' may be reached from other machines, and `flujo ui` has no login: mount the page in your application",
             param_hint="--host",
         )
-    server = _server(join_services(ConfigManager().settings()), prefix)
-    with _listener(host, port) as listener:
-        say(f"page      {_address(listener, prefix)}")
-        server.run(sockets=[listener])
+    with FlujoClient(join_services(ConfigManager().settings())) as client:
+        server = _server(client, prefix)
+        with _listener(host, port) as listener:
+            say(f"page      {_address(listener, prefix)}")
+            server.run(sockets=[listener])
 
 
 @contextmanager
 def page_beside(settings: Settings) -> Iterator[str | None]:
     """Serve the page in a thread, on its port or on a free one, and yield its address; None if the extra `ui` is not installed."""
-    try:
-        server = _server(settings, "")
-    except ConfigurationError:
-        yield None
-        return
-    try:
-        listener = _listener(HOST, PORT)
-    except ConfigurationError:
-        listener = _listener(HOST, 0)
-    with listener:
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="flujo-ui", daemon=True)
-        thread.start()
+    with FlujoClient(settings) as client:
         try:
-            yield _address(listener, "")
-        finally:
-            server.should_exit = True
-            thread.join(1)
-            server.force_exit = True  # the streams of open pages
-            thread.join(5)
+            server = _server(client, "")
+        except ConfigurationError:
+            yield None
+            return
+        try:
+            listener = _listener(HOST, PORT)
+        except ConfigurationError:
+            listener = _listener(HOST, 0)
+        with listener:
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="flujo-ui", daemon=True)
+            thread.start()
+            try:
+                yield _address(listener, "")
+            finally:
+                server.should_exit = True
+                thread.join(STOP_S + 5)
 
 
-def _server(settings: Settings, prefix: str) -> Any:
+def _server(client: FlujoClient, prefix: str) -> Any:
     """Make the server; raises ConfigurationError if the extra is not installed."""
     try:
         import uvicorn
 
-        from flujo_client.api.client import FlujoClient
         from flujo_client.ui.app import flujo_ui, under
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
@@ -81,13 +83,11 @@ def _server(settings: Settings, prefix: str) -> Any:
             suggestion="pip install 'flujo-worker[ui]'",
             code="UI_NOT_INSTALLED",
         ) from None
-    app = under(f"/{prefix.strip('/')}" if prefix.strip("/") else "", flujo_ui(FlujoClient(settings)))
+    app = under(f"/{prefix.strip('/')}" if prefix.strip("/") else "", flujo_ui(client))
     # Without `proxy_headers`, a client is who connects: a proxy's word for it does not count.
-    return uvicorn.Server(
-        uvicorn.Config(
-            app, log_level="warning", access_log=False, proxy_headers=False, server_header=False, lifespan="off"
-        )
-    )
+    config = uvicorn.Config(app, log_level="warning", access_log=False, proxy_headers=False, server_header=False)
+    config.timeout_graceful_shutdown = STOP_S
+    return uvicorn.Server(config)
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -48,9 +51,16 @@ def flujo_ui(
     page = Page(client, secret=secret, shows_values=shows_values)
     behind = [route for module in PAGES for route in module.ROUTES]
     gate = Middleware(Gatekeeper, auth=auth, secret=lambda: page.secret)
+
+    @asynccontextmanager
+    async def closing(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(page.close)
+
     app = Starlette(
         routes=[Mount(STATIC, _Static(directory=FILES)), Mount("", routes=behind, middleware=[gate])],
         middleware=[Middleware(SafeHeaders)],
+        lifespan=closing,
         exception_handlers={HTTPException: _refused, FlujoError: _failed, Exception: _broken},
     )
     app.state.page = page
@@ -95,7 +105,7 @@ def _failed(request: Request, error: Exception) -> Response:
         case SchemaVersionError():
             return respond_error(request, 503, "The database does not fit", str(error))
         case ClientError():
-            return respond_error(request, 400, _TITLES[400], str(error))
+            return respond_error(request, 400, _TITLES[400] if request.method == "GET" else "Not done", str(error))
     return _broken(request, error)
 
 

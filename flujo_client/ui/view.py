@@ -79,6 +79,15 @@ class Page:
                 self._connected = client, SyncRunner(client.settings, reads_within_s=STATEMENT_S)
             return self._connected
 
+    def close(self) -> None:
+        """Close the page's own connections, and the client unless it was given."""
+        with self._lock:
+            connected, self._connected = self._connected, None
+        if connected is not None:
+            connected[1].close()
+            if self._given is None:
+                connected[0].close()
+
     @property
     def secret(self) -> bytes:
         """Return what signs the forms' tokens and the notes in addresses."""

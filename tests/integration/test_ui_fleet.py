@@ -50,7 +50,8 @@ def site(services):
 def page(site):
     users = {user.name: user for user in (OPERATOR, READER)}
     app = flujo_ui(site.client, auth=lambda request: users.get(request.headers.get("who")), secret="a" * 32)
-    return lambda user=READER: TestClient(app, headers={"who": user.name}, follow_redirects=False)
+    yield lambda user=READER: TestClient(app, headers={"who": user.name}, follow_redirects=False)
+    app.state.page.close()
 
 
 @pytest.fixture
