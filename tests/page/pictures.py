@@ -24,8 +24,10 @@ def main():
     with temporary_folder() as folder, Embedded(folder / "flujo") as services:
         (site := folder / "site").mkdir()
         with stopped_fleet(services, site) as fleet:
-            for run in fleet.site.client.enqueue_many("desk:invoice", ["A-7"] * 6, tenant="acme"):
-                run.result(timeout=60)
+            for pipeline in ("judge", "invoice"):  # the newest lines are of several runs
+                for run in fleet.site.client.enqueue_many(f"desk:{pipeline}", ["A-7"] * 6, tenant="acme"):
+                    run.result(timeout=60)
+            fleet.runs["HTML in a question"].cancel()
             flujo = Path(sys.executable).with_name("flujo")
             with serving(fleet.site.settings, str(flujo), "ui", "--port", "0") as address:
                 take(address, fleet.runs)
@@ -36,7 +38,7 @@ def take(address, runs):
         Browser(address, chromium=CHROMIUM, driver=DRIVER, **look) for look in ({}, {"is_dark": True, "width": 360})
     )
     save(light, "/?tenant=acme", "page-runs.png", 800)
-    save(light, f"/runs/{runs['error in a map'].id}", "page-run.png", 900)
+    save(light, f"/runs/{runs['error in a map'].id}", "page-run.png", 1100)
     save(light, "/approvals?tenant=acme", "page-approvals.png", 620)
     save(dark, "/?tenant=acme", "page-phone.png", 760)
     light.quit()

@@ -4,6 +4,7 @@ from secrets import token_hex
 from urllib.parse import quote
 
 import pytest
+from stops import HTML
 from truths import STOPS
 
 from tests.support.fleet import wait_until
@@ -70,11 +71,15 @@ def test_stored_html_is_text(fleet, open_browser):
     """In names, prompts, answers, outputs, errors, questions, schemas and tenants: no element is made of it, and nothing runs."""
     browser = open_browser()
     evil = [fleet.runs[name].id for name in STOPS if name.startswith("HTML")]
-    for path in [*LISTS, *(f"/runs/{run}" for run in evil), "/?text=%3Cscript%3E", "/?tenant=%22%3E%3Cimg+src%3Dx%3E"]:
+    keys = fleet.site.rows("SELECT run_id, key FROM flujo_attempts WHERE run_id = ANY(%(runs)s)", runs=evil)
+    attempts = [f"/runs/{each['run_id']}/attempts/{quote(each['key'])}" for each in keys]
+    filters = [f"/?text={quote(HTML)}", f"/?tenant={quote(HTML)}", f"/?pipeline={quote(HTML)}"]
+    for path in [*LISTS, *filters, *(f"/runs/{run}" for run in evil), *attempts]:
         browser.open(path)
         assert browser.driver.title != "owned"
         assert browser.count("img") == browser.count("script:not([src])") == 0, path
         assert browser.troubles() == [], path
+        assert browser.status() == (404 if path == NOTHING else 200), path
 
 
 def test_what_is_planted_is_found(open_browser):

@@ -468,7 +468,10 @@ STOPS = {
         "run",
         "Works through pages: 22 of 60 done, 6 under way, 32 to come.",
         "pages#*:page:1",
-        settled="(SELECT count(*) FROM flujo_attempts a WHERE a.run_id = r.id AND a.step = 'page' AND a.status = 'running') = 6",
+        settled="""
+            (SELECT (count(*) FILTER (WHERE a.status = 'succeeded'), count(*) FILTER (WHERE a.status = 'running')) = (22, 6)
+             FROM flujo_attempts a WHERE a.run_id = r.id AND a.step = 'page')
+        """,
         **LIVE,
     ),
     # what went well
