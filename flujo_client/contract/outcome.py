@@ -28,6 +28,9 @@ _TEXTS = {
     "traceback": MAX_TRACEBACK_BYTES,
 }
 """Each text of a fault, with the characters that it may have."""
+_NUMBERS = frozenset({"timeout_s", "waited_s", "status", "line", "more", "limit", "spent", "asked", "reserved"})
+"""The details that are numbers."""
+_GREATEST = 1e15
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class Fault:
             text = getattr(self, name)
             if text is not None:
                 object.__setattr__(self, name, storable_text(str(text), most=most))
+        if not isinstance(self.details, Mapping):
+            raise TypeError(f"has details that are a {type(self.details).__name__} instead of an object")
         if self.details:
             object.__setattr__(self, "details", _bounded(self.details))
 
@@ -83,14 +88,23 @@ class Fault:
 
 
 def _bounded(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first details of an error as plain values: what is no number becomes a text."""
-    some = islice(details.items(), MAX_ERROR_DETAILS)
+    """Return the first details of an error as plain values; what ought to be a number and is none is left out, so that readers need not look."""
+    some = islice(((name, _plain(each)) for name, each in details.items() if isinstance(name, str)), MAX_ERROR_DETAILS)
     return {
-        storable_text(str(name), most=MAX_ERROR_WORD): each
-        if each is None or isinstance(each, (int, float))
-        else storable_text(str(each), most=MAX_ERROR_WORD)
+        storable_text(name, most=MAX_ERROR_WORD): each
         for name, each in some
+        if name not in _NUMBERS or isinstance(each, (int, float))
     }
+
+
+def _plain(value: Any) -> str | float | None:
+    if value is None or (isinstance(value, (int, float)) and abs(value) <= _GREATEST):
+        return value
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 - an error that cannot be printed must not replace what it reports
+        text = "(cannot be shown)"
+    return storable_text(text, most=MAX_ERROR_WORD)
 
 
 @dataclass(frozen=True, slots=True)

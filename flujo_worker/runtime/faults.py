@@ -94,8 +94,8 @@ class ErrorInfo(_Value):
     retry_after_s: float | None
     """Seconds that the provider asked to wait."""
     traceback_digest: str
-    details: dict[str, Any]
-    """Facts about it, by name."""
+    details: dict[Any, Any]
+    """Facts about it, by name; those of user code may be anything."""
 
 
 class ErrorResponse(_Value):
@@ -211,11 +211,11 @@ def describe(
     )
 
 
-def _details(error: BaseException, ours: FlujoError | None, limit_s: float | None) -> dict[str, Any]:
-    found: dict[str, Any] = refusal_of(error) if limit_s is None else {"timeout_s": limit_s}
+def _details(error: BaseException, ours: FlujoError | None, limit_s: float | None) -> dict[Any, Any]:
+    found: dict[Any, Any] = refusal_of(error) if limit_s is None else {"timeout_s": limit_s}
     if ours is not None and isinstance(ours.details, Mapping):  # a subclass of the user's may use the name for anything
         found.update(ours.details)
-    return {str(name): clean(each) if isinstance(each, str) else each for name, each in found.items()}
+    return {name: clean(each) if isinstance(each, str) else each for name, each in found.items()}
 
 
 def fault_of(

@@ -129,12 +129,31 @@ def test_an_errors_texts_are_shortened_to_what_is_kept():
 
 
 def test_an_errors_details_are_few_plain_values():
-    given = {"what": "w" * 999, "path": Path("/srv"), "limit": 0.05, "more": None} | dict.fromkeys(range(99), 1)
+    given = {"what": "w" * 999, "path": Path("/srv"), "limit": 0.05, "by": None, 7: 1} | {f"n{n}": n for n in range(99)}
     fault = Fault("c", "t", "m", "f", details=given)
     what = fault.details["what"]
     assert (len(fault.details), len(what), what[-1]) == (MAX_ERROR_DETAILS, MAX_ERROR_WORD, "…")
-    assert {**fault.details, "what": ""}.items() >= {"path": "/srv", "limit": 0.05, "more": None, "0": 1}.items()
+    assert {**fault.details, "what": ""}.items() >= {"path": "/srv", "limit": 0.05, "by": None, "n0": 0}.items()
     assert Fault.from_tree(json.loads(json.dumps(fault.to_tree()))) == fault
+    with pytest.raises(TypeError, match="has details that are a list instead of an object"):
+        Fault.from_tree(fault.to_tree() | {"details": []})
+
+
+class Unprintable:
+    def __str__(self):
+        raise ValueError
+
+
+def test_details_that_are_no_numbers_where_readers_count_on_one_are_left_out():
+    given = {
+        "timeout_s": "soon",
+        "status": None,
+        "line": float("nan"),
+        "more": [1],
+        "spent": 10**5000,
+        "by": Unprintable(),
+    }
+    assert Fault("c", "t", "m", "f", details=given).details == {"by": "(cannot be shown)"}
 
 
 @pytest.mark.parametrize(

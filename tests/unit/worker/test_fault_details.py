@@ -237,4 +237,5 @@ def test_an_error_of_the_users_brings_its_own_details(engine):
 
     own = failed(engine, Step("s", pays, config=ONCE), None).details
     assert own == {"card": "visa", "key": "api_key=***", **line_in(pays, 1)}
-    assert failed(engine, Step("s", pays, config=ONCE), ["no", "mapping"]).details == line_in(pays, 1)
+    for odd in (["no", "mapping"], {7: 1, "status": "refused"}):
+        assert failed(engine, Step("s", pays, config=ONCE), odd).details == line_in(pays, 1)
