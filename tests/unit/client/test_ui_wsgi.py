@@ -5,6 +5,7 @@ from io import BytesIO
 from wsgiref.util import setup_testing_defaults
 
 import pytest
+from starlette.exceptions import HTTPException
 
 from flujo_client.ui.security import HEADERS, User, form_token
 from flujo_client.ui.view import FILES, STATIC
@@ -43,6 +44,14 @@ def test_without_a_user_nothing_is_read():
     status, headers, _ = ask(lambda _: None, "/")
     assert status == 401
     assert HEADERS.items() <= headers.items()
+
+
+def test_a_login_may_send_browsers_to_its_own_page():
+    def auth(_):
+        raise HTTPException(303, headers={"location": "/login"})
+
+    status, headers, _ = ask(auth, "/")
+    assert (status, headers["location"]) == (303, "/login")
 
 
 def test_no_request_names_its_own_user():
