@@ -25,7 +25,6 @@ from flujo_client.ui.reading import HOME
 from flujo_client.ui.view import page_of, reading
 
 LOOK_S: Final = 1.0
-STATEMENT_S: Final = 2.0
 QUIET_S: Final = 15
 """After so many seconds without a change a comment is sent, so that proxies keep the stream, and a reader that went away is noticed."""
 LONGEST_S: Final = 300
@@ -105,7 +104,7 @@ def _is_stopping() -> bool:
 
 
 def _digests(runs: Collection[str]) -> Statement[dict[str, str]]:
-    bounds = Statement("live_bounds", {"timeout_ms": f"{STATEMENT_S * 1000:.0f}"}, lambda _: None, HOME)
+    bounds = Statement("without_sorts", {}, list, HOME)
     known = {"runs": [run for run in runs if "\0" not in run]}
     return Statement("digests", known, lambda rows: {row["run"]: row["digest"] for row in rows}, HOME, bounds)
 
