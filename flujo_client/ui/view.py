@@ -228,6 +228,14 @@ def _part(part: Part, root: str) -> Markup:
     return escape(part.text) if tag is None else Markup(f"<{tag}>{{}}</{tag}>").format(part.text)  # noqa: S704 - the tag is ours
 
 
+def prose(text: str) -> Markup:
+    """Draw a text in which commands are between backticks."""
+    pieces = [
+        Markup("<code>{}</code>").format(each) if n % 2 else escape(each) for n, each in enumerate(text.split("`"))
+    ]
+    return Markup("").join(pieces)
+
+
 def icon(tone: str, label: str = "") -> Markup:
     """Draw the mark of a tone; its shape tells what its colour tells."""
     named = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
@@ -291,7 +299,7 @@ TEMPLATES: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters |= {each.__name__: each for each in (sentence, ago, until, span, money, count, short)} | {
+TEMPLATES.filters |= {each.__name__: each for each in (sentence, prose, ago, until, span, money, count, short)} | {
     "query": query_of,
     "tone": tone_of,
 }
