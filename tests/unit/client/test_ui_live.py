@@ -9,6 +9,8 @@ from flujo_client import Settings
 from flujo_client.cli.ui import page_beside
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.ui import live
+from flujo_client.ui.app import flujo_ui
+from flujo_client.ui.security import User
 
 
 def looks(monkeypatch, answers, *readers):
@@ -56,3 +58,23 @@ def test_a_page_that_follows_does_not_hold_up_the_end_of_its_process():
         began = time.monotonic()
     assert time.monotonic() - began < 4
     browser.close()
+
+
+def test_a_reader_who_goes_away_is_let_go():
+    app = flujo_ui(auth=lambda _: User("rita"))
+    scope = {"type": "http", "method": "GET", "path": "/live", "query_string": b"", "headers": []}
+
+    async def follow():
+        is_gone = asyncio.Event()
+
+        async def receive():
+            await is_gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            if message["type"] == "http.response.body":
+                is_gone.set()
+
+        await asyncio.wait_for(app(scope, receive, send), 20)
+
+    asyncio.run(follow())
