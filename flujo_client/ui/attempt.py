@@ -109,6 +109,7 @@ def read_attempt(tree: TreeReader, values: ValueReader, key: str) -> Attempt | N
     given, input_is = _input(tree, values, row, nodes)
     raw = row["answer"] or next((each["patch_preview"]["before"] for each in done if "patch_preview" in each), None)
     output = values.value(row["output"])
+    accepted = output or _accepted(values, run, siblings)
     return Attempt(
         facts={name: value for name, value in row.items() if name not in _VALUES},
         most=node.max_attempts if node else 1,
@@ -118,7 +119,7 @@ def read_attempt(tree: TreeReader, values: ValueReader, key: str) -> Attempt | N
         input_is=input_is,
         output=output,
         answer=values.text(raw),
-        difference=differences(raw, output.text) if raw and output and values.shows else (),
+        difference=differences(raw, accepted.text) if raw and accepted and values.shows else (),
         repairs=[name for each in done for name in each.get("transforms") or ()],
         prompts=list(_prompts(events, values)),
         tools=_tools(events) if values.shows else (),
@@ -155,6 +156,13 @@ def _input(tree: TreeReader, values: ValueReader, row: Row, nodes: Sequence[Node
     if not found:
         return None, ""
     return values.value(found[0]["body"]), f"Input: the output of {before.name}" if before else "Input of the run"
+
+
+def _accepted(values: ValueReader, run: str, siblings: Sequence[Row]) -> ShownValue | None:
+    """Return the output of the attempt that succeeded, if one did."""
+    if not siblings or siblings[-1]["status"] != "succeeded":
+        return None
+    return values.value(values.reading.rows("run_values", run=run, key=siblings[-1]["key"])[0]["output"])
 
 
 def _fault(tree: Any) -> Fault | None:

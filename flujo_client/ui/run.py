@@ -11,17 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from flujo_client.address import AttemptKey
 from flujo_client.contract.rows import EARLIEST, LATEST
 from flujo_client.errors import FlujoError, SerializationError, WaitTimedOut
 from flujo_client.gateway.plan_requests import plan
 from flujo_client.gateway.requests import Row, not_found
-from flujo_client.plan.plan import Plan
 from flujo_client.ui.attempt import read_attempt, story
 from flujo_client.ui.live import watch
 from flujo_client.ui.reading import PageReads
 from flujo_client.ui.timeline import draw_timeline
-from flujo_client.ui.tree import PAGE, TreeLine, TreeReader, containers_around
+from flujo_client.ui.tree import PAGE, TreeLine, TreeReader, way_to
 from flujo_client.ui.values import ValueReader
 from flujo_client.ui.view import explain, go_to, page_of, reading, respond, shows_values, user_of
 
@@ -39,7 +37,7 @@ def run_page(request: Request) -> Response:
     if sentence is None:
         raise not_found(run["id"])
     tree, values = _tree(read, run), _values(request)
-    lines = tree.sequence(run["root"], _way_to(tree.plan, sentence.place)) if tree else []
+    lines = tree.sequence(run["root"], way_to(tree.plan, sentence.place)) if tree else []
     linked = [run[name] for name in _LINKED if run[name]]
     data = {
         **_shared(request, run, lines),
@@ -48,7 +46,7 @@ def run_page(request: Request) -> Response:
         "spent": read.rows("run_spent", run=run["id"])[0],
         "kin": {row["id"]: row for row in read.rows("run_kin", run=run["id"], linked=linked, most=CHILD_RUNS)},
         "events": story(values, run["id"], None, EVENTS),
-        **{name: _own_value(values, run["id"], name) for name in ("input", "output")},
+        **{name: values.value(body) for name, body in read.rows("run_values", run=run["id"], key=None)[0].items()},
         "nonce": secrets.token_hex(8),
     }
     return respond(request, "run.html", data)
@@ -95,12 +93,11 @@ def value_file(request: Request) -> Response:
     values = _values(request)
     if not values.shows:
         raise HTTPException(403, "You may not see values here.")
-    name, given = ("run_value", {}) if key is None else ("attempt_value", {"key": key})
-    found = values.reading.rows(name, run=run["id"], is_output=which == "output", **given)
-    if which not in ("input", "output") or not found or found[0]["body"] is None:
+    found = values.reading.rows("run_values", run=run["id"], key=key)
+    if not found or found[0].get(which) is None:
         raise HTTPException(404)
     try:
-        body = values.whole(found[0]["body"])
+        body = values.whole(found[0][which])
     except SerializationError as error:
         raise HTTPException(404, f"This value cannot be read: {error.message}.") from None
     headers = {"content-disposition": f'attachment; filename="{run["id"]}-{which}.json"'}
@@ -155,19 +152,6 @@ def _tree(read: PageReads, run: Row) -> TreeReader | None:
 def _values(request: Request) -> ValueReader:
     hidden = page_of(request).client.settings.log.redact
     return ValueReader(reading(request), shows_values(request), hidden)
-
-
-def _own_value(values: ValueReader, run_id: str, name: str) -> Any:
-    found = values.reading.rows("run_value", run=run_id, is_output=name == "output")
-    return values.value(found[0]["body"]) if found else None
-
-
-def _way_to(plan: Plan, key: str) -> list[str]:
-    """Return the containers that lead to an attempt."""
-    try:
-        return containers_around(plan, AttemptKey.parse(key).address) if key else []
-    except (KeyError, ValueError):
-        return []
 
 
 def _shared(request: Request, run: Row, lines: Sequence[TreeLine]) -> dict[str, Any]:

@@ -22,26 +22,21 @@ BUCKETS: Final = 60
 """The parts of the time for which it is counted how many children of a fan-out ran at once."""
 HELD: Final = "held"
 """The state of children that never began; of a live run, of those to come."""
-_TONES: Final = {
-    "ok": ("succeeded",),
-    "bad": ("failed", "expired"),
-    "off": ("cancelled",),
-    "person": ("paused",),
-    "stuck": ("parked",),
-    "run": ("running", "open"),
-    "wait": ("queued", "ready"),
-    "none": (HELD,),
+_STATES: Final = {
+    "failed": ("bad", "failed"),
+    "open": ("run", "under way"),
+    "cancelled": ("off", "stopped"),
+    "succeeded": ("ok", "done"),
+    "running": ("run", "under way"),
+    "queued": ("wait", "waits"),
+    "ready": ("wait", "waits"),
+    "paused": ("person", "asks"),
+    "parked": ("stuck", "parked"),
+    "expired": ("bad", "ran out of time"),
+    HELD: ("none", ""),
 }
-STATES: Final = {"failed": "failed", "open": "under way", "cancelled": "stopped", "succeeded": "done"}
-"""The states of children by their urgency, and their words; `held` comes last."""
-_WORDS: Final = {
-    **STATES,
-    "running": "under way",
-    "queued": "waits",
-    "ready": "waits",
-    "paused": "asks",
-    "expired": "ran out of time",
-}
+"""The tone and the word of each state of a run, an attempt or a place; first those of a container's children, by their urgency."""
+STATES: Final = {state: word for state, (_, word) in list(_STATES.items())[:4]}
 _URGENT: Final = ("failed", "open")
 _FEW: Final = 12
 """Up to as many children are shown whatever their state; of more, the most urgent ones."""
@@ -53,7 +48,7 @@ _OTHER: Final = (("start", 1), *(("resume", number) for number in range(1, 6)))
 
 def tone_of(status: str) -> str:
     """Return the tone of a state of a run, an attempt or a place, as a sentence's tone; `none` for what never ran."""
-    return next((tone for tone, states in _TONES.items() if status in states), "off")
+    return _STATES.get(status, ("off", ""))[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +63,6 @@ class TreeLine:
     status: str = HELD
     word: str = ""
     tries: Sequence[Row] = ()
-    most: int = 1
-    """How often the step may be tried."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """A container's children, by their state."""
     at_once: Mapping[int, int] = field(default_factory=dict)
@@ -97,13 +90,16 @@ class TreeLine:
         return self.tries[-1]["key"] if self.tries else None
 
 
-def containers_around(plan: Plan, address: str) -> list[str]:
-    """Return the addresses of the containers that a place is in, from the innermost; raises KeyError if it is not in the plan."""
+def way_to(plan: Plan, key: str) -> list[str]:
+    """Return the addresses of the containers that lead to an attempt, from the innermost; none if the plan does not have it any more."""
     found: list[str] = []
-    while (above := plan.locate(address).above) is not None:
-        if plan.locate(above).nodes is None:
-            found.append(above)
-        address = above
+    try:
+        address = AttemptKey.parse(key).address
+        while (above := plan.locate(address).above) is not None:
+            found += [above] if plan.locate(above).nodes is None else []
+            address = above
+    except (KeyError, ValueError):
+        return []
     return found
 
 
@@ -253,7 +249,7 @@ class _Seen:
                 "kind": STEP.name,
                 "at": below(address, nodes[0].name),
             }
-            yield TreeLine(**whole, level=level, tries=tries, most=nodes[0].max_attempts, **state, **times)
+            yield TreeLine(**whole, level=level, tries=tries, **state, **times)
             return
         yield TreeLine(name=name, kind="child", at=address, level=level, **state, **times)
         if row["status"] != HELD:
@@ -262,7 +258,7 @@ class _Seen:
     def _node(self, at: str, node: Node, level: int) -> TreeLine:
         tries, scope = self.tries.get((at, node.name), ()), self.containers.get((at, node.name))
         known: dict[str, Any] = {"name": node.name, "kind": node.kind, "at": below(at, node.name), "level": level}
-        known |= {"tries": [each for each in tries if each["kind"] != "start"], "most": node.max_attempts}
+        known |= {"tries": [each for each in tries if each["kind"] != "start"]}
         if scope is not None:
             counted = self.counts.get(scope["address"], _NONE)
             known |= {"counts": counted.states, "at_once": counted.at_once, "child_run": scope["child_run"]}
@@ -280,7 +276,7 @@ class _Seen:
     def _state(self, status: str) -> dict[str, Any]:
         is_over = self.reader.run["ended_at"] is not None
         status = _ended(status, is_over=is_over)
-        return {"status": status, "word": _WORDS.get(status, "never ran" if is_over else "to come")}
+        return {"status": status, "word": _STATES[status][1] or ("never ran" if is_over else "to come")}
 
 
 def _facts(row: Row, began: datetime, ended: datetime | None) -> dict[str, Any]:
