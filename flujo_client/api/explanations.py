@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from flujo_client.explain.explain import explain
-from flujo_client.explain.facts import AttemptFacts, FleetFacts, RunFacts
+from flujo_client.explain.facts import AttemptFacts, FleetFacts, RunFacts, RunRowFacts
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import explain_requests as ask
 from flujo_client.gateway.effects import Operation, query
-from flujo_client.gateway.explain_requests import FleetState, FoundAttempt, RunScope, ToldRun
+from flujo_client.gateway.explain_requests import RunScope
 from flujo_client.gateway.requests import not_found
 from flujo_client.plan.plan import Plan
 
@@ -34,9 +34,8 @@ def explain_run(run_id: str) -> Operation[Sentence]:
 def explain_runs(run_ids: Collection[str]) -> Operation[dict[str, Sentence]]:
     """Explain runs, by their ids; those that do not exist are left out."""
     told = (yield from query(ask.told_runs(run_ids))) if run_ids else []
-    runs = {each.facts.id: each for each in told}
-    facts = (yield from _facts_of(runs)) if runs else {}
-    children = {each.parent: each.facts.id for each in told if each.parent is not None}
+    facts = yield from _facts_of({each.id: each for each in told})
+    children = {each.child_of: each.id for each in told}
     sentences: dict[str, Sentence] = {}
 
     def tell(run_id: str) -> Sentence:
@@ -49,48 +48,45 @@ def explain_runs(run_ids: Collection[str]) -> Operation[dict[str, Sentence]]:
     return {run_id: tell(run_id) for run_id in run_ids if run_id in facts}
 
 
-def _facts_of(runs: Mapping[str, ToldRun]) -> Operation[dict[str, RunFacts]]:
-    alive = [run_id for run_id, each in runs.items() if each.facts.ended_at is None]
-    stopped = [run_id for run_id, each in runs.items() if each.facts.status in STOPPED]
-    queued = [run_id for run_id in alive if runs[run_id].facts.status == "queued"]
+def _facts_of(runs: Mapping[str, RunRowFacts]) -> Operation[dict[str, RunFacts]]:
+    alive = [each.id for each in runs.values() if each.ended_at is None]
+    stopped = [each.id for each in runs.values() if each.status in STOPPED]
+    queued = [each.id for each in runs.values() if each.status == "queued"]
     live = (yield from query(ask.live_attempts(alive))) if alive else []
     ended = (yield from query(ask.stopped_attempts(stopped))) if stopped else []
     gates = (yield from query(ask.gates(queued))) if queued else {}
     fan_outs = (yield from query(ask.fan_outs(alive))) if alive else {}
-    fleet = FleetState(FleetFacts(now=next(iter(runs.values())).now), {})
-    if alive:
-        fleet = yield from query(ask.fleet([each.facts.key for each in live if each.facts.status == "queued"]))
-    waits = [(each.facts.waits_for or "").partition(" ") for each in live]
+    keys = [each.key for each in live if each.status == "queued"]
+    fleet = (yield from query(ask.fleet(keys))) if alive else FleetFacts()
+    waits = [(each.waits_for or "").partition(" ") for each in live]
     names = {name for guard, _, name in waits if guard == "limit"}
     limits = (yield from query(ask.limits(names))) if names else {}
-    live = [FoundAttempt(each.run, replace(each.facts, ahead=fleet.ahead.get(each.facts.key))) for each in live]
-    attempts: defaultdict[str, list[AttemptFacts]] = defaultdict(list)
-    for found in (yield from _placed(runs, [*live, *ended])):
-        attempts[found.run].append(found.facts)
+    attempts = yield from _placed(runs, [*live, *ended])
     return {
-        run_id: RunFacts(
-            run=each.facts,
-            fleet=fleet.facts,
-            live=tuple(attempts[run_id]) if each.facts.ended_at is None else (),
-            failed=next(iter(attempts[run_id]), None) if each.facts.ended_at is not None else None,
-            gate=gates.get(run_id),
-            fan_out=fan_outs.get(run_id),
+        each.id: RunFacts(
+            run=each,
+            fleet=fleet,
+            live=tuple(attempts[each.id]) if each.ended_at is None else (),
+            failed=next(iter(attempts[each.id]), None) if each.ended_at is not None else None,
+            gate=gates.get(each.id),
+            fan_out=fan_outs.get(each.id),
             limits=limits,
         )
-        for run_id, each in runs.items()
+        for each in runs.values()
     }
 
 
-def _placed(runs: Mapping[str, ToldRun], attempts: Sequence[FoundAttempt]) -> Operation[list[FoundAttempt]]:
-    """Add what plans and containers say of the places of attempts."""
-    yield from _learn({runs[each.run].fingerprint for each in attempts})
-    numbered = {place for each in attempts if (place := _container(each)) is not None}
-    around = (yield from query(ask.containers(list(numbered)))) if numbered else {}
-    placed = []
+def _placed(
+    runs: Mapping[str, RunRowFacts], attempts: Iterable[AttemptFacts]
+) -> Operation[Mapping[str, list[AttemptFacts]]]:
+    """Group attempts by their runs, with what plans and containers say of their places."""
+    yield from _learn({runs[each.run_id].fingerprint for each in attempts})
+    scopes = {_container(each): each for each in attempts if "#" in each.address}
+    around = (yield from query(ask.containers(list(scopes)))) if scopes else {}
+    placed: defaultdict[str, list[AttemptFacts]] = defaultdict(list)
     for each in attempts:
-        place, plan = _container(each), _known.get(runs[each.run].fingerprint)
-        facts = replace(_optioned(each.facts, plan), **around.get(place, {})) if place else _optioned(each.facts, plan)
-        placed.append(FoundAttempt(each.run, facts))
+        facts = replace(each, **around.get(_container(each), {}))
+        placed[each.run_id].append(_optioned(facts, _known.get(runs[each.run_id].fingerprint)))
     return placed
 
 
@@ -101,10 +97,9 @@ def _learn(fingerprints: set[str]) -> Operation[None]:
         _known.update((yield from query(ask.plans(missing))))
 
 
-def _container(attempt: FoundAttempt) -> RunScope | None:
-    """Return the innermost container around an attempt that numbers its children."""
-    container, numbered, _ = attempt.facts.address.rpartition("#")
-    return RunScope(attempt.run, container) if numbered else None
+def _container(attempt: AttemptFacts) -> RunScope:
+    """Return the innermost container around an attempt that numbers its children; the root if there is none."""
+    return RunScope(attempt.run_id, attempt.address.rpartition("#")[0])
 
 
 def _optioned(attempt: AttemptFacts, plan: Plan | None) -> AttemptFacts:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRowFacts:
-    """A row of `flujo_runs`."""
+    """A row of `flujo_runs`, and the time `now` at which it was read, by the database's clock."""
 
+    now: datetime
     id: str
     name: str
     reference: str
@@ -32,6 +33,10 @@ class RunRowFacts:
     cancel_note: str | None = None
     root: str = ""
     """The address of its root scope."""
+    fingerprint: str = ""
+    """Of its plan."""
+    child_of: str | None = None
+    """The run whose sentence repeats its own."""
     parked: Mapping[str, Any] | None = None
     replaced_by: str | None = None
     failed_key: str | None = None
@@ -45,6 +50,7 @@ class RunRowFacts:
 class AttemptFacts:
     """A row of `flujo_attempts`, with what the plan and other rows say of its place."""
 
+    run_id: str
     key: str
     address: str
     step: str
@@ -72,8 +78,6 @@ class AttemptFacts:
     waits_for: str | None = None
     waits_since: datetime | None = None
     latency_s: float | None = None
-    ahead: int | None = None
-    """How many queued attempts of its queue are older; None: not known."""
     max_attempts: int | None = None
     timeout_s: float | None = None
     """`max_attempts`, `timeout_s`: the options of its step, as far as its plan has them."""
@@ -129,14 +133,14 @@ class QueueFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFacts:
-    """The live workers."""
+    """The live workers; none where only ended runs are explained, of whose sentences they are no part."""
 
-    now: datetime
-    """The database's clock."""
     workers: int = 0
     unreported: int = 0
     """How many of them have not reported yet which queues they consume."""
     queues: Mapping[str, QueueFacts] = field(default_factory=dict)
+    ahead: Mapping[str, int] = field(default_factory=dict)
+    """How many older attempts are in the same queue, by the keys of attempts, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +149,7 @@ class RunFacts:
 
     Attributes:
         run: its row.
-        fleet: the live workers, and the database's clock.
+        fleet: the live workers.
         live: its attempts that have not ended, at most a few: those first that hold it most.
         failed: the attempt that its error is of, or that was stopped with it.
         gate: where it waits for its admission.
@@ -170,4 +174,4 @@ class RunFacts:
     @property
     def now(self) -> datetime:
         """Return the database's clock."""
-        return self.fleet.now
+        return self.run.now

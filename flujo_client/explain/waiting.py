@@ -239,8 +239,9 @@ def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence
 def _queued(facts: RunFacts, at: AttemptFacts) -> Sentence:
     seen, lost = facts.fleet.queues.get(at.queue, QueueFacts()), f", after {losses(at)}" if at.losses else ""
     slots = f", {seen.busy} of {seen.slots} slot{'s' * (seen.slots != 1)} busy" if seen.slots else ""
-    ahead = own(f"about {at.ahead} ahead of it in " if at.ahead else "")
-    told = parts(lost, ", next in queue ") if at.ahead == 0 else parts(lost, " for a slot: ", ahead, "queue ")
+    number = facts.fleet.ahead.get(at.key)
+    ahead = own(f"about {number} ahead of it in " if number else "")
+    told = parts(lost, ", next in queue ") if number == 0 else parts(lost, " for a slot: ", ahead, "queue ")
     return _wait(facts, "queued", at, told, code(at.queue), slots, about=at.queue, since=at.created_at)
 
 

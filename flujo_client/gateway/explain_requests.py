@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -36,23 +35,11 @@ def _parked(tree: Any) -> Mapping[str, Any] | None:
 
 
 _READERS: Final = {
-    "error": fault_of,
-    "error_before": fault_of,
+    **dict.fromkeys(("fault", "fault_before"), fault_of),
     **dict.fromkeys(("question", "loss"), mapping_or_none),
     "parked": _parked,
 }
-
-
 _BOUNDS: Final[Request[None]] = Request("explain_bounds", {}, lambda _: None)
-
-
-class ToldRun(NamedTuple):
-    """A run to explain, or the child run, of the run `parent`, that its sentence repeats."""
-
-    now: datetime
-    parent: str | None
-    fingerprint: str
-    facts: RunRowFacts
 
 
 class RunScope(NamedTuple):
@@ -62,22 +49,7 @@ class RunScope(NamedTuple):
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundAttempt:
-    """An attempt of a run."""
-
-    run: str
-    facts: AttemptFacts
-
-
-class FleetState(NamedTuple):
-    """The live workers, and how many attempts are before others in their queues, by their keys."""
-
-    facts: FleetFacts
-    ahead: Mapping[str, int]
-
-
-def told_runs(run_ids: Collection[str]) -> Request[list[ToldRun]]:
+def told_runs(run_ids: Collection[str]) -> Request[list[RunRowFacts]]:
     """Read runs, and the child runs that their sentences are about."""
     return _bounded("runs", lambda rows: [_told(row) for row in rows], runs=list(run_ids), extras=EXTRAS)
 
@@ -87,12 +59,12 @@ def plans(fingerprints: Collection[str]) -> Request[dict[str, Plan]]:
     return _bounded("plans", _plans, fingerprints=list(fingerprints))
 
 
-def live_attempts(run_ids: Collection[str]) -> Request[list[FoundAttempt]]:
+def live_attempts(run_ids: Collection[str]) -> Request[list[AttemptFacts]]:
     """Read some of the attempts of each run that have not ended."""
     return _bounded("live", _attempts, runs=list(run_ids), few=FEW)
 
 
-def stopped_attempts(run_ids: Collection[str]) -> Request[list[FoundAttempt]]:
+def stopped_attempts(run_ids: Collection[str]) -> Request[list[AttemptFacts]]:
     """Read the attempt at which each run ended without success."""
     return _bounded("stopped", _attempts, runs=list(run_ids))
 
@@ -102,7 +74,7 @@ def gates(run_ids: Collection[str]) -> Request[dict[str, GateFacts]]:
     return _bounded("gates", lambda rows: _by_run(rows, GateFacts), runs=list(run_ids))
 
 
-def fleet(keys: Collection[str]) -> Request[FleetState]:
+def fleet(keys: Collection[str]) -> Request[FleetFacts]:
     """Read the state of the workers, and how many attempts are before the attempts with these keys."""
     return _bounded("fleet", lambda rows: _fleet(rows[0]), keys=list(keys), most=MOST_LIVE)
 
@@ -131,21 +103,15 @@ def _containers(rows: list[Row]) -> dict[RunScope, Mapping[str, Any]]:
     return {RunScope(row.pop("run_id"), row.pop("address")): row for row in rows}
 
 
-def _told(row: Row) -> ToldRun:
+def _told(row: Row) -> RunRowFacts:
     values, wrong = read_columns(row, _READERS)
-    now, parent, fingerprint, fault = map(values.pop, ("now", "parent", "fingerprint", "error"))
-    if fault is None and row["error"] is not None:
-        fault = unreadable(wrong)
-    return ToldRun(now, parent, fingerprint, RunRowFacts(**values, fault=fault))
+    if values["fault"] is None and row["fault"] is not None:
+        values["fault"] = unreadable(wrong)
+    return RunRowFacts(**values)
 
 
-def _attempts(rows: list[Row]) -> list[FoundAttempt]:
-    found = []
-    for row in rows:
-        values, _ = read_columns(row, _READERS)
-        run, fault, before = values.pop("run_id"), values.pop("error", None), values.pop("error_before", None)
-        found.append(FoundAttempt(run, AttemptFacts(**values, fault=fault, fault_before=before)))
-    return found
+def _attempts(rows: list[Row]) -> list[AttemptFacts]:
+    return [AttemptFacts(**read_columns(row, _READERS)[0]) for row in rows]
 
 
 def _plans(rows: list[Row]) -> dict[str, Plan]:
@@ -162,10 +128,8 @@ def _by_run(rows: list[Row], kind: Any) -> dict[str, Any]:
     return {row.pop("run_id"): kind(**{name: row[name] for name in row if name in kind.__slots__}) for row in rows}
 
 
-def _fleet(row: Row) -> FleetState:
-    ahead = row.pop("ahead")
-    queues = {name: QueueFacts(*numbers) for name, numbers in row.pop("queues").items()}
-    return FleetState(FleetFacts(**row, queues=queues), ahead)
+def _fleet(row: Row) -> FleetFacts:
+    return FleetFacts(**{**row, "queues": {name: QueueFacts(*numbers) for name, numbers in row["queues"].items()}})
 
 
 def _limits(rows: list[Row]) -> dict[str, LimitFacts]:

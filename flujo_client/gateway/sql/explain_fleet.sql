@@ -15,6 +15,6 @@ queues AS (
 line AS (
     SELECT key, row_number() OVER (PARTITION BY queue ORDER BY created_at, key) - 1 AS ahead FROM live WHERE status = 'queued'
 )
-SELECT now() AS now, (SELECT count(*)::int FROM alive) AS workers, (SELECT count(*)::int FROM alive WHERE queues IS NULL) AS unreported,
+SELECT (SELECT count(*)::int FROM alive) AS workers, (SELECT count(*)::int FROM alive WHERE queues IS NULL) AS unreported,
        (SELECT coalesce(jsonb_object_agg(name, jsonb_build_array(slots, busy)), '{}') FROM queues) AS queues,
        (SELECT coalesce(jsonb_object_agg(key, ahead), '{}') FROM line WHERE key = ANY(%(keys)s::text[])) AS ahead;

@@ -2,7 +2,7 @@
 -- wait for, and the error of the attempt before at the same place.
 SELECT a.run_id, a.key, a.address, a.step, a.number, a.kind, a.status, a.created_at, a.queue, nullif(a.available_at, 'infinity') AS available_at,
        a.started_at, a.worker, a.losses, a.losses_alone, a.loss, a.room, a.question, coalesce(a.waits_for, 'limit ' || p.name) AS waits_for, a.waits_since,
-       coalesce(w.lease_until > now() AND w.ended_at IS NULL, false) AS has_lease, b.error AS error_before, b.ended_at AS failed_at
+       coalesce(w.lease_until > now() AND w.ended_at IS NULL, false) AS has_lease, b.error AS fault_before, b.ended_at AS failed_at
 FROM unnest(%(runs)s::text[]) r (id)
 CROSS JOIN LATERAL (
     SELECT * FROM flujo_attempts x WHERE x.run_id = r.id AND x.ended_at IS NULL

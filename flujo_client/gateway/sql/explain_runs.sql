@@ -18,7 +18,7 @@ WITH RECURSIVE told AS (
     ) c
     WHERE t.depth < 2
 )
-SELECT now() AS now, t.parent, r.id, r.fingerprint, r.name, r.reference, r.status, r.created_at, r.reason, r.error, r.started_at, r.ended_at, r.deadline_at,
+SELECT now() AS now, t.parent AS child_of, r.id, r.fingerprint, r.name, r.reference, r.status, r.created_at, r.reason, r.error AS fault, r.started_at, r.ended_at, r.deadline_at,
        r.cancel_requested_at, i.actor AS canceller, i.note AS cancel_note, r.root, r.parked, r.replaced_by, r.failed_key,
        CASE WHEN r.status = 'succeeded' THEN (
            SELECT s.step FROM flujo_scopes s

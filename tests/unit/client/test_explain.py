@@ -19,8 +19,8 @@ from flujo_client.explain.facts import (
 )
 
 NOW = datetime(2026, 11, 28, 10, 0, tzinfo=UTC)
-CALM = FleetFacts(now=NOW, workers=2, queues={"q": QueueFacts(4, 4), "flujo.control": QueueFacts(4)})
-ASLEEP = FleetFacts(now=NOW)
+CALM = FleetFacts(workers=2, queues={"q": QueueFacts(4, 4), "flujo.control": QueueFacts(4)})
+ASLEEP = FleetFacts()
 
 
 def before(**span):
@@ -33,13 +33,25 @@ def after(**span):
 
 def run(name="desk", status="running", **row):
     ended = None if status in ("queued", "running", "parked") else NOW
-    facts = {"id": f"run_{name}", "reference": f"desk:{name}", "created_at": before(minutes=5), "ended_at": ended}
+    facts = {
+        "now": NOW,
+        "id": f"run_{name}",
+        "reference": f"desk:{name}",
+        "created_at": before(minutes=5),
+        "ended_at": ended,
+    }
     return RunRowFacts(**{**facts, "name": name, "status": status, **row})
 
 
 def attempt(step="pay", **row):
     number, address = row.get("number", 1), row.get("address", "")
-    facts = {"key": f"run_desk:{address}:{step}:{number}", "kind": "step", "status": "queued", "queue": "q"}
+    facts = {
+        "run_id": "run_desk",
+        "key": f"run_desk:{address}:{step}:{number}",
+        "kind": "step",
+        "status": "queued",
+        "queue": "q",
+    }
     times = {"created_at": before(minutes=5), "available_at": before(minutes=5)}
     return AttemptFacts(**{**facts, **times, "step": step, "address": address, "number": number, **row})
 
@@ -340,7 +352,9 @@ CAUSES = {
     ),
     "queued": (
         live(
-            FleetFacts(now=NOW, workers=1, queues={"single": QueueFacts(1, 1)}), step="count", queue="single", ahead=7
+            FleetFacts(workers=1, queues={"single": QueueFacts(1, 1)}, ahead={"run_desk::count:1": 7}),
+            step="count",
+            queue="single",
         ),
         "Waits at count for a slot: about 7 ahead of it in queue single, 1 of 1 slot busy.",
     ),
@@ -490,5 +504,5 @@ def test_the_most_urgent_attempt_is_told():
 
 
 def test_a_worker_that_has_not_reported_its_queues_may_consume_any():
-    new = FleetFacts(now=NOW, workers=1, unreported=1)
+    new = FleetFacts(workers=1, unreported=1)
     assert explain(live(new, queue="gpu")).cause == "queued"

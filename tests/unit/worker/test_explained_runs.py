@@ -195,20 +195,22 @@ def facts_of(engine, run_id, plan):
     return RunFacts(
         run=RunRowFacts(
             **_common(record, RunRowFacts),
+            now=record.created_at,
             fault=record.error,
             root=next(each.address for each in scopes if each.parent is None),
         ),
-        fleet=FleetFacts(now=record.created_at),
-        failed=failed and _placed(failed, scopes, plan),
+        fleet=FleetFacts(),
+        failed=failed and _placed(run_id, failed, scopes, plan),
         child=child and (child.id, explain(facts_of(engine, child.id, plan))),
     )
 
 
-def _placed(attempt, scopes, plan):
+def _placed(run_id, attempt, scopes, plan):
     node, container = plan.node(attempt.address, attempt.step), attempt.address.rpartition("#")[0]
     around = next((each.kind for each in scopes if container and each.address == container), None)
     return AttemptFacts(
         **_common(attempt, AttemptFacts),
+        run_id=run_id,
         fault=attempt.fault,
         around=around,
         siblings=sum(each.parent == container for each in scopes),
