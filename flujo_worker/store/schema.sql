@@ -5,7 +5,7 @@
 -- * A *run* executes one plan, a row of `flujo_pipelines`, with one input. A child run is one with a parent.
 -- * A *scope* is a place in the run's tree, by its address: '' is the root, `review/loop#3/legal` a branch in an iteration. Containers (loop,
 --   parallel, …) and the sequences within them are scopes. A scope has the context and the output as of the last merge, and is the unit of
---   locking: `version` counts its merges, and a merge that decided on another version is undone (FJ001).
+--   locking: `version` is of its last merge, and a merge that decided on another version is undone (FJ001).
 -- * An *attempt* is one try at one piece of work in a scope: a step, or the start or the join of a container, or the question to a person.
 --   At most one in a scope has not ended. Its life: ready → queued → running → succeeded | failed | cancelled; a question is paused before.
 -- * The *outbox* and the timers are the attempts themselves: `ready` with an `available_at` that has come means "publish". The commit that
@@ -114,7 +114,7 @@ CREATE TABLE flujo_scopes (
     place     integer NOT NULL DEFAULT 0,        -- among its siblings, in declared order: joins merge in it
     status    text NOT NULL DEFAULT 'open' CHECK (status IN ('open', 'succeeded', 'failed', 'cancelled')),
     cursor    integer NOT NULL DEFAULT 0,        -- which node of its sequence, or which iteration, is next
-    version   integer NOT NULL DEFAULT 0,        -- the number of merges
+    version   integer NOT NULL DEFAULT 0,        -- of its last merge, from that one's claim
     output    bytea NOT NULL,
     context   bytea,
     patch     bytea,                             -- what a closed branch changed in its copy of the context, for the join
