@@ -5,10 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
-from urllib.parse import urlencode
+from typing import Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -24,9 +22,10 @@ from flujo_client.errors import FlujoError, ServiceUnreachable
 from flujo_client.explain.sentence import Part, Sentence
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
+from flujo_client.gateway.requests import Row
 from flujo_client.ui.live import watch
 from flujo_client.ui.values import ValueReader
-from flujo_client.ui.view import digest_of, explain, go_to, page_of, reading, respond, shows_values, user_of
+from flujo_client.ui.view import digest_of, explain, go_to, page_of, query_of, reading, respond, shows_values, user_of
 
 WINDOW: Final = 250
 """So many of the newest runs are read for one page, and grouped."""
@@ -42,20 +41,8 @@ TABS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "stopped": ("Stopped", ("cancelled",)),
 }
 FILTERS: Final = ("tab", "pipeline", "tenant", "since", "text", "cause", "before")
+SHOWN: Final = ("id", "name", "tenant", "status", "created_at", "cost_usd", "forked_from", "retried_as", "unreadable")
 _DAMAGED: Final = Sentence("unreadable", "bad", (Part("text", "Cannot be explained: its rows are damaged."),))
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the list: runs that are where they are for the same reason.
-
-    Attributes:
-        cause: a digest of the reason, for addresses.
-    """
-
-    cause: str
-    sentence: Sentence
-    runs: list[dict[str, Any]]
 
 
 def runs(request: Request) -> Response:
@@ -67,7 +54,7 @@ def runs(request: Request) -> Response:
     sentences = explain(request, [run.id for run in found])
     lines = _lines(found, sentences, given["cause"])
     if given["cause"]:
-        _add_inputs(request, [run for line in lines for run in line.runs])
+        _add_inputs(request, [run for line in lines for run in line["runs"]])
     last = found[-1] if len(found) == WINDOW else None
     data = {
         "filters": given,
@@ -85,20 +72,19 @@ def act(request: Request) -> Response:
     """Retry or cancel the chosen runs. A form that is sent twice starts no second run."""
     form, client, actor = request.state.form, page_of(request).client, user_of(request).name
     chosen = [str(each) for each in form.getlist("id")[:WINDOW]]
-    if form.get("do") == "retry":
-        done, failures = _retry_all(client, chosen, actor, str(form.get("once", ""))[:LONGEST])
-        note = f"Retried {_runs(done)} as new runs."
-    elif form.get("do") == "cancel":
-        done, failures = client.perform(_cancel_all(chosen, actor)), []
-        note = f"Cancelled {_runs(done)}."
-    else:
+    if form.get("do") not in ("retry", "cancel"):
         raise HTTPException(400, "`do` must be retry or cancel")
-    if failures:
-        note += f" {_runs(len(failures))} could not be retried: {failures[0].message}"
-    elif done < len(chosen):
-        note += f" {_runs(len(chosen) - done)} had ended before."
-    back = {name: str(form[name])[:LONGEST] for name in FILTERS if form.get(name)}
-    return go_to(request, f"/?{urlencode(back)}" if back else "/", note)
+    if form.get("do") == "cancel":
+        done = client.perform(_cancel_all(chosen, actor))
+        note = f"Cancelled {_runs(done)}." + (
+            f" {_runs(len(chosen) - done)} had ended before." if done < len(chosen) else ""
+        )
+    else:
+        failures = _retry_all(client, chosen, actor, str(form.get("once", ""))[:LONGEST])
+        note = f"Retried {_runs(len(chosen) - len(failures))} as new runs."
+        if failures:
+            note += f" {_runs(len(failures))} could not be retried: {failures[0].message}"
+    return go_to(request, f"/{query_of({name: str(form.get(name, ''))[:LONGEST] for name in FILTERS})}", note)
 
 
 def _given(request: Request) -> dict[str, str]:
@@ -141,27 +127,21 @@ def _before(text: str) -> tuple[datetime, str] | None:
     return None if moment is None else (moment, run)
 
 
-def _lines(found: Sequence[RunRecord], sentences: Mapping[str, Sentence], cause: str) -> list[Line]:
-    """Group runs by their causes; what is done or works, and the runs of one chosen cause, are lines of their own."""
-    lines: dict[str, Line] = {}
+def _lines(found: Sequence[RunRecord], sentences: Mapping[str, Sentence], chosen: str) -> list[Row]:
+    """Group runs by their causes; what is done or works, and the runs of the chosen cause, are lines of their own."""
+    lines: dict[str, Row] = {}
     for run in found:
         sentence = sentences.get(run.id, _DAMAGED)
-        digest = digest_of(sentence)
-        if cause and digest != cause:
-            continue
-        alone = cause or not sentence.key or sentence.tone in ("ok", "run")
-        line = lines.setdefault(run.id if alone else digest, Line(digest, sentence, []))
-        line.runs.append(_row(run, sentence))
+        cause = digest_of(sentence)
+        if chosen in ("", cause):
+            alone = chosen or not sentence.key or sentence.tone in ("ok", "run")
+            line = lines.setdefault(run.id if alone else cause, {"cause": cause, "sentence": sentence, "runs": []})
+            since = sentence.since or run.ended_at or run.created_at
+            line["runs"].append({**{name: getattr(run, name) for name in SHOWN}, "since": since})
     return list(lines.values())
 
 
-def _row(run: RunRecord, sentence: Sentence) -> dict[str, Any]:
-    names = ("id", "name", "tenant", "status", "created_at", "cost_usd", "forked_from", "retried_as", "unreadable")
-    since = sentence.since or run.ended_at or run.created_at
-    return {**{name: getattr(run, name) for name in names}, "since": since}
-
-
-def _add_inputs(request: Request, rows: Sequence[dict[str, Any]]) -> None:
+def _add_inputs(request: Request, rows: Sequence[Row]) -> None:
     """Add what differs among runs with one cause: the beginning of their inputs."""
     read, hidden = reading(request), page_of(request).client.settings.log.redact
     bodies = {row["id"]: row["input"] for row in read.rows("inputs", runs=[row["id"] for row in rows])}
@@ -171,19 +151,18 @@ def _add_inputs(request: Request, rows: Sequence[dict[str, Any]]) -> None:
         row["input"] = " ".join((value.text or value.gap).split())[:LONGEST] if value else ""
 
 
-def _retry_all(client: FlujoClient, chosen: Sequence[str], actor: str, once: str) -> tuple[int, list[FlujoError]]:
-    """Retry runs; return how many were, and why others were not."""
-    done, failures = 0, []
+def _retry_all(client: FlujoClient, chosen: Sequence[str], actor: str, once: str) -> list[FlujoError]:
+    """Retry runs; return why some were not."""
+    failures = []
     for run in chosen:
         options = RetryOptions(actor=actor, idempotency_key=f"page:{once}:{run}" if once else None)
         try:
             client.perform(retry.retry(client.settings, run, None, options))
-            done += 1
         except ServiceUnreachable:
             raise
         except FlujoError as error:
             failures.append(error)
-    return done, failures
+    return failures
 
 
 def _cancel_all(chosen: Sequence[str], actor: str) -> Operation[int]:

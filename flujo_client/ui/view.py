@@ -7,7 +7,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -134,12 +134,11 @@ def reading(request: Request) -> PageReads:
 def explain(request: Request, run_ids: Collection[str]) -> dict[str, Sentence]:
     """Explain runs, by their ids; for a user who may see no values, without what people and models wrote."""
     found = reading(request).perform(explain_runs(run_ids))
-    return found if shows_values(request) else {run: _without_quotes(each) for run, each in found.items()}
-
-
-def _without_quotes(sentence: Sentence) -> Sentence:
-    hidden = (part._replace(text=HIDDEN) if part.kind == "quote" else part for part in sentence.parts)
-    return dataclasses.replace(sentence, parts=tuple(hidden))
+    if not shows_values(request):
+        for run, each in found.items():
+            parts = tuple(part._replace(text=HIDDEN) if part.kind == "quote" else part for part in each.parts)
+            found[run] = dataclasses.replace(each, parts=parts)
+    return found
 
 
 def root_of(request: Request) -> str:
@@ -209,9 +208,7 @@ def _plain(value: Any) -> Any:
         return value.to_tree()
     if dataclasses.is_dataclass(value):
         return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
-        return list(value)
-    return str(value)
+    return list(value) if isinstance(value, tuple | set | frozenset) else str(value)
 
 
 @pass_context
