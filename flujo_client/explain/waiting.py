@@ -111,9 +111,9 @@ def _progress(fan_out: FanOutFacts) -> str:
     return f": {fan_out.done} of {fan_out.total} done{others}"
 
 
-def _urgency(at: AttemptFacts) -> tuple[int, datetime]:
+def _urgency(at: AttemptFacts) -> tuple[int, datetime, str]:
     is_lost = at.status == "running" and not at.has_lease
-    return len(_URGENCY) if is_lost else _URGENCY.index(at.status), at.created_at
+    return len(_URGENCY) if is_lost else _URGENCY.index(at.status), at.created_at, at.key
 
 
 def _attempt(facts: RunFacts, at: AttemptFacts) -> Sentence:

@@ -58,11 +58,16 @@ def answer(request):
 
 
 class StoppedFleet:
-    """A site, its workers by their queue, and the runs by the names of their stops."""
+    """A site, its workers by their queue, and the runs by the names of their stops.
+
+    Attributes:
+        runs: by the names of their stops.
+        sentences: by the ids of the runs, as they were when all had stopped: some runs move by themselves after that.
+    """
 
     def __init__(self, site, code):
         self.site, self._code = site, code
-        self.runs = {}
+        self.runs, self.sentences = {}, {}
         self._begun, self._settled = set(), set()
         self._queues = {}
 
@@ -143,4 +148,5 @@ def stopped_fleet(services, folder):
             sys.modules.pop(module)
         fleet.start()
         wait_until(fleet.all_settled, PATIENCE_S, what=fleet.unsettled)
+        fleet.sentences = site.client.explain([run.id for run in fleet.runs.values()])
         yield fleet
