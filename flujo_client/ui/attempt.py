@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -119,7 +120,7 @@ def read_attempt(tree: TreeReader, values: ValueReader, key: str) -> Attempt | N
         input_is=input_is,
         output=output,
         answer=values.text(raw),
-        difference=differences(raw, accepted.text) if raw and accepted and values.shows else (),
+        difference=differences(raw, _in_a_line(accepted.text)) if raw and accepted and values.shows else (),
         repairs=[name for each in done for name in each.get("transforms") or ()],
         prompts=list(_prompts(events, values)),
         tools=_tools(events) if values.shows else (),
@@ -217,6 +218,14 @@ def _logged(event: Row) -> Row:
         "level": event["level"],
         "text": f"{text}\n{data['traceback']}" if "traceback" in data else str(text),
     }
+
+
+def _in_a_line(text: str) -> str:
+    """Write JSON as models write it; any other text as it is."""
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False)
+    except ValueError:
+        return text
 
 
 def differences(before: str, after: str) -> list[tuple[str, str]]:
