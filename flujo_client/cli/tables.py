@@ -70,7 +70,7 @@ def runs_table(
             if run.unreadable is not None:
                 name.append("  unreadable", "red")
             if run.id in said and not in_lines and told and told[run.id].tone != "ok":
-                name.append(f"\n  {said[run.id]}", "dim")
+                name.append(f"\n{said[run.id]}", "dim")
             went = coloured(run.status) if run.retried_as is None else Text(run.status, "dim")
             since = age((now - run.created_at).total_seconds())
             row = _run_id(run.id, is_narrow=is_narrow), name, went, since, _took(run)

@@ -28,12 +28,14 @@ from flujo_client.cli.tables import (
     spans_table,
     stats_card,
     steps_table,
+    told_lines,
 )
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
 from flujo_client.contract.run_filter import FailingStep, RunStats
 from flujo_client.contract.trace import TraceEvent, TraceNode
+from flujo_client.explain.sentence import Part, Sentence
 
 BUDGET = asdict(BudgetRecord("run:run_1", 0.5, 1000, 0.2, 1200, 0.1, 0, 0.0, 200))
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
@@ -354,6 +356,38 @@ def test_runs_on_a_narrow_terminal():
     23456789       a-very-long-name-for-a-pipeline  failed  3 min  1 min 0 s
       of 44556677
     """)
+
+
+def told(text, tone="bad", fix=""):
+    return Sentence("error", tone, (Part("text", text),), fix)
+
+
+def test_runs_say_where_they_stopped_at_80_columns():
+    """Below the name of each run that is not simply done; a stored text moves no terminal."""
+    done = run_of(id=f"{RUN[:-1]}8", status="succeeded")
+    sentences = {RUN: told("Failed at check: E: \x1b[31m[red] in\ndesk.py:41."), done.id: told("Done.", "ok")}
+    assert drawn(runs_table([run_of(), done], NOW, told=sentences, is_narrow=True)) == lines(r"""
+    run       pipeline                                   status       age       took
+    44556677  review                                     failed     3 min  1 min 0 s
+              Failed at check: E: \x1b[31m[red] in
+              desk.py:41.
+    44556678  review                                     succeeded  3 min  1 min 0 s
+    """)
+
+
+def test_runs_that_a_program_reads_have_a_line_each():
+    table = runs_table([run_of(), run_of(id="run_2")], NOW, told={RUN: told("Failed.\nx")}, in_lines=True)
+    [head, first, second] = drawn(table, width=200).splitlines()
+    assert head.endswith("explanation")
+    assert first.endswith("Failed. x")
+    assert second.endswith("1 min 0 s")
+
+
+def test_a_sentence_and_what_can_be_done():
+    assert drawn(told_lines(told("Waits at pay.", fix="Start one:\x1b[2J flujo worker"))) == (
+        "Waits at pay.\n→ Start one:\\x1b[2J flujo worker"
+    )
+    assert drawn(told_lines(told("Done."))) == "Done."
 
 
 def test_steps():
