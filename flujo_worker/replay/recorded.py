@@ -125,6 +125,7 @@ class RecordedStores(MemoryStores):
         for row in wanted:
             if row.status == "paused":
                 row.move("ready")
+                row.available_at = 0.0
             if row.status == "ready":
                 self.attempts.claim(str(row.key), worker, max_lost=1)
         return [str(row.key) for row in wanted]
