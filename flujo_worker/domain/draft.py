@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from flujo_client.address import END, ROOT, is_repeated
 from flujo_client.contract.envelope import AttemptKind
@@ -44,6 +44,10 @@ StepsWithResult: TypeAlias = Generator[CallUserCode | ReadScope, Any, Any]
 
 MAX_HOPS = 25
 """Containers one decision may enter before it puts a message in between: what never meets a step must not fill one commit."""
+
+
+_VERSIONS: Final = 1_000_000_000
+"""The versions of claims begin here and are as many: all have ten digits, so that no message is larger than the one before for them."""
 
 
 @dataclass
@@ -229,7 +233,9 @@ class DecisionBuilder:
         is_new, claim_id = scope.seen is None, self.notice.claim_id
         if (is_new and scope.parent is None) or not (is_new or scope.merges):
             return scope.version
-        return scope.version + (not is_new) if claim_id is None else 1 + zlib.crc32(claim_id.encode()) // 4
+        return (
+            scope.version + (not is_new) if claim_id is None else _VERSIONS + zlib.crc32(claim_id.encode()) % _VERSIONS
+        )
 
     def begin(self, scope: ScopeState) -> None:
         """Record what a top-level step begins with. Child runs are not retried by themselves, so theirs are not recorded."""
