@@ -256,6 +256,11 @@ class Loop:
         return self._thread.is_alive()
 
     @property
+    def is_idle(self) -> bool:
+        """Return whether no coroutine is on it."""
+        return not self._calls
+
+    @property
     def left_behind(self) -> int:
         """Return how many coroutines were left behind and have not ended."""
         return sum(each.is_left for each in tuple(self._calls))

@@ -2,16 +2,19 @@
 
 It can only end the waiting: a thread or a coroutine cannot be ended from outside. In: the loop and the threads. Out: callers are released,
 and the process is notified that the loop is blocked or answers again, and that it should be replaced. A process whose loop is late runs
-fewer attempts at once; what runs is not stopped.
+fewer attempts at once; what runs is not stopped. Memory that a burst of attempts has freed is returned to the system.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from flujo_client.config.manager import Settings
@@ -28,6 +31,8 @@ STARVED_GRACES = 6.0
 """A loop that gets no CPU is given up after so many graces: code that never returns waits for a CPU, too."""
 THROTTLE_EVERY_S: Final = 1.0
 REPORT_EVERY_S: Final = 10.0
+WORTH_BYTES: Final = 16 << 20
+"""So much more memory than a process had at least may have been freed: it is worth a call that takes milliseconds."""
 
 
 class PoolSlots(Protocol):
@@ -79,7 +84,7 @@ class Watchdog:
         report: Callable[[Event], object] = lambda _: None,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        self.throttle = SlotThrottle(loop, report)
+        self.throttle, self._memory = SlotThrottle(loop, report), FreedMemory(lambda: loop.is_idle)
         self._loop, self._threads, self._steps, self._check = loop, threads, steps, check
         self._grace_s, own = settings.agents.cancel_grace_s, settings.worker
         self._blocked_s, self._most = own.loop_blocked_s, own.max_left_behind
@@ -112,6 +117,7 @@ class Watchdog:
             try:
                 self._look()
                 self.throttle.look()
+                self._memory.look()
             except Exception:
                 logger.exception("the watchdog failed; it tries again")
 
@@ -213,3 +219,41 @@ class SlotThrottle:
 
 def _percent(share: float) -> int:
     return min(100, round(100 * share))
+
+
+class FreedMemory:
+    """Returns to the system the memory that a burst of attempts has freed. The C library would keep it for the next one.
+
+    Args:
+        is_idle: returns whether no attempt's code runs.
+        resident: returns how many bytes of memory the process has.
+        trim: returns what is free; None where the C library cannot.
+    """
+
+    def __init__(
+        self,
+        is_idle: Callable[[], bool],
+        *,
+        resident: Callable[[], int] | None = None,
+        trim: Callable[[int], object] | None = None,
+    ) -> None:
+        self._is_idle, self._resident = is_idle, resident or resident_bytes
+        self._trim = trim or getattr(ctypes.CDLL(None), "malloc_trim", None)
+        self._least = self._resident()
+
+    def look(self) -> None:
+        """Return memory if nothing runs and there may be much of it."""
+        now = self._resident()
+        if self._trim is not None and now > self._least + WORTH_BYTES and self._is_idle():
+            self._trim(0)
+            self._least = self._resident()
+        self._least = min(self._least, now)
+
+
+def resident_bytes() -> int:
+    """Return the memory of this process that is not swapped out; 0 where there is no /proc."""
+    try:
+        pages = Path("/proc/self/statm").read_bytes().split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

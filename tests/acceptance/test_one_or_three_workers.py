@@ -57,8 +57,9 @@ def portrait(site, run):
         "totals": (result.total_cost_usd, result.total_tokens),
         "attempts": attempts,
         "story": story,
-        "versions": site.rows(
-            "SELECT address, version, status, place FROM flujo_scopes WHERE run_id = %(run)s ORDER BY 1", run=run.id
+        "scopes": site.rows(
+            "SELECT address, version > 0 AS is_merged, status, place FROM flujo_scopes WHERE run_id = %(run)s ORDER BY 1",
+            run=run.id,
         ),
         "begun": starts(site, run),
     }

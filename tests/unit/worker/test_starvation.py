@@ -1,6 +1,7 @@
 """A process that gets no CPU blames itself: its attempts begin again, the provider's breaker hears nothing, and it takes fewer attempts."""
 
 import asyncio
+import ctypes
 import threading
 import time
 
@@ -15,7 +16,7 @@ from flujo_client.config.manager import Settings
 from flujo_worker.agents import make_agent_async
 from flujo_worker.concurrency.event_loop import Loop, within
 from flujo_worker.domain.starvation import LEAST, attempts_allowed, is_starved
-from flujo_worker.liveness.watchdog import SlotThrottle
+from flujo_worker.liveness.watchdog import WORTH_BYTES, FreedMemory, SlotThrottle, resident_bytes
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0, timeout_s=0.2)
@@ -221,3 +222,36 @@ def test_a_worker_that_is_slowed_down_says_so_and_that_it_has_recovered():
     assert first.data == {"at_once": 280, "of": 500, "late": 50, "waited_for_cpu": 40}
     assert (last.name, last.data) == ("worker.recovered", {"at_once": 500})
     assert len(events) < 12
+
+
+def test_memory_that_a_burst_has_freed_is_returned_when_nothing_runs():
+    """It is looked at twice a second, and the call takes milliseconds: a few megabytes are not worth it."""
+    has, runs, trimmed = [100 << 20], [True], []
+
+    def trim(_):
+        trimmed.append(has[0])
+        has[0] = 120 << 20
+
+    memory = FreedMemory(lambda: not runs[0], resident=lambda: has[0], trim=trim)
+    has[0] += 400 << 20
+    memory.look()
+    assert trimmed == []
+    runs[0] = False
+    for _ in range(3):
+        memory.look()
+    has[0] += WORTH_BYTES
+    memory.look()
+    assert trimmed == [500 << 20]
+    has[0] += 1
+    memory.look()
+    assert len(trimmed) == 2
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library cannot return memory")
+def test_the_memory_below_a_block_that_is_in_use_is_returned_too():
+    memory, blocks = FreedMemory(lambda: True), [bytearray(100_000) for _ in range(600)]
+    del blocks[:-1]
+    before = resident_bytes()
+    memory.look()
+    assert resident_bytes() < before - (40 << 20)
+    assert len(blocks) == 1
