@@ -107,9 +107,11 @@ def value_file(request: Request) -> Response:
 def act(request: Request) -> Response:
     """Retry or cancel a run. A form has a key of its own, so that sending it twice starts one run."""
     run_id, form, user = request.path_params["id"], request.state.form, user_of(request)
-    handle, where = page_of(request).client.get_run(run_id), f"/runs/{run_id}"
+    handle, where, do = page_of(request).client.get_run(run_id), f"/runs/{run_id}", form.get("do")
+    if do not in ("retry", "cancel"):
+        raise HTTPException(400, "`do` must be retry or cancel")
     try:
-        if form.get("do") == "retry":
+        if do == "retry":
             key = f"ui:{run_id}:{str(form.get('nonce'))[:32]}"
             step, again = str(form.get("from_step") or "") or None, form.get("again") == "yes"
             new = handle.retry(step, again=again, idempotency_key=key, actor=user.name)

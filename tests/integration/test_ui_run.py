@@ -292,6 +292,7 @@ def test_a_form_that_is_sent_twice_retries_once(site, page, show):
 def test_a_live_run_is_cancelled_with_a_name_and_a_reason(site, page, show):
     run = site.client.enqueue("ui_run_pipelines:invoice", 1, queue="nobody")
     form = {"token": field(show(f"/runs/{run.id}"), "token"), "do": "cancel", "reason": "wrong shop"}
+    assert page().post(f"/runs/{run.id}", data=form | {"do": ""}).status_code == 400
     assert page().post(f"/runs/{run.id}", data=form).status_code == 200
     wait_until(lambda: run.status() == "cancelled", what=site.log)
     assert "Cancelled by mona" in plain(show(f"/runs/{run.id}"))
