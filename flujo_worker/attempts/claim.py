@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 UNCOMMITTED_S = 1.0
 """The maximum seconds of a sweep from sending a message to its commit."""
+MAX_GIVEN: Final = 20_000
+"""So many of its latest claims a process remembers; the lease releases a claim that is not worked on long before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class Claims:
         self._history = SpentHistory(stores.attempts, settings.cost.historical or Historical(), threads)
         self._resolve, self._own = Resolver(settings.allowed_imports), RunSettings.of(settings)
         self._calls: dict[tuple[str, str, str], StepCalls] = {}
+        self._given = OrderedDict[str | None, None]()
 
     async def wanted(self, envelope: Envelope) -> ClaimParameters:
         """Find the parameters of the attempt's claim.
@@ -163,6 +167,8 @@ class Claims:
             )
             claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
+                if envelope.kind in ("step", "resume") and not self._is_given_once(claim):
+                    return replace(claim, fence=None)
                 held.fence, held.claim_id, held.reserved = claim.fence, claim.claim_id, to_reserve
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
@@ -173,6 +179,19 @@ class Claims:
             patience_s = 5 * self._settings.worker.lease_s
             if not await self._effects.call(self._lease.wait_for_another, worker, seconds=patience_s):
                 return claim
+
+    def _is_given_once(self, claim: Claim) -> bool:
+        """Return whether this process has not worked under a claim yet; remember that it does from now on.
+
+        A claim whose answer was lost is given when it is asked for again. So is one whose outcome was refused, as after a failover: it acts at
+        most once, and the lease releases it.
+        """
+        if claim.refusal is not None and claim.claim_id in self._given:
+            return False
+        self._given[claim.claim_id] = None
+        if len(self._given) > MAX_GIVEN:
+            self._given.popitem(last=False)
+        return True
 
     async def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
         """Import the code for the reservation, under a separate claim: a crash at its import counts against this attempt (ADR 13)."""

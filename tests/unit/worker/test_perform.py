@@ -456,3 +456,21 @@ def test_a_message_that_overtakes_its_sweeps_commit_is_not_dropped(engine, monke
     assert not engine.lease.may_judge()
     assert run_one(engine, agent).success
     assert (agent.calls, early) == (1, [])
+
+
+def test_a_claim_whose_outcome_was_refused_acts_no_second_time(engine):
+    """After a failover the scope may be another one than the claim has seen; the lease releases the claim, and the next one has another id."""
+    calls = []
+
+    def act(data):
+        calls.append(data)
+        next(iter(engine.stores.tables.scopes.values())).version += 1
+        return data
+
+    run = engine.enqueue(Pipeline([Step("s", act)]), "in")
+    envelope = engine.bus.popleft()
+    assert engine.deliver(envelope) == "stale"
+    [attempt] = engine.history(run)
+    assert attempt.status == "running"
+    assert engine.deliver(envelope) == "busy"
+    assert calls == ["in"]
