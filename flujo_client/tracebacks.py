@@ -34,7 +34,7 @@ MACHINERY: Final = frozenset({
 """Packages whose frames say nothing to the author of the step; nor does what they call of the standard library."""
 _MODELS: Final = ("pydantic_ai.models.", "pydantic_ai.providers.")
 _CALL_USERS: Final = ("pydantic_ai.models.function", "pydantic_ai.models.test")
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 """The folders that packages are installed in."""
 _HEADER: Final = "Traceback (most recent call last):\n"
 _CAUSE: Final = "\nThe above exception was the direct cause of the following exception:\n\n"
@@ -100,7 +100,7 @@ def frame_of(error: BaseException, cause: BaseException) -> dict[str, Any]:
 
 
 def _is_installed(place: _Place) -> bool:
-    return not _INSTALLED.isdisjoint(PurePath(place.code.co_filename).parts)
+    return not INSTALLED.isdisjoint(PurePath(place.code.co_filename).parts)
 
 
 def shortened(text: str, most: int) -> str:

@@ -33,19 +33,19 @@ def explain_run(run_id: str) -> Operation[Sentence]:
 
 def explain_runs(run_ids: Collection[str]) -> Operation[dict[str, Sentence]]:
     """Explain runs, by their ids; those that do not exist are left out."""
-    told = (yield from query(ask.told_runs(run_ids))) if run_ids else []
-    facts = yield from _facts_of({each.id: each for each in told})
-    children = {each.child_of: each.id for each in told}
+    rows = (yield from query(ask.explained_runs(run_ids))) if run_ids else []
+    facts = yield from _facts_of({each.id: each for each in rows})
+    children = {each.child_of: each.id for each in rows}
     sentences: dict[str, Sentence] = {}
 
-    def tell(run_id: str) -> Sentence:
+    def sentence_of(run_id: str) -> Sentence:
         if run_id not in sentences:
             child = children.get(run_id)
-            known = replace(facts[run_id], child=None if child is None else (child, tell(child)))
+            known = replace(facts[run_id], child=None if child is None else (child, sentence_of(child)))
             sentences[run_id] = explain(known)
         return sentences[run_id]
 
-    return {run_id: tell(run_id) for run_id in run_ids if run_id in facts}
+    return {run_id: sentence_of(run_id) for run_id in run_ids if run_id in facts}
 
 
 def _facts_of(runs: Mapping[str, RunRowFacts]) -> Operation[dict[str, RunFacts]]:

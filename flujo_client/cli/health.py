@@ -87,11 +87,11 @@ def health_check(
     path = _path(export, output, as_json=as_json)
     with FlujoClient(_settings(project)) as client:
         report = _stored(client) if stored else client.perform(health(client.settings, question))
-        told = client.explain(_named_runs(report)) if path != STDOUT else {}
+        sentences = client.explain(_named_runs(report)) if path != STDOUT else {}
     if path == STDOUT:
         show_value(to_json(report))
     else:
-        show(health_text(report, told))
+        show(health_text(report, sentences))
     if path not in (None, STDOUT):
         _write(report, export, str(path))
     ctx.exit(OK if report.verdict.status == "ok" else RUNTIME)
@@ -139,18 +139,18 @@ def _write(report: HealthReport, export: str | None, path: str) -> None:
         say(f"wrote {name}")
 
 
-def health_text(report: HealthReport, told: Mapping[str, Sentence] | None = None) -> Group:
+def health_text(report: HealthReport, sentences: Mapping[str, Sentence] | None = None) -> Group:
     """Draw the report: the verdict, how runs ended, the machine, what AROS did, how it changes, and what to do about it."""
-    return Group(*_parts(report, told or {}))
+    return Group(*_parts(report, sentences or {}))
 
 
-def _parts(report: HealthReport, told: Mapping[str, Sentence]) -> Iterator[RenderableType]:
+def _parts(report: HealthReport, sentences: Mapping[str, Sentence]) -> Iterator[RenderableType]:
     colour = "green" if report.verdict.status == "ok" else "yellow"
     yield Text.assemble(("health check", "bold"), " ", (report.verdict.status, colour), f", {_looked_at(report)}")
     for note in report.notes:
         yield Text(note, "dim")
     if report.verdict.reasons:
-        yield section("problems", _list(_reasons(report, told)))
+        yield section("problems", _list(_reasons(report, sentences)))
     yield section("runs", facts(_outcomes(report.outcomes)))
     yield section("machine", facts(_machine(report.machine)))
     if not report.totals.runs:
@@ -227,11 +227,11 @@ def _named_runs(report: HealthReport) -> list[str]:
     return [name for fact in (report.machine.stuck_runs, report.machine.parked_runs) for name in fact.named]
 
 
-def _reasons(report: HealthReport, told: Mapping[str, Sentence]) -> Iterator[str]:
+def _reasons(report: HealthReport, sentences: Mapping[str, Sentence]) -> Iterator[str]:
     for reason in report.verdict.reasons:
         yield reason.message
         for name in reason.named:
-            yield f"  {name}: {in_a_line(told[name].text)}" if name in told else f"  {name}"
+            yield f"  {name}: {in_a_line(sentences[name].text)}" if name in sentences else f"  {name}"
 
 
 def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:

@@ -69,9 +69,9 @@ def details_shape(
     return {**run_shape(run), **own, "steps": [step_shape(node) for node in trace.children], **values}
 
 
-def explained(shape: dict[str, Any], told: Sentence | None) -> dict[str, Any]:
+def explained(shape: dict[str, Any], sentence: Sentence | None) -> dict[str, Any]:
     """Add the sentence about a run; null if the run was deleted meanwhile."""
-    return {**shape, "explanation": None if told is None else told.to_tree()}
+    return {**shape, "explanation": None if sentence is None else sentence.to_tree()}
 
 
 def step_shape(node: TraceNode) -> dict[str, Any]:

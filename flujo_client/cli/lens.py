@@ -27,7 +27,7 @@ from flujo_client.cli.plugins import ExtensibleGroup
 from flujo_client.cli.render import PREVIEW, trace_tree
 from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.story import event_line, question_lines, summary
-from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, spans_table, stats_card, told_lines
+from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, sentence_lines, spans_table, stats_card
 from flujo_client.cli.timeouts import read, timeout_option, with_retry
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import EventRecord, RunRecord
@@ -100,12 +100,12 @@ def list_runs(
         found = client.ask(requests.runs(replace(filters, parent=of, background=background or None), limit=limit))
         return found, client.explain([run.id for run in found])
 
-    runs, told = read(timeout, ask)
+    runs, sentences = read(timeout, ask)
     if as_json:
-        show_json([explained(run_shape(run), told.get(run.id)) for run in runs])
+        show_json([explained(run_shape(run), sentences.get(run.id)) for run in runs])
     elif runs:
         options = {"parents": background, "is_narrow": _is_narrow(), "in_lines": not stdout.is_terminal}
-        show_rows(runs_table(runs, datetime.now(UTC), told=told, **options))
+        show_rows(runs_table(runs, datetime.now(UTC), sentences=sentences, **options))
         for run in runs:
             if run.unreadable is not None:
                 say(f"run {run.id} is unreadable: {run.unreadable}")
@@ -185,11 +185,11 @@ def trace_run(*, run: str, preview: int, is_full: bool, timeout: float, as_json:
         handle = find_run(client, run)
         return handle.trace(), handle.explain()
 
-    trace, told = read(timeout, ask)
+    trace, sentence = read(timeout, ask)
     if as_json:
         show_json(trace.model_dump())
     else:
-        show(told_lines(told))
+        show(sentence_lines(sentence))
         show(trace_tree(trace, preview=preview, is_full=is_full))
 
 

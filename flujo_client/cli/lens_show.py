@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -17,11 +17,11 @@ from flujo_client.cli.lookup import find_part, find_run, run_argument
 from flujo_client.cli.options import options
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.story import StepOutputReader
-from flujo_client.cli.tables import error_section, run_card, section, told_lines
+from flujo_client.cli.tables import error_section, run_card, section, sentence_lines
 from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.contract.records import BudgetRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
-from flujo_client.contract.trace import TraceNode
+from flujo_client.contract.trace import MODEL_TEXTS, TraceNode
 from flujo_client.errors import ClientError, SerializationError
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import requests
@@ -47,14 +47,6 @@ _looking = options(
     click.option("--json", "as_json", is_flag=True, help="Print it as JSON."),
 )
 
-_TEXTS: Final = {
-    "agent.system": ("system prompt", "system_prompt_preview"),
-    "agent.system.vars": ("variables of the system prompt", "variables"),
-    "agent.prompt": ("prompt", "prompt_preview"),
-    "agent.schema": ("output schema", "schema_preview"),
-    "agent.response": ("response", "response_preview"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -64,7 +56,7 @@ class Seen:
     trace: TraceNode
     budgets: list[BudgetRecord]
     result: PipelineResult
-    told: Sentence
+    sentence: Sentence
     input: Any
     logs: list[str]
 
@@ -97,9 +89,9 @@ def _show(find: Find, run_id: str, *, timeout: float, final_output: bool, as_jso
     for prompt in prompts.values():
         say(prompts_text(prompt))
     if as_json:
-        show_json(explained(details, seen.told))
+        show_json(explained(details, seen.sentence))
         return
-    show(told_lines(seen.told))
+    show(sentence_lines(seen.sentence))
     show(run_card(seen.record, seen.trace, datetime.now(UTC), details["budgets"], verbose=asked["verbose"]))
     for title, value in values.items():
         show(section(title.replace("_", " "), value))
@@ -157,10 +149,10 @@ def _value(client: FlujoClient, packed: Packed | None) -> Any:
 def prompts_shape(trace: TraceNode) -> list[dict[str, Any]]:
     """Return each text in the events with its attempt; `is_cut` if only its beginning was stored."""
     return [
-        {"path": path, "what": _TEXTS[event.name][0], "text": text, "is_cut": _is_cut(text)}
+        {"path": path, "what": MODEL_TEXTS[event.name][0], "text": text, "is_cut": _is_cut(text)}
         for path, node in [("", trace), *places(trace)]
         for event in node.events
-        if event.name in _TEXTS and (text := event.data.get(_TEXTS[event.name][1])) is not None
+        if event.name in MODEL_TEXTS and (text := event.data.get(MODEL_TEXTS[event.name][1])) is not None
     ]
 
 

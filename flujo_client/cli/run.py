@@ -231,7 +231,7 @@ class _Holds:
 
     Args:
         client: to ask with.
-        worker_s: seconds within which a worker may still be starting, so that the lack of one is not told.
+        worker_s: seconds within which a worker may still be starting, during which it is not reported that none is there.
     """
 
     def __init__(self, client: FlujoClient, worker_s: float) -> None:

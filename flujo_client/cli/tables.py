@@ -45,7 +45,7 @@ def runs_table(
     *,
     parents: bool = False,
     is_narrow: bool = False,
-    told: Mapping[str, Sentence] | None = None,
+    sentences: Mapping[str, Sentence] | None = None,
     in_lines: bool = False,
 ) -> Table:
     """Draw runs, one in a line, with `parents` in two.
@@ -55,10 +55,10 @@ def runs_table(
         now: the moment their ages are counted from.
         parents: also name each run's parent.
         is_narrow: show the end of each id alone, which is enough to name a run.
-        told: the sentence about each run, which is drawn below its name.
+        sentences: the sentence about each run, which is drawn below its name.
         in_lines: draw the sentences in a column of their own instead, so that each run has one line.
     """
-    said = {run_id: in_a_line(seen.text) for run_id, seen in (told or {}).items()}
+    texts = {run_id: in_a_line(seen.text) for run_id, seen in (sentences or {}).items()}
 
     def rows() -> Iterator[Sequence[Cell]]:
         for run in runs:
@@ -69,12 +69,12 @@ def runs_table(
                 name.append(f"  retried as {short(run.retried_as)}", "dim")
             if run.unreadable is not None:
                 name.append("  unreadable", "red")
-            if run.id in said and not in_lines and told and told[run.id].tone != "ok":
-                name.append(f"\n{said[run.id]}", "dim")
+            if run.id in texts and not in_lines and sentences and sentences[run.id].tone != "ok":
+                name.append(f"\n{texts[run.id]}", "dim")
             went = coloured(run.status) if run.retried_as is None else Text(run.status, "dim")
             since = age((now - run.created_at).total_seconds())
             row = _run_id(run.id, is_narrow=is_narrow), name, went, since, _took(run)
-            yield (*row, said.get(run.id)) if in_lines else row
+            yield (*row, texts.get(run.id)) if in_lines else row
             if parents:
                 yield (Text("  of ", "dim") + _run_id(str(run.parent_run), "dim", is_narrow=is_narrow),)
 
@@ -82,7 +82,7 @@ def runs_table(
     return table(columns, rows(), wraps=("pipeline", "explanation"))
 
 
-def told_lines(seen: Sentence) -> Text:
+def sentence_lines(seen: Sentence) -> Text:
     """Draw where a run stopped and why, and what a person can do."""
     text = Text(in_a_line(seen.text), "bold")
     return text.append(f"\n→ {in_a_line(seen.fix)}", "not bold dim") if seen.fix else text

@@ -41,6 +41,14 @@ LIMIT, BREAKER, RATE = "flujo.limit.waiting", "flujo.breaker.waiting", "flujo.ra
 ANSWERED, UNANSWERED = "run.answered", "run.unanswered"
 HELD_BACK: Final = {LIMIT: "limit", BREAKER: "breaker", RATE: "rate"}
 """The reasons why a claimed attempt may wait, by the events that report them."""
+MODEL_TEXTS: Final = {
+    "agent.system": ("system prompt", "system_prompt_preview"),
+    "agent.system.vars": ("variables of the system prompt", "variables"),
+    "agent.prompt": ("prompt", "prompt_preview"),
+    "agent.schema": ("output schema", "schema_preview"),
+    "agent.response": ("response", "response_preview"),
+}
+"""The texts that a model got, and its response, by their events: what each is, and the field of the event's data that holds it."""
 
 
 class TraceEvent(BaseModel):

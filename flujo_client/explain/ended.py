@@ -54,11 +54,11 @@ def cancelled(facts: RunFacts) -> Sentence:
         before = f"replaced by run {run.replaced_by} ("
         reason = run.reason or ""
         gate = f": {line(reason[len(before) : -1])}" if reason.startswith(before) else ""
-        told = "Replaced by run ", named_run(run.replaced_by), gate
-        return sentence("replaced", "off", *told, about=about, since=run.ended_at)
+        wording = "Replaced by run ", named_run(run.replaced_by), gate
+        return sentence("replaced", "off", *wording, about=about, since=run.ended_at)
     if run.reason == PARENT_ENDED:
-        told_so = "Stopped, because the run it belongs to ended"
-        return sentence("parent ended", "off", told_so, about=about, since=run.ended_at)
+        why = "Stopped, because the run it belongs to ended"
+        return sentence("parent ended", "off", why, about=about, since=run.ended_at)
     about = *kind_of_place(facts, at), run.canceller, run.cancel_note
     return sentence("cancelled", "off", by_whom(facts, "Cancelled"), about=about, at=at, since=run.ended_at, acts=RETRY)
 
@@ -77,12 +77,12 @@ def expired(facts: RunFacts) -> Sentence:
     if run.deadline_at is not None:
         allowed = (run.deadline_at - run.created_at).total_seconds()
         after = f": its deadline of {span(round(allowed) if allowed > _WHOLE_S else allowed)} passed"
-    told, about, fix = (
+    wording, about, fix = (
         parts("Ran out of time", while_at(at), after),
         kind_of_place(facts, at),
         "Retry it with a longer deadline_s.",
     )
-    return sentence("deadline", "bad", told, about=about, at=at, fix=fix, since=run.ended_at, acts=RETRY)
+    return sentence("deadline", "bad", wording, about=about, at=at, fix=fix, since=run.ended_at, acts=RETRY)
 
 
 def failed(facts: RunFacts) -> Sentence:
@@ -90,18 +90,18 @@ def failed(facts: RunFacts) -> Sentence:
     run, at, fault = facts.run, facts.failed, facts.run.fault
     if facts.child is not None:
         child, about = facts.child[1], ("child", run.name, facts.child[1].key)
-        told = child_run("Failed in its child run", *facts.child)
-        return sentence(child.cause, "bad", told, about=about, fix=child.fix, since=run.ended_at, acts=RETRY)
+        wording = child_run("Failed in its child run", *facts.child)
+        return sentence(child.cause, "bad", wording, about=about, fix=child.fix, since=run.ended_at, acts=RETRY)
     place_of_it = kind_of_place(facts, at)
     if fault is None:
-        told = _where(facts, "Failed", code(run.reason or ""))
-        return sentence("error", "bad", told, about=place_of_it, at=at, since=run.ended_at, acts=RETRY)
+        wording = _where(facts, "Failed", code(run.reason or ""))
+        return sentence("error", "bad", wording, about=place_of_it, at=at, since=run.ended_at, acts=RETRY)
     cause = _cause_of(fault)
-    told = cause.told(facts, fault) if cause.is_whole else _where(facts, cause.verb, cause.told(facts, fault))
+    wording = cause.wording(facts, fault) if cause.is_whole else _where(facts, cause.verb, cause.wording(facts, fault))
     seen = {"type": fault.type_name, "code": fault.code, "digest": fault.traceback_digest, **details(fault)}
     fix = cause.fix if isinstance(cause.fix, str) else cause.fix(facts, fault)
     moves = Moves(fix=fix, since=run.ended_at, acts=RETRY if cause.tone == "bad" else ())
-    return sentence(cause.name, cause.tone, told, about=(*place_of_it, *map(seen.get, cause.about)), at=at, **moves)
+    return sentence(cause.name, cause.tone, wording, about=(*place_of_it, *map(seen.get, cause.about)), at=at, **moves)
 
 
 def _cause_of(fault: Fault) -> _Cause:
@@ -227,14 +227,14 @@ class _Cause(NamedTuple):
 
     Attributes:
         name: the cause.
-        told: writes what follows the place, or, if `is_whole`, all of it.
+        wording: writes the text after the place, or, if `is_whole`, all of it.
         fix: what a person can do, or what writes that.
         needs: a detail without which it is written as an ordinary error, as an older row is.
         about: what of the fault tells it from others with this cause at the same place.
     """
 
     name: str
-    told: Callable[[RunFacts, Fault], Piece]
+    wording: Callable[[RunFacts, Fault], Piece]
     fix: str | Callable[[RunFacts, Fault], str] = ""
     needs: str = ""
     about: tuple[str, ...] = ()

@@ -60,9 +60,9 @@ def parked(facts: RunFacts) -> Sentence:
     seen = facts.run.parked or {}
     cause, before, after, fix = _PARKED.get(str(seen.get("kind")), _PARKED[""])
     what = line(str(seen.get("what") or facts.run.reason or "no reason was recorded"))
-    told, about = parts("Parked: ", before, what if after else code(what), after), (facts.run.reference, what)
+    wording, about = parts("Parked: ", before, what if after else code(what), after), (facts.run.reference, what)
     acts: tuple[Act, ...] = ("upgrade", "cancel") if cause == "changed code" else CANCEL
-    return sentence(cause, "stuck", told, about=about, fix=fix, since=seen.get("at"), acts=acts)
+    return sentence(cause, "stuck", wording, about=about, fix=fix, since=seen.get("at"), acts=acts)
 
 
 def gated(facts: RunFacts, gate: GateFacts) -> Sentence:
@@ -70,20 +70,20 @@ def gated(facts: RunFacts, gate: GateFacts) -> Sentence:
     if not facts.fleet.workers:
         return _no_workers(facts, "Not begun", None)
     ahead = own(f"; {gate.ahead} ahead of it" if gate.ahead else "")
-    cause, fix, moves, told = "admission", "", None, parts(" lets it begin next", ahead)
+    cause, fix, moves, wording = "admission", "", None, parts(" lets it begin next", ahead)
     if gate.wait_s and gate.not_before is not None and gate.not_before > facts.now:
         cause, moves = "debounce", gate.not_before
-        told = parts(" waits for a newer input", own(f", and lets it begin at {clock(moves, facts.now)}"))
+        wording = parts(" waits for a newer input", own(f", and lets it begin at {clock(moves, facts.now)}"))
     elif gate.period_s:
         cause, moves = "throttle", gate.next_at
         following = own(f"; the next may at {clock(moves, facts.now)}") if moves else ""
-        told = parts(f" lets {gate.most} begin in {span(gate.period_s)}", following, ahead)
+        wording = parts(f" lets {gate.most} begin in {span(gate.period_s)}", following, ahead)
     elif gate.most is not None:
         fix = "It begins when a run that holds a place ends."
-        told = parts(f" has {gate.taken} of {gate.most} places taken", ahead)
-    said = parts("Not begun: the ", line(gate.name).replace(" ''", "").replace("'", ""), told)
+        wording = parts(f" has {gate.taken} of {gate.most} places taken", ahead)
+    whole = parts("Not begun: the ", line(gate.name).replace(" ''", "").replace("'", ""), wording)
     moved = Moves(fix=fix, since=facts.run.created_at, until=moves, acts=CANCEL)
-    return sentence(cause, "wait", said, about=(facts.run.name, gate.name), **moved)
+    return sentence(cause, "wait", whole, about=(facts.run.name, gate.name), **moved)
 
 
 def live(facts: RunFacts) -> Sentence:
@@ -92,16 +92,16 @@ def live(facts: RunFacts) -> Sentence:
     if facts.child is not None and not any(each.status == "running" for each in facts.live):
         child = facts.child[1]
         moves = Moves(fix=child.fix, acts=child.acts, since=child.since, until=child.until)
-        told = child_run("Waits for its child run", *facts.child)
-        return sentence(child.cause, child.tone, told, about=("child", run.name, child.key), **moves)
+        wording = child_run("Waits for its child run", *facts.child)
+        return sentence(child.cause, child.tone, wording, about=("child", run.name, child.key), **moves)
     if not facts.live:
         return sentence("between steps", "run", "Between two steps", about=(run.name,), since=run.started_at)
     at = min(facts.live, key=_urgency)
     found = _attempt(facts, at)
     if fan_out is None or fan_out.total <= 1 or not (found.tone == "run" or found.cause == "lane"):
         return found
-    told, about = parts("Works through ", code(fan_out.step), own(_progress(fan_out))), (run.name, fan_out.step)
-    return sentence("fan-out", "run", told, about=about, at=at, since=run.started_at, acts=CANCEL)
+    wording, about = parts("Works through ", code(fan_out.step), own(_progress(fan_out))), (run.name, fan_out.step)
+    return sentence("fan-out", "run", wording, about=about, at=at, since=run.started_at, acts=CANCEL)
 
 
 def _progress(fan_out: FanOutFacts) -> str:
@@ -147,7 +147,7 @@ def _wait(
 def _person(facts: RunFacts, at: AttemptFacts) -> Sentence:
     question, closes = at.question or {}, at.available_at
     asks = quote(question.get("message") or "")
-    told = parts(
+    wording = parts(
         "Waits at ",
         place(facts, at),
         " for ",
@@ -158,7 +158,7 @@ def _person(facts: RunFacts, at: AttemptFacts) -> Sentence:
     closing = own(f" Closes {clock(closes, facts.now)}.") if closes else ""
     fix = f"The last answer was refused: {line(str(question['refused']))}" if question.get("refused") else ""
     moves = Moves(fix=fix, since=at.created_at, until=closes, acts=("answer", "cancel"))
-    return sentence("person", "person", told, closing, about=kind_of_place(facts, at), at=at, **moves)
+    return sentence("person", "person", wording, closing, about=kind_of_place(facts, at), at=at, **moves)
 
 
 def _running(facts: RunFacts, at: AttemptFacts) -> Sentence:
@@ -167,30 +167,30 @@ def _running(facts: RunFacts, at: AttemptFacts) -> Sentence:
     if at.room:
         why = f", because it lost its process {times(at.losses)}" if at.losses else ""
         cause, lost = "quarantine", f", in quarantine ({at.room}){why}"
-    told = parts("Runs ", place(facts, at), " on ", code(at.worker), own(f" since {clock(since, facts.now)}"), lost)
-    return sentence(cause, "run", told, about=kind_of_place(facts, at), at=at, since=since, acts=CANCEL)
+    wording = parts("Runs ", place(facts, at), " on ", code(at.worker), own(f" since {clock(since, facts.now)}"), lost)
+    return sentence(cause, "run", wording, about=kind_of_place(facts, at), at=at, since=since, acts=CANCEL)
 
 
 def _lost(facts: RunFacts, at: AttemptFacts) -> Sentence:
     worker = parts("Its worker ", code(at.worker or ""), " is gone while at ", place(facts, at))
-    told, about = parts(worker, "; another takes over when the lease is over"), kind_of_place(facts, at)
-    return sentence("lost", "wait", told, about=about, at=at, since=at.started_at or at.created_at, acts=CANCEL)
+    wording, about = parts(worker, "; another takes over when the lease is over"), kind_of_place(facts, at)
+    return sentence("lost", "wait", wording, about=about, at=at, since=at.started_at or at.created_at, acts=CANCEL)
 
 
 def _no_workers(facts: RunFacts, verb: str, at: AttemptFacts | None) -> Sentence:
-    told = parts(verb, place(facts, at) if at else "", ": no worker is alive")
+    wording = parts(verb, place(facts, at) if at else "", ": no worker is alive")
     since = at.created_at if at else facts.run.created_at
     fix = "Start one: `flujo worker`, or `flujo up` for everything on this machine."
-    return sentence("no workers", "stuck", told, about=(), at=at, fix=fix, since=since, acts=CANCEL)
+    return sentence("no workers", "stuck", wording, about=(), at=at, fix=fix, since=since, acts=CANCEL)
 
 
 def _no_worker(facts: RunFacts, at: AttemptFacts) -> Sentence:
     last: Piece = f"; it lost its process {times(at.losses)}" if at.losses else ""
     if at.losses and (worker := (at.loss or {}).get("worker")):
         last = parts("; its last one, ", code(worker), ", died")
-    told = parts("Waits at ", place(facts, at), ": no worker consumes queue ", code(at.queue), last)
+    wording = parts("Waits at ", place(facts, at), ": no worker consumes queue ", code(at.queue), last)
     moves = Moves(fix=f"Start one: flujo worker -Q {line(at.queue)}", since=at.created_at, acts=CANCEL)
-    return sentence("no worker", "stuck", told, about=(at.queue,), at=at, **moves)
+    return sentence("no worker", "stuck", wording, about=(at.queue,), at=at, **moves)
 
 
 def _limit(facts: RunFacts, at: AttemptFacts, name: str) -> Sentence:
@@ -227,13 +227,13 @@ def _breaker(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Se
 def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence:
     """Say when an attempt begins that nothing but time holds."""
     fault, about = at.fault_before, kind_of_place(facts, at)
-    cause, told = "delayed", parts(" to begin ", place(facts, at))
+    cause, wording = "delayed", parts(" to begin ", place(facts, at))
     if at.number > 1:
         why = parts(", after ", raised(fault), frame(fault)) if fault else ""
-        cause, told = "backoff", parts(" to try ", place(facts, at), " again", why)
+        cause, wording = "backoff", parts(" to try ", place(facts, at), " again", why)
         about = *about, fault.traceback_digest if fault else ""
     moves = Moves(since=at.failed_at or at.created_at, until=due, acts=CANCEL)
-    return sentence(cause, "wait", "Waits", own(until(due, facts.now)), told, about=about, at=at, **moves)
+    return sentence(cause, "wait", "Waits", own(until(due, facts.now)), wording, about=about, at=at, **moves)
 
 
 def _queued(facts: RunFacts, at: AttemptFacts) -> Sentence:
@@ -241,8 +241,8 @@ def _queued(facts: RunFacts, at: AttemptFacts) -> Sentence:
     slots = f", {seen.busy} of {seen.slots} slot{'s' * (seen.slots != 1)} busy" if seen.slots else ""
     number = facts.fleet.ahead.get(at.key)
     ahead = own(f"about {number} ahead of it in " if number else "")
-    told = parts(lost, ", next in queue ") if number == 0 else parts(lost, " for a slot: ", ahead, "queue ")
-    return _wait(facts, "queued", at, told, code(at.queue), slots, about=at.queue, since=at.created_at)
+    wording = parts(lost, ", next in queue ") if number == 0 else parts(lost, " for a slot: ", ahead, "queue ")
+    return _wait(facts, "queued", at, wording, code(at.queue), slots, about=at.queue, since=at.created_at)
 
 
 _GUARDS: Final = MappingProxyType({"rate": _rate, "breaker": _breaker})

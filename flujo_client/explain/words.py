@@ -13,7 +13,7 @@ from flujo_client.explain.sentence import Act, Part, Sentence, Tone, clock, time
 from flujo_client.plan.kinds import KINDS
 
 Piece = str | Part | Sequence[Part]
-"""What a sentence is put together from; a text is a part of kind `text`."""
+"""A piece of a sentence; a text is a part of kind `text`."""
 LONGEST_LINE: Final = 200
 SHORT_ID: Final = 6
 _NUMBERS: Final = re.compile(r"#\d+")
@@ -102,10 +102,10 @@ def sentence(
         moves: what moves the run.
     """
     key = "|".join([cause, *(str(each or "") for each in about)])
-    told = parts(*pieces)
-    if told[-1].kind != "quote" and not told[-1].text.endswith(_ENDS):
-        told = parts(told, ".")
-    return Sentence(cause, tone, told, place="" if at is None else at.key, key=key, **moves)
+    wording = parts(*pieces)
+    if wording[-1].kind != "quote" and not wording[-1].text.endswith(_ENDS):
+        wording = parts(wording, ".")
+    return Sentence(cause, tone, wording, place="" if at is None else at.key, key=key, **moves)
 
 
 def kind_of_place(facts: RunFacts, at: AttemptFacts | None) -> tuple[str, ...]:

@@ -21,11 +21,11 @@ from flujo_client.plan.plan import Plan
 
 T = TypeVar("T")
 FEW: Final = 6
-"""So many live attempts of a run are read: those that hold it most."""
+"""The live attempts of a run that are read: those that hold it most."""
 EXTRAS: Final = 100
-"""Among so many attempts of a run that succeeded, a repaired answer is looked for."""
+"""The attempts of a successful run among which a repaired answer is looked for."""
 MOST_LIVE: Final = 10_000
-"""So many attempts that are queued or run are counted for the lengths of queues."""
+"""The maximum of queued and running attempts that are counted for the lengths of queues."""
 MOST_PERMITS: Final = 2_000
 
 
@@ -49,9 +49,9 @@ class RunScope(NamedTuple):
     address: str
 
 
-def told_runs(run_ids: Collection[str]) -> Request[list[RunRowFacts]]:
+def explained_runs(run_ids: Collection[str]) -> Request[list[RunRowFacts]]:
     """Read runs, and the child runs that their sentences are about."""
-    return _bounded("runs", lambda rows: [_told(row) for row in rows], runs=list(run_ids), extras=EXTRAS)
+    return _bounded("runs", lambda rows: [_run(row) for row in rows], runs=list(run_ids), extras=EXTRAS)
 
 
 def plans(fingerprints: Collection[str]) -> Request[dict[str, Plan]]:
@@ -103,7 +103,7 @@ def _containers(rows: list[Row]) -> dict[RunScope, Mapping[str, Any]]:
     return {RunScope(row.pop("run_id"), row.pop("address")): row for row in rows}
 
 
-def _told(row: Row) -> RunRowFacts:
+def _run(row: Row) -> RunRowFacts:
     values, wrong = read_columns(row, _READERS)
     if values["fault"] is None and row["fault"] is not None:
         values["fault"] = unreadable(wrong)

@@ -20,7 +20,7 @@ from flujo_client.ui.live import watch
 from flujo_client.ui.view import HIDDEN, go_to, page_of, reading, respond, shows_values, user_of
 
 MOST: Final = 100
-"""So many of the oldest questions are shown."""
+"""The number of the oldest questions that are shown."""
 _CLOSED: Final = ("ALREADY_ANSWERED", "QUESTION_EXPIRED", "RUN_ENDED", "NOT_PAUSED", "UNKNOWN_QUESTION")
 
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.rows import fault_of
+from flujo_client.contract.trace import MODEL_TEXTS
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.patterns import compiled
+from flujo_client.tracebacks import INSTALLED
 from flujo_client.ui.reading import HOME
 from flujo_client.ui.tree import below, keys_at, tone_of
 from flujo_client.ui.values import SHOWN, ShownValue, ValueReader, written
@@ -24,21 +26,17 @@ if TYPE_CHECKING:
 EVENTS: Final = 300
 _VALUES: Final = ("input", "output", "answer", "error")
 _PREVIEW: Final = compiled(r"preview$|^variables$|^conversions$")
-_TEXTS: Final = {
-    "agent.system": ("System prompt", "system_prompt_preview"),
-    "agent.prompt": ("Prompt", "prompt_preview"),
-    "agent.schema": ("Schema of the answer", "schema_preview"),
-}
+_SENT: Final = ("agent.system", "agent.prompt", "agent.schema")
 _LOGS: Final = ("step.printed", "step.logged", "step.blocked_loop", "step.left_behind", "output.dropped")
 _OURS: Final = compiled(
     r"(?:agent|agent_tool|aros|attempt|background|child_run|code|context|fan_out|flujo|grammar|hook|join|loop|outcome|output"
     r"|reasoning|router|run|step|template)\."
 )
-"""How the names of events begin that are not the user's own."""
+"""The beginnings of the names of our own events."""
 _PIECE: Final = compiled(r""" "(?:[^"\\]|\\.)*+" | '[^'\n]*+' | [\w.+-]++ | \s++ | . """, re.DOTALL | re.VERBOSE)
 _PIECES: Final = 1500
 """Texts of more pieces are not compared: that would take too long."""
-_LIBRARY: Final = ("site-packages", "dist-packages", "/lib/python")
+_LIBRARY: Final = (*INSTALLED, "/lib/python")
 _SHORT: Final = compiled(r'File "[^"]*?([^/"]+/)?([^/"]+)"')
 
 
@@ -177,10 +175,11 @@ def _fault(tree: Any) -> Fault | None:
 def _prompts(events: Iterable[Row], values: ValueReader) -> Iterator[tuple[str, ShownValue]]:
     """Yield what a model was sent, with its title."""
     for event in events:
-        title, name = _TEXTS.get(event["name"], ("", ""))
-        text = values.text(event["data"].get(name)) if title else None
-        if text is not None:
-            yield title, text
+        if event["name"] in _SENT:
+            title, name = MODEL_TEXTS[event["name"]]
+            text = values.text(event["data"].get(name))
+            if text is not None:
+                yield title.capitalize(), text
 
 
 def _tools(events: Iterable[Row]) -> list[Row]:

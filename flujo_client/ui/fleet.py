@@ -32,7 +32,7 @@ ACTIONS: Final[Mapping[tuple[str, str], tuple[str, Mapping[str, Any]]]] = {
     ("breaker", "enable"): ("A breaker guards {} again.", {"edits": {"enabled": True}}),
     ("rate", "resume"): ("{} is called at full speed.", {"clears": True}),
 }
-"""What each button of a guard does, with the note that follows it."""
+"""The note and the edit of each button of a guard."""
 
 
 @dataclass(frozen=True, slots=True)

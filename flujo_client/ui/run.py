@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from flujo_client.gateway.requests import Row, not_found
 from flujo_client.ui.attempt import read_attempt, story
 from flujo_client.ui.live import watch
 from flujo_client.ui.reading import PageReads
+from flujo_client.ui.security import draw_once, retry_key
 from flujo_client.ui.timeline import draw_timeline
 from flujo_client.ui.tree import PAGE, TreeLine, TreeReader, way_to
 from flujo_client.ui.values import ValueReader
@@ -47,7 +47,7 @@ def run_page(request: Request) -> Response:
         "kin": {row["id"]: row for row in read.rows("run_kin", run=run["id"], linked=linked, most=CHILD_RUNS)},
         "events": story(values, run["id"], None, EVENTS),
         **{name: values.value(body) for name, body in read.rows("run_values", run=run["id"], key=None)[0].items()},
-        "nonce": secrets.token_hex(8),
+        "once": draw_once(),
     }
     return respond(request, "run.html", data)
 
@@ -112,9 +112,8 @@ def act(request: Request) -> Response:
         raise HTTPException(400, "`do` must be retry or cancel")
     try:
         if do == "retry":
-            key = f"ui:{run_id}:{str(form.get('nonce'))[:32]}"
             step, again = str(form.get("from_step") or "") or None, form.get("again") == "yes"
-            new = handle.retry(step, again=again, idempotency_key=key, actor=user.name)
+            new = handle.retry(step, again=again, idempotency_key=retry_key(form, run_id), actor=user.name)
             return go_to(request, f"/runs/{new.id}", f"This is the retry of {run_id[-6:]}.")
         was_ended = not handle.cancel(reason=str(form.get("reason") or "") or None, actor=user.name, timeout=CANCEL_S)
         return go_to(request, where, "It had ended before." if was_ended else "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,13 +24,14 @@ from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.gateway.requests import Row
 from flujo_client.ui.live import watch
+from flujo_client.ui.security import draw_once, retry_key
 from flujo_client.ui.values import ValueReader
 from flujo_client.ui.view import digest_of, explain, go_to, page_of, query_of, reading, respond, shows_values, user_of
 
 WINDOW: Final = 250
-"""So many of the newest runs are read for one page, and grouped."""
+"""The number of the newest runs that are read for one page, and grouped."""
 NAMES_S: Final = 30.0
-"""For so many seconds the names of pipelines are kept."""
+"""Seconds for which the names of pipelines are kept."""
 LONGEST: Final = 200
 """The maximum of characters of a filter."""
 TABS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -63,7 +64,7 @@ def runs(request: Request) -> Response:
         "seen": len(found),
         "older": f"{last.created_at.isoformat()}~{last.id}" if last else "",
         "pipelines": page_of(request).kept("pipelines", NAMES_S, lambda: [each["name"] for each in read.rows("names")]),
-        "once": secrets.token_urlsafe(12),
+        "once": draw_once(),
     }
     return respond(request, "runs.html", data)
 
@@ -80,7 +81,7 @@ def act(request: Request) -> Response:
             f" {_runs(len(chosen) - done)} had ended before." if done < len(chosen) else ""
         )
     else:
-        failures = _retry_all(client, chosen, actor, str(form.get("once", ""))[:LONGEST])
+        failures = _retry_all(client, chosen, actor, form)
         note = f"Retried {_runs(len(chosen) - len(failures))} as new runs."
         if failures:
             note += f" {_runs(len(failures))} could not be retried: {failures[0].message}"
@@ -151,11 +152,11 @@ def _add_inputs(request: Request, rows: Sequence[Row]) -> None:
         row["input"] = " ".join((value.text or value.gap).split())[:LONGEST] if value else ""
 
 
-def _retry_all(client: FlujoClient, chosen: Sequence[str], actor: str, once: str) -> list[FlujoError]:
+def _retry_all(client: FlujoClient, chosen: Sequence[str], actor: str, form: FormData) -> list[FlujoError]:
     """Retry runs; return why some were not."""
     failures = []
     for run in chosen:
-        options = RetryOptions(actor=actor, idempotency_key=f"page:{once}:{run}" if once else None)
+        options = RetryOptions(actor=actor, idempotency_key=retry_key(form, run))
         try:
             client.perform(retry.retry(client.settings, run, None, options))
         except ServiceUnreachable:

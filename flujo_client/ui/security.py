@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_FORM_BYTES: Final = 2_000_000
+LONGEST_ONCE: Final = 200
 HEADERS: Final = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
@@ -57,6 +59,17 @@ def sign(secret: bytes, *texts: str) -> str:
 def form_token(secret: bytes, user: User) -> str:
     """Return the token that every form of this user carries."""
     return sign(secret, "form", user.name)
+
+
+def draw_once() -> str:
+    """Draw what a form carries so that sending it again starts no second run; see `retry_key`."""
+    return secrets.token_urlsafe(12)
+
+
+def retry_key(form: FormData, run_id: str) -> str | None:
+    """Return the idempotency key of a retry that a form asks for; None if the form was not drawn by a page."""
+    once = str(form.get("once", ""))[:LONGEST_ONCE]
+    return f"page:{once}:{run_id}" if once else None
 
 
 class SafeHeaders:

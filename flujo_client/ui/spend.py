@@ -16,9 +16,9 @@ from flujo_client.ui.view import money, page_of, reading, respond, short
 
 DAYS: Final = 14
 NAMED: Final = 20
-"""So many of each kind are named; all others are one line."""
+"""The number of each kind that is named; all others are one line."""
 KEPT_S: Final = 30.0
-"""For so many seconds the sums are kept: they read every run that spent."""
+"""Seconds for which the sums are kept: they read every run that spent."""
 COLOURS: Final = 5
 KINDS: Final = ("pipeline", "model", "tenant")
 

@@ -216,7 +216,7 @@ _NONE: Final = _Children({}, {})
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was read, to be put in order: containers and attempts by their sequence and node."""
+    """Puts in order what was read: containers and attempts by their sequence and node."""
 
     reader: TreeReader
     counts: Mapping[str, _Children]

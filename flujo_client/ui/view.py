@@ -38,9 +38,9 @@ STATIC: Final = (
 MANY: Final = 1000
 """Counts are shown up to this number; more are `999+`."""
 BADGES_S: Final = 2.0
-"""For so many seconds the counts of the menu are kept."""
+"""Seconds for which the counts of the menu are kept."""
 HIDDEN: Final = "hidden"
-"""What stands for a value that the user may not see."""
+"""The text in place of a value that the user may not see."""
 _SIZES: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 

@@ -52,9 +52,9 @@ class Misfit(StageRefused):
             if self.rule == NOT_ALLOWED
             else ""
         )
-        told = StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
-        told.unfit, told.what, told.more = self.unfit, message, len(lines) - 1
-        return told
+        refusal = StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
+        refusal.unfit, refusal.what, refusal.more = self.unfit, message, len(lines) - 1
+        return refusal
 
 
 def _is_near_any(path: Path, places: Sequence[Path]) -> bool:

@@ -101,7 +101,7 @@ class ParseOutcome(NamedTuple):
     unfit: Unfit | None = None
     """The value of a rejected text, if only the schema rejected it and no other part of the text could be meant."""
     what: str = ""
-    """What was expected at `pointer`, and found; `more` is the number of further places."""
+    """The expectation at `pointer`, and the value that was found there; `more` is the number of further places."""
     more: int = 0
 
     @property
@@ -116,7 +116,7 @@ class StageRefused(Exception):
     unfit: Unfit | None = None
     """What was read, if only the schema refused it."""
     more = 0
-    """How many further places were refused."""
+    """The number of further places that were refused."""
 
     def __init__(self, rule: str, message: str, path: Path = (), stage: str = "syntactic") -> None:
         super().__init__(message)

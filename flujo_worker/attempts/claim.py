@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 UNCOMMITTED_S = 1.0
 """The maximum seconds of a sweep from sending a message to its commit."""
 MAX_GIVEN: Final = 20_000
-"""So many of its latest claims a process remembers; the lease releases a claim that is not worked on long before."""
+"""The number of its latest claims that a process remembers; the lease releases a claim that is not worked on long before."""
 
 
 @dataclass(frozen=True, slots=True)

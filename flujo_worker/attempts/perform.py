@@ -374,10 +374,10 @@ class Attempts:
     async def _park(
         self, envelope: Envelope, held: ActiveAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
-        reason, told = redact(why), cause._replace(what=redact(cause.what))
+        reason, shown = redact(why), cause._replace(what=redact(cause.what))
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
         key, fence, park = envelope.key, held.fence or 0, self._stores.plan_moves.park
-        await self._effects.call(park, key, fence, reason, cause=told, code=awaited, claim_id=held.claim_id)
+        await self._effects.call(park, key, fence, reason, cause=shown, code=awaited, claim_id=held.claim_id)
         return DeliveryResult("parked")
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:

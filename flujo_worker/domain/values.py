@@ -63,7 +63,7 @@ class UpdateScope:
     cursor: int
     status: ScopeStatus = "open"
     merges: int = 0
-    """What a merge into the scope adds to its version; 0: nothing is merged into it."""
+    """The number that a merge adds to the scope's version; 0: nothing is merged into it."""
     output: Packed | None = None
     context: Packed | None = None
     drops_context: bool = False

@@ -32,7 +32,7 @@ STARVED_GRACES = 6.0
 THROTTLE_EVERY_S: Final = 1.0
 REPORT_EVERY_S: Final = 10.0
 WORTH_BYTES: Final = 16 << 20
-"""So much more memory than a process had at least may have been freed: it is worth a call that takes milliseconds."""
+"""The growth of memory since its least from which it is returned: the call takes milliseconds."""
 
 
 class PoolSlots(Protocol):

@@ -1,4 +1,4 @@
-"""Why nothing moves is said at once by `flujo run`, with the sentence of `lens trace`: breaker, rate, limit, retry, queue, code."""
+"""`flujo run` says at once why nothing moves, with the sentence of `lens trace`: breaker, rate, limit, retry, queue, code."""
 
 import pytest
 from click.testing import CliRunner

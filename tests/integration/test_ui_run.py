@@ -272,7 +272,7 @@ def test_a_form_that_is_sent_twice_retries_once(site, page, show):
     run = site.client.enqueue("ui_run_pipelines:invoice", "again")
     assert run.result(timeout=60, check=False).status == "failed"
     text = show(f"/runs/{run.id}")
-    form = {"token": field(text, "token"), "nonce": field(text, "nonce"), "do": "retry", "from_step": "total"}
+    form = {"token": field(text, "token"), "once": field(text, "once"), "do": "retry", "from_step": "total"}
     answers = [page().post(f"/runs/{run.id}", data=form, follow_redirects=False) for _ in range(2)]
     assert {answer.status_code for answer in answers} == {303}
     [target] = {answer.headers["location"].partition("?")[0] for answer in answers}
@@ -285,7 +285,7 @@ def test_a_form_that_is_sent_twice_retries_once(site, page, show):
     assert "taken over from" in plain(show(target))
     again = show(f"/runs/{run.id}")
     assert "Retry once more" in again
-    other = page().post(f"/runs/{run.id}", data=form | {"nonce": "another"})
+    other = page().post(f"/runs/{run.id}", data=form | {"once": "another"})
     assert "was already retried" in plain(other.text)
 
 

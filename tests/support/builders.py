@@ -62,7 +62,7 @@ def failed(category: str = "agent", *, retryable: bool = True, feedback: str = "
 def decided(
     new: NewRun, outcome: Outcome, *, fence: int = 1, at: Envelope | None = None, claim_id: str | None = None
 ) -> Decision:
-    """What follows when the run's attempt `at`, its first unless given, comes to this outcome under this claim."""
+    """Decide what follows this outcome of a run's attempt `at`, the first by default, under this claim."""
     deciding = decide(new.plan, AttemptReport(at or new.first, fence, outcome, claim_id), backoff=BACKOFF)
     try:
         asked = next(deciding)

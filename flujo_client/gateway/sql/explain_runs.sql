@@ -1,10 +1,10 @@
 -- The runs, and the child runs that their sentences repeat, down to the second level: the one that a live run waits for, a question first,
 -- or the one whose error a failed run has. Extras of a success are looked for at its top level only.
-WITH RECURSIVE told AS (
+WITH RECURSIVE explained AS (
     SELECT id, NULL::text AS parent, 0 AS depth FROM flujo_runs WHERE id = ANY(%(runs)s::text[])
     UNION ALL
     SELECT c.id, t.id, t.depth + 1
-    FROM told t JOIN flujo_runs r ON r.id = t.id
+    FROM explained t JOIN flujo_runs r ON r.id = t.id
     CROSS JOIN LATERAL (
         SELECT k.id FROM flujo_runs k
         WHERE k.parent_run = r.id AND k.parent_address IS NOT NULL AND CASE
@@ -27,6 +27,6 @@ SELECT now() AS now, t.parent AS child_of, r.id, r.fingerprint, r.name, r.refere
        r.status = 'succeeded' AND EXISTS (
            SELECT FROM (SELECT a.metadata FROM flujo_attempts a WHERE a.run_id = r.id LIMIT %(extras)s::int) a WHERE a.metadata ? 'aros.coercion.total'
        ) AS is_repaired
-FROM told t JOIN flujo_runs r ON r.id = t.id
+FROM explained t JOIN flujo_runs r ON r.id = t.id
 LEFT JOIN LATERAL (SELECT n.actor, n.note FROM flujo_inputs n WHERE n.run_id = r.id AND n.kind = 'cancel' ORDER BY n.id LIMIT 1) i ON true
 ORDER BY t.depth;

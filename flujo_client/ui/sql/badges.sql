@@ -1,4 +1,4 @@
--- What the menu counts, each at most `most`: runs under way, runs of the last day that failed and were not retried, and open questions.
+-- The counts of the menu, each at most `most`: runs under way, runs of the last day that failed and were not retried, and open questions.
 SELECT (SELECT count(*) FROM (
             SELECT FROM flujo_runs WHERE status IN ('queued', 'running', 'parked') AND parent_run IS NULL LIMIT %(most)s::int
         ) AS l) AS live,

@@ -1,4 +1,4 @@
--- What the stored health checks found: the last report of each part of the last days, the oldest first.
+-- The results of the stored health checks: the last report of each part of the last days, the oldest first.
 SELECT at, report #>> '{verdict,status}' AS status, (report #>> '{outcomes,window,failure_rate}')::float8 AS failure_rate,
        (report #>> '{machine,waiting,count}')::int AS waiting, (report #>> '{machine,live_workers}')::int AS workers,
        (report #>> '{totals,per_100_runs}')::float8 AS repairs

@@ -1,4 +1,4 @@
--- What was spent on each of the last days (in UTC), by pipeline, tenant and model: of those who spent most, and of all others together (no name).
+-- The spend of each of the last days (in UTC), by pipeline, tenant and model: of those who spent most, and of all others together (no name).
 -- Runs that retention has deleted, and that left a summary, count for the day they ended.
 WITH sums AS (
     SELECT CASE 0 WHEN grouping(pipeline) THEN 'pipeline' WHEN grouping(tenant) THEN 'tenant' ELSE 'model' END AS kind,

@@ -25,10 +25,10 @@ from flujo_client.cli.tables import (
     run_card,
     runs_table,
     section,
+    sentence_lines,
     spans_table,
     stats_card,
     steps_table,
-    told_lines,
 )
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.outcome import Fault
@@ -358,15 +358,15 @@ def test_runs_on_a_narrow_terminal():
     """)
 
 
-def told(text, tone="bad", fix=""):
+def sentence(text, tone="bad", fix=""):
     return Sentence("error", tone, (Part("text", text),), fix)
 
 
 def test_runs_say_where_they_stopped_at_80_columns():
     """Below the name of each run that is not simply done; a stored text moves no terminal."""
     done = run_of(id=f"{RUN[:-1]}8", status="succeeded")
-    sentences = {RUN: told("Failed at check: E: \x1b[31m[red] in\ndesk.py:41."), done.id: told("Done.", "ok")}
-    assert drawn(runs_table([run_of(), done], NOW, told=sentences, is_narrow=True)) == lines(r"""
+    sentences = {RUN: sentence("Failed at check: E: \x1b[31m[red] in\ndesk.py:41."), done.id: sentence("Done.", "ok")}
+    assert drawn(runs_table([run_of(), done], NOW, sentences=sentences, is_narrow=True)) == lines(r"""
     run       pipeline                                   status       age       took
     44556677  review                                     failed     3 min  1 min 0 s
               Failed at check: E: \x1b[31m[red] in
@@ -376,7 +376,7 @@ def test_runs_say_where_they_stopped_at_80_columns():
 
 
 def test_runs_that_a_program_reads_have_a_line_each():
-    table = runs_table([run_of(), run_of(id="run_2")], NOW, told={RUN: told("Failed.\nx")}, in_lines=True)
+    table = runs_table([run_of(), run_of(id="run_2")], NOW, sentences={RUN: sentence("Failed.\nx")}, in_lines=True)
     [head, first, second] = drawn(table, width=200).splitlines()
     assert head.endswith("explanation")
     assert first.endswith("Failed. x")
@@ -384,10 +384,10 @@ def test_runs_that_a_program_reads_have_a_line_each():
 
 
 def test_a_sentence_and_what_can_be_done():
-    assert drawn(told_lines(told("Waits at pay.", fix="Start one:\x1b[2J flujo worker"))) == (
+    assert drawn(sentence_lines(sentence("Waits at pay.", fix="Start one:\x1b[2J flujo worker"))) == (
         "Waits at pay.\n→ Start one:\\x1b[2J flujo worker"
     )
-    assert drawn(told_lines(told("Done."))) == "Done."
+    assert drawn(sentence_lines(sentence("Done."))) == "Done."
 
 
 def test_steps():

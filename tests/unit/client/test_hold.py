@@ -17,18 +17,20 @@ def run(status="queued"):
     return RunRecord("run_1", "shop:p", "f", "p", "1", status, NOW)
 
 
-def told(cause, tone="wait", text="Waits at pay.", **rest):
+def sentence(cause, tone="wait", text="Waits at pay.", **rest):
     return Sentence(cause, tone, (Part("text", text),), **rest)
 
 
-NO_WORKERS = told("no workers", "stuck", "Waits at pay: no worker is alive.", fix="Start one: `flujo worker`.", key="k")
+NO_WORKERS = sentence(
+    "no workers", "stuck", "Waits at pay: no worker is alive.", fix="Start one: `flujo worker`.", key="k"
+)
 
 
 def test_its_sentence_says_why_and_its_fix_what_moves_it():
     found = hold_of(run(), NO_WORKERS)
     assert str(found) == "waits at pay: no worker is alive\n  → Start one: `flujo worker`."
     assert (found.key, found.needs_worker) == ("k", True)
-    limit = hold_of(run(), told("limit"))
+    limit = hold_of(run(), sentence("limit"))
     assert (limit.way_out, limit.needs_worker) == ("`flujo lens trace run_1` shows its progress", False)
 
 
@@ -48,7 +50,8 @@ def test_a_process_with_settings_names_its_database():
 
 
 @pytest.mark.parametrize(
-    "seen", [told("queued"), told("lane"), told("lost"), told("running", "run"), told("fan-out", "run")]
+    "seen",
+    [sentence("queued"), sentence("lane"), sentence("lost"), sentence("running", "run"), sentence("fan-out", "run")],
 )
 def test_a_run_that_a_worker_continues_is_not_held(seen):
     assert hold_of(run("running"), seen) is None
@@ -56,16 +59,16 @@ def test_a_run_that_a_worker_continues_is_not_held(seen):
 
 @pytest.mark.parametrize("cause", ["backoff", "delayed"])
 def test_a_short_wait_before_the_next_try_is_ordinary_work(cause):
-    seen = told(cause, since=NOW, until=NOW + timedelta(seconds=4))
+    seen = sentence(cause, since=NOW, until=NOW + timedelta(seconds=4))
     assert hold_of(run(), seen) is None
     assert hold_of(run(), replace(seen, until=NOW + timedelta(seconds=6))) is not None
 
 
 def test_a_paused_run_waits_for_a_person_and_one_with_other_branches_at_work_does_not():
-    assert "flujo approvals list --run run_1" in hold_of(run("paused"), told("person", "person")).way_out
-    assert hold_of(run("running"), told("person", "person")) is None
+    assert "flujo approvals list --run run_1" in hold_of(run("paused"), sentence("person", "person")).way_out
+    assert hold_of(run("running"), sentence("person", "person")) is None
 
 
 def test_a_run_that_was_not_admitted_says_where_it_waits():
     text = "Not begun: the limit crm has 5 of 5 places taken; 2 ahead of it."
-    assert hold_of(run(), told("admission", text=text)).why == text[:1].lower() + text[1:-1]
+    assert hold_of(run(), sentence("admission", text=text)).why == text[:1].lower() + text[1:-1]

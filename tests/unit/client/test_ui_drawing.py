@@ -1,4 +1,4 @@
-"""What the page of a run draws: the bars of its timeline, differences of answers, and values that cannot be shown."""
+"""The drawings on the page of a run: the bars of its timeline, differences of answers, and values that cannot be shown."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Who gets in to the page, what a form needs, and the headers of every answer. No database is needed for any of it."""
+"""The page lets in its users only, forms need a token, and every answer has its headers. No database is needed."""
 
 import pytest
 from starlette.applications import Starlette

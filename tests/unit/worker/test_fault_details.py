@@ -1,4 +1,4 @@
-"""What is stored of a failure for programs: the code and the details of its error, without reading its message."""
+"""A failure is stored as data for programs: the code and the details of its error, without reading its message."""
 
 from __future__ import annotations
 
