@@ -232,8 +232,7 @@ class FaultDeck:
                 self._site.rows("refuse_writes")
                 self._site.rows("reload")
                 self._last(SPELL_S)
-                self._site.rows("accept_writes")
-                self._site.rows("reload")
+                self._accept_writes()
 
         self._begin(spell)
 
@@ -273,6 +272,10 @@ class FaultDeck:
 
     # --- what they are made of ---------------------------------------------------------------------------------------
 
+    def _accept_writes(self) -> None:
+        self._site.rows("accept_writes")
+        self._site.rows("reload")
+
     def _begin(self, lasting: Callable[[], Any]) -> None:
         self._lasting.append(self._aside.submit(lasting))
 
@@ -294,7 +297,8 @@ class FaultDeck:
     ) -> None:
         """Hold a transaction; a fault that ends it early ends this one too."""
         away_s = 0.0
-        with suppress(psycopg.OperationalError), self._site.connect() as connection, connection.transaction():
+        ends = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
+        with suppress(*ends), self._site.connect() as connection, connection.transaction():
             connection.execute(sql(name).replace("{table}", table).encode())
             began = time.monotonic()
             self._last(between)

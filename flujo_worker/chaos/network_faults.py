@@ -118,6 +118,7 @@ class NetworkFaults(FaultDeck):
         self._count_deadlocks()
         with self._away("a failover to a replica that lags"):
             _fail_over(services)
+            self._accept_writes()  # the copy may be of a server that was read-only for a while, and would be so for ever
             self._site.lost_before = self._site.now()
 
     def fill_disk(self) -> None:
