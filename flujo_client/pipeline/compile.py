@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -26,21 +26,21 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         PipelineError: it is too deep or too large, or contains itself.
         SerializationError: it holds a value that Postgres would change; names the place in the plan.
     """
-    hooks = _of_pipelines(pipeline, "hooks")  # walks the pipeline, and so rejects infinite recursion before it is built
+    bodies = _pipelines_in(pipeline)  # walks the pipeline, and so rejects infinite recursion before it is built
     plan = Plan(
         name=pipeline.name or default_name,
         version=pipeline.version,
-        nodes=Nodes(map(_node, steps_of(pipeline))),
+        nodes=Nodes(),
         context_model=model_name(pipeline.context_model),
         fingerprint="",
         resources=None if pipeline.resources is None else identify(pipeline.resources),
-        hooks=hooks or None,
+        hooks=_named(bodies, "hooks"),
         blueprint=pipeline.blueprint,
         on_change=pipeline.on_change,
-        invariants=_of_pipelines(pipeline, "static_invariants") or None,
+        invariants=_named(bodies, "static_invariants"),
         run_limits=[asdict(each) for each in pipeline.run_limits] or None,
     )
-    tree = plan.to_tree()
+    tree = plan.to_tree() | {"nodes": _Descriptions().of_body(pipeline)}
     size = len(stored(tree, path="plan").encode())
     if size > MAX_PLAN_BYTES:
         raise PipelineError(
@@ -51,13 +51,18 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
     return Plan.from_tree(tree)
 
 
-def _of_pipelines(pipeline: Pipeline, name: str) -> dict[str, Any]:
-    """Return what identifies the parts that pipelines in it have under a name, by the paths of the bodies they are."""
+def _pipelines_in(pipeline: Pipeline) -> dict[str, Pipeline]:
+    """Return a pipeline and those in it, by the paths of the bodies they are."""
     bodies: dict[str, Any] = {"": pipeline}
     for path, step in walk(pipeline):
         bodies |= {f"{path}/{key}": body for key, body in step.bodies().items()}
-    named = {path: getattr(body, name) for path, body in bodies.items() if isinstance(body, Pipeline)}
-    return {path: [_identity(each) for each in parts] for path, parts in named.items() if parts}
+    return {path: body for path, body in bodies.items() if isinstance(body, Pipeline)}
+
+
+def _named(bodies: Mapping[str, Pipeline], name: str) -> dict[str, Any] | None:
+    """Return what identifies the parts that pipelines have under a name, by path; None if there are none."""
+    named = {path: [_identity(each) for each in getattr(body, name)] for path, body in bodies.items()}
+    return {path: parts for path, parts in named.items() if parts} or None
 
 
 def _identity(part: Any) -> Any:
@@ -65,23 +70,38 @@ def _identity(part: Any) -> Any:
     return part if isinstance(part, str) and not is_reference(part) else identify(part)
 
 
-def _node(step: Step, *, once: bool = False) -> Node:
-    """Make a step's node; `once`: it is a fallback, whose agent is called once."""
-    config = step.config
-    passes = step.spec in (kinds.FALLBACK, kinds.BACKGROUND)
-    return Node(
-        name=step.name,
-        kind=step.kind,
-        max_attempts=1 if once else config.max_retries + 1,
-        backoff=config.backoff,
-        queue=step.queue,
-        traits=_traits(step),
-        rules=step.rules(),
-        bodies={
-            key: Nodes(_node(each, once=passes and (once or key == FALLBACK)) for each in steps_of(body))
-            for key, body in step.bodies().items()
-        },
-    )
+class _Descriptions:
+    """The nodes of steps, as plain data. A step object that is in many places, as in a fan-out of equal branches, is described once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, bool], tuple[Step, dict[str, Any]]] = {}
+
+    def of_body(self, body: Any, *, once: bool = False) -> list[dict[str, Any]]:
+        """Describe the steps of a body; `once`: they are a fallback, whose agents are called once."""
+        return [self._of(step, once=once) for step in steps_of(body)]
+
+    def _of(self, step: Step, *, once: bool) -> dict[str, Any]:
+        key = id(step), once
+        if key not in self._known:  # with the step, so that no other one can have its id
+            self._known[key] = step, self._describe(step, once=once)
+        return self._known[key][1]
+
+    def _describe(self, step: Step, *, once: bool) -> dict[str, Any]:
+        config = step.config
+        node = Node(
+            name=step.name,
+            kind=step.kind,
+            max_attempts=1 if once else config.max_retries + 1,
+            backoff=config.backoff,
+            queue=step.queue,
+            traits=_traits(step),
+            rules=step.rules(),
+        )
+        passes = step.spec in (kinds.FALLBACK, kinds.BACKGROUND)
+        bodies = [
+            [key, self.of_body(body, once=passes and (once or key == FALLBACK))] for key, body in step.bodies().items()
+        ]
+        return node.to_tree() | ({"bodies": bodies} if bodies else {})
 
 
 _NO_TRAITS = {"backoff", "max_retries", "retry_bugs", "preserve_fallback_diagnostics", "execution_mode"}

@@ -27,7 +27,7 @@ def stored(tree: Tree, *, path: str) -> str:
         SerializationError: it is not plain JSON, or jsonb cannot hold a part of it; the place is named.
     """
     try:
-        _check(tree, 0)
+        _check(tree, 0, {})
     except EncodingRefused as refused:
         error = refused.as_error(path)
     else:
@@ -44,17 +44,20 @@ def stored_safely(tree: Tree) -> str:
     return (dumps(_storable(tree)) if b"\\u0000" in text else text).decode()
 
 
-def _check(tree: Tree, depth: int) -> None:
-    """Refuse what jsonb would not give back equal."""
+def _check(tree: Tree, depth: int, checked: dict[int, int]) -> None:
+    """Refuse what jsonb would not give back equal. `checked`: the depths of the mappings and lists that were checked, by their ids."""
     kind = type(tree)
     if kind is dict or kind is list:
         if depth == MAX_NESTING:
             raise EncodingRefused(f"nested more than {MAX_NESTING} levels deep", "flatten the value")
+        if checked.get(id(tree), -1) >= depth:  # a part that is in several places, such as the node of equal branches
+            return
+        checked[id(tree)] = depth
         for key, item in tree.items() if kind is dict else enumerate(tree):
             try:
                 _check_key(key, of=kind)
                 if type(item) is not str or not item.isascii() or "\0" in item:
-                    _check(item, depth + 1)
+                    _check(item, depth + 1, checked)
             except EncodingRefused as refused:
                 refused.past(tree, step_to(key))
                 raise

@@ -9,7 +9,17 @@ import test_pipeline_plan as plain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client import ImportStep, LoopStep, MapStep, ParallelStep, Pipeline, StateMachineStep, Step, Transition
+from flujo_client import (
+    ImportStep,
+    LoopStep,
+    MapStep,
+    ParallelStep,
+    Pipeline,
+    StateMachineStep,
+    Step,
+    StepConfig,
+    Transition,
+)
 from flujo_client.address import ROOT
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.pipeline.check import check
@@ -147,6 +157,39 @@ def test_a_plan_of_plain_steps_keeps_its_fingerprint(monkeypatch):
     steps = [plain.BASE, Step("z", agent, **options)]
     plan = compile_plan(Pipeline(steps, name="pinned", version="3", context_model=plain.Book))
     assert plan.fingerprint == "9a082d409f3bcd5be4d8588c4052a1dadf80fdd2298d2e3230bdf3979b296052"
+
+
+class Counted:
+    """An agent that counts how often it is described."""
+
+    times = 0
+
+    @property
+    def __flujo_identity__(self):
+        type(self).times += 1
+        return {"ref": "shop:price"}
+
+
+def test_a_step_in_a_thousand_branches_is_described_once_with_the_fingerprint_of_a_thousand_steps():
+    shared = Step("price", Counted())
+    plan = compile_plan(Pipeline([Step.parallel("fan", {f"b{number}": shared for number in range(1000)})]))
+    assert Counted.times == 1
+    apart = Step.parallel("fan", {f"b{number}": Step("price", Counted()) for number in range(1000)})
+    assert compile_plan(Pipeline([apart])).fingerprint == plan.fingerprint
+    assert (
+        plan.fingerprint == "c1e4eef7a344deb95722aff01a016f9cc4c50e9a7dcd924ead435f10dcac8868"
+    )  # of the release that described each place
+    assert {node.path for each in plan.nodes[0].bodies.values() for node in each} == {
+        f"fan/b{number}/price" for number in range(1000)
+    }
+
+
+def test_a_step_that_is_a_fallback_too_is_described_for_both_places():
+    work = Step("work", echo, config=StepConfig(max_retries=2))
+    plan = compile_plan(Pipeline([Step("main", echo, config=StepConfig(max_retries=2)).fallback(work), work]))
+    [main, again] = plan.nodes
+    assert [node.max_attempts for body in main.bodies.values() for node in body] == [3, 1]
+    assert again.max_attempts == 3
 
 
 def fingerprint(step):
