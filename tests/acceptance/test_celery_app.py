@@ -173,7 +173,7 @@ def test_a_prefork_pool_runs_pipelines(site):
 
 
 @pytest.mark.parametrize("trouble", ["unmigrated", "away"])
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", [pytest.param("threads", marks=pytest.mark.large), "prefork"])
 def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, tmp_path, trouble, pool):
     """House §9: it ends, after a wait for Postgres, and says what to do, instead of dropping message after message."""
     url = fresh_database(services) if trouble == "unmigrated" else "postgresql://ana:hunter2@127.0.0.1:1/shop"

@@ -109,7 +109,7 @@ def swept_at(site):
 
 
 @one_process
-@pytest.mark.parametrize("does", ["os.abort()", large("os._exit(0)"), "time.sleep(60)"])
+@pytest.mark.parametrize("does", [large("os.abort()"), large("os._exit(0)"), "time.sleep(60)"])
 def test_code_that_harms_whoever_imports_it_stops_no_sweeper(run, versions, tmp_path, does):
     """SYS-20: to look whether a parked run can continue, no one dies and no one is held."""
     site, run = run

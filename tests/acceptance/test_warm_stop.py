@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("pool", ["attempts", "threads", "prefork"])
+@pytest.mark.parametrize("pool", ["attempts", pytest.param("threads", marks=pytest.mark.large), "prefork"])
 def test_a_worker_told_to_stop_keeps_its_lease_until_its_step_is_done(site, pool):
     """M-011: the step continues for two leases after SIGTERM, with another worker ready to take over what is lost."""
     leaving = site.workers(arguments=("--pool", pool, "--concurrency", "2")) if pool != "prefork" else prefork(site)

@@ -24,9 +24,8 @@ def there():
     names = {path.name for path in ROOT.glob("flujo_*/**/*.*")}
     for path in FILES.values():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names |= {
-                str(getattr(node, field)) for field in ("name", "id", "attr", "arg", "value") if hasattr(node, field)
-            }
+            found = (getattr(node, field, None) for field in ("name", "id", "attr", "arg", "value"))
+            names |= {each for each in found if isinstance(each, str)}
     return names
 
 

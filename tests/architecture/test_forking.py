@@ -83,6 +83,7 @@ def forked(folder, modules):
     return ran.returncode, ran.stdout
 
 
+@pytest.mark.large
 @pytest.mark.processes
 def test_what_each_process_finds_is_reported_once(tmp_path):
     code, printed = forked(tmp_path, MODULES)
@@ -94,6 +95,7 @@ def test_what_each_process_finds_is_reported_once(tmp_path):
     assert (tmp_path / "base/torn_down").exists()
 
 
+@pytest.mark.large
 @pytest.mark.processes
 def test_a_process_that_dies_fails_the_run(tmp_path):
     dying = {**MODULES, "test_c.py": "        def test_five(): __import__('os').kill(__import__('os').getpid(), 9)"}

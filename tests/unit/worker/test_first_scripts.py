@@ -66,7 +66,7 @@ def environment() -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "PYTHONPATH": root}
 
 
-@pytest.mark.parametrize("arguments", [(), ("-",)], ids=["script", "notebook"])
+@pytest.mark.parametrize("arguments", [(), pytest.param(("-",), marks=pytest.mark.large)], ids=["script", "notebook"])
 def test_classes_of_the_program_itself_work_and_nothing_else_is_printed(tmp_path, arguments):
     done = python(tmp_path, SHOP, *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
