@@ -57,10 +57,10 @@ class EnqueueOptions(RunOptions, total=False):
     run_id: str | None
     """An id that you choose: letters, digits, `_`, `-` and `.`; the same id again returns the same run, and is rejected for different work."""
     connection: Any
-    """Your own transaction: a psycopg `Connection`, a SQLAlchemy `Session` or `Connection` on psycopg, or Django's `connection`.
+    """Your own transaction: a connection of psycopg or psycopg2, a SQLAlchemy `Session` or `Connection` on them, or Django's `connection`.
 
     The run exists if and only if you commit. A sweep publishes it within a second, or `RunHandle.publish()` at once after your commit. The async
-    client takes a psycopg `AsyncConnection`, or a SQLAlchemy `AsyncSession` or `AsyncConnection` on psycopg.
+    client takes a psycopg `AsyncConnection`, an asyncpg `Connection`, or a SQLAlchemy `AsyncSession` or `AsyncConnection` on them.
     """
 
 

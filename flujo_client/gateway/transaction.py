@@ -1,4 +1,4 @@
-"""Find the psycopg connection below a caller's `connection`: a SQLAlchemy session or connection, or Django's.
+"""Find the driver's connection below a caller's `connection`: a SQLAlchemy session or connection, or Django's.
 
 None of these libraries is imported: they are recognised by the modules of their classes.
 """
@@ -13,18 +13,21 @@ from typing import Any
 import psycopg
 
 from flujo_client.errors import ClientError, SchemaVersionError
+from flujo_client.gateway.other_drivers import AsyncpgConnection, Psycopg2Connection
 
 _SESSIONS = {"Session", "scoped_session", "AsyncSession", "async_scoped_session"}
 _CONNECTIONS = {"Connection", "AsyncConnection"}
-_SYNC = "a psycopg Connection, a SQLAlchemy Session or Connection, or Django's connection"
-_ASYNC = "a psycopg AsyncConnection, or a SQLAlchemy AsyncSession or AsyncConnection"
+_SYNC = "a connection of psycopg or psycopg2, a SQLAlchemy Session or Connection, or Django's connection"
+_ASYNC = "a psycopg AsyncConnection, an asyncpg Connection, or a SQLAlchemy AsyncSession or AsyncConnection"
+_DRIVERS = ("psycopg", "psycopg2", "asyncpg")
+_UNDEFINED_TABLE = "42P01"
 
 
-def sync_connection(given: Any) -> psycopg.Connection[Any]:
-    """Return the psycopg connection of a caller's transaction.
+def sync_connection(given: Any) -> psycopg.Connection[Any] | Psycopg2Connection:
+    """Return the connection of a caller's transaction.
 
     Args:
-        given: a psycopg `Connection`; a SQLAlchemy `Session`, `scoped_session` or `Connection`; or Django's `connection`.
+        given: a connection of psycopg or psycopg2; a SQLAlchemy `Session`, `scoped_session` or `Connection`; or Django's `connection`.
 
     Raises:
         ClientError: it is anything else, asynchronous, or uses another driver; the message names what to pass.
@@ -42,14 +45,17 @@ def sync_connection(given: Any) -> psycopg.Connection[Any]:
         found = found.connection.driver_connection
     if isinstance(found, psycopg.Connection):
         return found
+    if ("connection", "psycopg2") in _classes(found):
+        return Psycopg2Connection(found)
     raise _refused(given, found, _SYNC)
 
 
-async def async_connection(given: Any) -> psycopg.AsyncConnection[Any]:
-    """Return the psycopg connection of a caller's transaction.
+async def async_connection(given: Any) -> psycopg.AsyncConnection[Any] | AsyncpgConnection:
+    """Return the connection of a caller's transaction.
 
     Args:
-        given: a psycopg `AsyncConnection`; or a SQLAlchemy `AsyncSession`, `async_scoped_session` or `AsyncConnection`.
+        given: a psycopg `AsyncConnection`; an asyncpg `Connection`, or one of a pool; or a SQLAlchemy `AsyncSession`,
+            `async_scoped_session` or `AsyncConnection`.
 
     Raises:
         ClientError: it is anything else, not asynchronous, or uses another driver; the message names what to pass.
@@ -61,9 +67,13 @@ async def async_connection(given: Any) -> psycopg.AsyncConnection[Any]:
         found = await found.connection() if kind == "session" else found
         if not found.in_transaction():
             await found.begin()
+        if found.dialect.driver == "asyncpg":
+            await found.exec_driver_sql("SELECT")  # SQLAlchemy begins asyncpg's transaction with the first statement
         found = (await found.get_raw_connection()).driver_connection
     if isinstance(found, psycopg.AsyncConnection):
         return found
+    if not {("Connection", "asyncpg"), ("PoolConnectionProxy", "asyncpg")}.isdisjoint(_classes(found)):
+        return AsyncpgConnection(found)
     raise _refused(given, found, _ASYNC)
 
 
@@ -72,7 +82,9 @@ def flujo_tables_expected() -> Iterator[None]:
     """Raise SchemaVersionError if a statement in the caller's transaction finds no tables of Flujo Worker."""
     try:
         yield
-    except psycopg.errors.UndefinedTable as error:
+    except Exception as error:
+        if getattr(error, "sqlstate", getattr(error, "pgcode", None)) != _UNDEFINED_TABLE:
+            raise
         raise SchemaVersionError(
             "`connection` is to a database without flujo tables",
             suggestion="connect to the database that `flujo migrate` prepared, with a search_path that includes them",
@@ -101,14 +113,14 @@ def _is_async(given: Any) -> bool:
 
 
 def _refused(given: Any, found: Any, wanted: str) -> ClientError:
-    if found is not given and not isinstance(found, psycopg.Connection | psycopg.AsyncConnection):
-        driver = type(found).__module__.partition(".")[0]
+    driver = type(found).__module__.partition(".")[0]
+    if found is not given and driver not in _DRIVERS:
         return ClientError(
-            f"`connection` is {_named(given)} that uses the driver {driver}; only psycopg 3 can share its transaction",
-            suggestion="SQLAlchemy: create_engine('postgresql+psycopg://…'); Django: install psycopg instead of psycopg2",
+            f"`connection` is {_named(given)} that uses the driver {driver}; only {', '.join(_DRIVERS)} can share a transaction",
+            suggestion="use one of these drivers; or enqueue after your commit, where a crash in between loses the run",
         )
     other = "AsyncFlujoClient" if wanted == _SYNC else "FlujoClient"
-    fits_other = isinstance(found, psycopg.Connection | psycopg.AsyncConnection) or _kind(given) is not None
+    fits_other = driver in _DRIVERS or _kind(given) is not None
     return ClientError(
         f"`connection` must be {wanted}, got {_named(given)}",
         suggestion=f"pass it to {other}.enqueue"
