@@ -20,6 +20,7 @@ from flujo_client.embedded.redis import Redis
 from flujo_client.embedded.state import Ownership
 from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE, BulkChannel, Capacity, connection_for
 from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
+from flujo_worker.celery_app.consumer.private_names import HubWaker
 from tests.support.fleet import PATIENCE_S, wait_until
 from tests.support.junk import JUNK, push
 
@@ -235,12 +236,13 @@ def test_a_freed_slot_is_filled_at_once(url):
     assert waits[len(waits) // 2] < POLL_S / 2
 
 
-def test_many_freed_slots_wake_the_hub_once_and_no_wait_is_no_wake_up():
+def test_many_freed_slots_wake_the_hub_once_and_no_wait_is_no_wake_up(monkeypatch):
     """The hub is woken once for each time that it found no free slot."""
     calls = []
+    monkeypatch.setattr(HubWaker, "wake", lambda _: calls.append(1))
     capacity = Capacity(slots := Slots(0))
     capacity.wake()
-    capacity.serve(type("Hub", (), {"call_soon": staticmethod(calls.append)}))
+    capacity.serve(Hub())
     capacity.wake()
     assert calls == []
     assert not capacity.has_room()

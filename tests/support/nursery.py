@@ -19,6 +19,7 @@ import threading
 import time
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ IMPORTS = (
     "celery.fixups.django",
     "celery.worker.autoscale",
     "celery.worker.components",
-    "celery.worker.consumer.delayed_delivery",
+    "celery.worker.consumer.delayed_delivery",  # from Celery 5.5 on
     "encodings.idna",
     "kombu.transport.redis",
     "pydantic_ai",
@@ -110,7 +111,7 @@ def nursery() -> Nursery:
 def main() -> None:
     """Fork whenever it is ordered, until no one can order any more. Returns in what was forked alone."""
     gc.disable()
-    for each in IMPORTS:
+    for each in filter(find_spec, IMPORTS):
         import_module(each)
     assert threading.active_count() == 1, "only the thread that forks would be in what is forked"
     gc.freeze()

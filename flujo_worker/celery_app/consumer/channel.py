@@ -19,7 +19,7 @@ from kombu.transport import virtual
 from kombu.utils.json import loads
 
 from flujo_client.transport.redis import ResponseError, is_not_allowed
-from flujo_worker.celery_app.consumer.private_names import OpenChannel
+from flujo_worker.celery_app.consumer.private_names import HubWaker, OpenChannel
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Capacity:
 
     def __init__(self, slots: FreeSlots) -> None:
         self._slots = slots
-        self._hub: Any = None
+        self._waker = HubWaker()
         self._is_awaited = False
         self.queues: Collection[str] = frozenset()
         """The queues that messages are taken from now."""
@@ -51,7 +51,7 @@ class Capacity:
 
     def serve(self, hub: Any) -> None:
         """Wake this hub from now on."""
-        self._hub = hub
+        self._waker.serve(hub)
 
     def has_room(self) -> bool:
         """Return whether a slot is free; if none is, the next `wake` wakes the hub. Called by the hub's thread."""
@@ -62,13 +62,9 @@ class Capacity:
 
     def wake(self) -> None:
         """Notify the hub that a slot is free again, if it waits for one. Safe to call from any thread, any number of times."""
-        if self._is_awaited and self._hub is not None:
+        if self._is_awaited:
             self._is_awaited = False
-            self._hub.call_soon(_look_again)
-
-
-def _look_again() -> None:
-    """Do nothing: once awake, the hub asks for messages before it waits again."""
+            self._waker.wake()
 
 
 def connection_for(capacity: Capacity) -> type[kombu.Connection]:
@@ -142,14 +138,13 @@ class BulkChannel(OpenChannel):
         if self._is_limited:
             self.capacity.queues = frozenset(self.active_queues)
 
-    def ask(self, timeout: float | None) -> None:
+    def ask(self, timeout: float) -> None:
         self._asked = "BRPOP" if self._is_limited else None
         if not self._is_limited or not self.connection.knows_blmpop:
             super().ask(timeout)
         elif queues := self.turns():
-            seconds = self.brpop_timeout if timeout is None else timeout
             self._asked = "BLMPOP"
-            self.begin_poll(self._bulk_request(tuple(queues), seconds or 0, self._room(MOST_AT_ONCE)))
+            self.begin_poll(self._bulk_request(tuple(queues), timeout, self._room(MOST_AT_ONCE)))
 
     def _write_bulk_request(self, queues: Sequence[str], seconds: float, count: int) -> Any:
         keys = [self._prefixed(self.list_of(queue, step)) for step in self.priority_steps for queue in queues]

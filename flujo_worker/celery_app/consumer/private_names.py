@@ -1,11 +1,12 @@
 """All private names of Celery, kombu and redis-py that we use, and all names that we replace although no documentation allows it.
 
-We read their code in the versions `READ_IN`; a test looks for every name of `NAMES` in the installed versions. Before you allow a new version, read
-its changes.
+We read their code from the oldest to the newest of the versions `READ_IN`; a test looks for every name in the installed versions. Before you allow
+a new version, read its changes.
 """
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -17,19 +18,16 @@ from kombu.transport import redis as stock
 if TYPE_CHECKING:
     from celery import Celery
 
-READ_IN: Final = {"celery": "5.7.0", "kombu": "5.7.0", "redis": "8.1.0"}
+READ_IN: Final = {"celery": ("5.3.6", "5.7.0"), "kombu": ("5.3.4", "5.7.0"), "redis": ("4.6.0", "8.1.0")}
 NAMES: Final[dict[str, Sequence[str]]] = {
     "kombu.transport.redis:Channel": [
         "_brpop_read",
-        "_brpop_sent_at",
         "_brpop_start",
         "_closing",
-        "_flush_brpop_reauth",
         "_in_poll",
         "_q_for_pri",
         "_queue_cycle",
         "active_queues",
-        "brpop_timeout",
         "global_keyprefix",
         "handlers",
         "subclient",
@@ -41,10 +39,9 @@ NAMES: Final[dict[str, Sequence[str]]] = {
     "redis.connection:AbstractConnection": ("_sock",),
     "redis.client:Redis": ("parse_response",),
     "celery.backends.redis:RedisBackend": [
-        "_chord_part_return_script",
         "_chord_zset",
-        "chord_expires",
         "encode_result",
+        "expires",
         "get_key_for_group",
         "on_chord_part_return",
     ],
@@ -56,6 +53,16 @@ NAMES: Final[dict[str, Sequence[str]]] = {
     "celery.concurrency.thread:ApplyResult": ("f",),
 }
 """By the class or module that has them."""
+NEWER: Final[dict[str, dict[str, str]]] = {
+    "kombu.transport.redis:Channel": {"_brpop_sent_at": "5.7", "_flush_brpop_reauth": "5.7", "brpop_timeout": "5.6"},
+    "kombu.asynchronous.hub:Hub": {"_create_waker": "5.7"},
+    "celery.backends.redis:RedisBackend": {
+        "_chord_part_return_script": "5.7",
+        "_chord_result_expires": "5.7",
+        "chord_expires": "5.7",
+    },
+}
+"""The names that older versions lack, with the version that brought each. We look for each name before we use it."""
 
 _NO_SIGNAL: Final = 0
 """The expiry of the signal's key for a part that must not signal: Redis rejects it, so nothing is claimed."""
@@ -71,10 +78,9 @@ class OpenChannel(stock.Channel):
     _closing: bool
     _queue_cycle: Any
     _q_for_pri: Callable[[str, int], str]
-    _flush_brpop_reauth: Callable[[], None]
 
-    def ask(self, timeout: float | None) -> None:
-        """Ask for messages; kombu calls it when nothing is asked for and `QoS.can_consume` allows it."""
+    def ask(self, timeout: float) -> None:
+        """Ask for messages, and wait that many seconds; kombu calls it when nothing is asked for and `QoS.can_consume` allows it."""
         super()._brpop_start(timeout)  # type: ignore[misc]
 
     def read_answer(self, **options: Any) -> bool:
@@ -82,7 +88,8 @@ class OpenChannel(stock.Channel):
         return bool(super()._brpop_read(**options))  # type: ignore[misc]
 
     def _brpop_start(self, timeout: float | None = None) -> None:
-        self.ask(timeout)
+        # Before kombu 5.6 the default was 1, and None meant for ever.
+        self.ask(getattr(self, "brpop_timeout", 1) if timeout is None else timeout)
 
     def _brpop_read(self, **options: Any) -> bool:
         return self.read_answer(**options)
@@ -100,7 +107,8 @@ class OpenChannel(stock.Channel):
     def end_poll(self) -> None:
         """Note that the answer was read."""
         self._in_poll = None
-        self._flush_brpop_reauth()
+        if hasattr(self, "_flush_brpop_reauth"):  # what redis-py wanted to do with the connection while it was busy
+            self._flush_brpop_reauth()
 
     def turns(self) -> Sequence[str]:
         """Return the queues in the order of their turns."""
@@ -124,6 +132,32 @@ class OpenChannel(stock.Channel):
         self.connection._deliver(message, queue)  # noqa: SLF001
 
 
+class HubWaker:
+    """Wakes the hub that waits for messages. From kombu 5.7 on, a call from another thread does; before, only something to read does."""
+
+    def __init__(self) -> None:
+        self._hub: Any = None
+        self._ends: tuple[socket.socket, socket.socket] | None = None
+
+    def serve(self, hub: Any) -> None:
+        """Wake this hub from now on. To be called again for a hub that was reset."""
+        self._hub = hub
+        if not hasattr(hub, "_create_waker"):
+            self._ends = self._ends or socket.socketpair()
+            hub.add_reader(self._ends[0], self._ends[0].recv, 64)
+
+    def wake(self) -> None:
+        """Let the hub look for messages again. Safe to call from any thread."""
+        if self._ends is not None:
+            self._ends[1].send(b"!")
+        elif self._hub is not None:
+            self._hub.call_soon(_look_again)
+
+
+def _look_again() -> None:
+    """Do nothing: once awake, the hub asks for messages before it waits again."""
+
+
 def raw_of(message: Any) -> dict[str, Any]:
     """Return a message as it lay in its list; empty if kombu has not kept it."""
     return getattr(message, "_raw", None) or {}
@@ -131,13 +165,17 @@ def raw_of(message: Any) -> dict[str, Any]:
 
 def _count_part(backend: Any, part: ChordPart, client: Any) -> None:
     """Count a part of a chord as `RedisBackend.on_chord_part_return` begins to, without asking whether Redis knows the script."""
-    names = (".j", ".t", ".s", ".d", "", ".c")
     result = backend.encode([1, part.id, "SUCCESS", backend.encode_result(None, "SUCCESS")])
-    expires = backend.chord_expires or 0, backend._chord_result_expires  # noqa: SLF001
     is_ordered = int(bool(backend._chord_zset))  # noqa: SLF001
-    arguments = [part.id, result, is_ordered, part.group_index, *expires, _NO_SIGNAL, uuid.uuid4().hex]
-    keys = [backend.get_key_for_group(part.group, name) for name in names]
-    client.evalsha(backend._chord_part_return_script.sha, len(keys), *keys, *arguments)  # noqa: SLF001
+    keys = [backend.get_key_for_group(part.group, name) for name in (".j", ".t", ".s", ".d", "", ".c")]
+    if hasattr(backend, "_chord_part_return_script"):
+        expires = backend.chord_expires or 0, backend._chord_result_expires  # noqa: SLF001
+        arguments = [part.id, result, is_ordered, part.group_index, *expires, _NO_SIGNAL, uuid.uuid4().hex]
+        client.evalsha(backend._chord_part_return_script.sha, len(keys), *keys, *arguments)  # noqa: SLF001
+        return
+    client.zadd(keys[0], {result: part.group_index}) if is_ordered else client.rpush(keys[0], result)
+    if backend.expires:
+        client.expire(keys[0], backend.expires)
 
 
 class ChordPart(NamedTuple):
@@ -153,18 +191,17 @@ def count_parts(app: Celery, parts: Sequence[ChordPart]) -> None:
     """Count parts; to be called from a thread that may wait for Redis.
 
     Celery's tracer calls `on_chord_part_return` for each task, one round trip each. Here all parts except the last of each chord need one round
-    trip; Celery counts the last one, and signals when the count is complete.
-    A part that completes its chord after all is also counted by Celery.
+    trip; Celery counts the last one, and signals when the count is complete. If Redis refuses one, as when it does not know the script,
+    Celery counts them all: a part that is counted twice counts once.
     """
     backend: Any = app.backend
     last = {part.group: part for part in parts}
     rest = [part for part in parts if last[part.group] is not part]
-    counted: list[Any] = []
     if rest:
         with backend.client.pipeline(transaction=False) as pipe:
             for part in rest:
                 _count_part(backend, part, pipe)
-            counted = pipe.execute(raise_on_error=False)
-    refused = [part for part, answer in zip(rest, counted, strict=True) if isinstance(answer, Exception)]
-    for part in (*refused, *last.values()):
+            if not any(isinstance(answer, Exception) for answer in pipe.execute(raise_on_error=False)):
+                rest = []
+    for part in (*rest, *last.values()):
         backend.on_chord_part_return(SimpleNamespace(**part._asdict()), "SUCCESS", None)

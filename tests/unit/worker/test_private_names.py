@@ -1,16 +1,19 @@
-"""The private names of Celery, kombu and redis-py that a worker uses are still there."""
+"""The private names of Celery, kombu and redis-py that a worker uses are still there, in whatever versions are installed."""
 
 import inspect
 import re
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 import flujo_worker.celery_app
-from flujo_worker.celery_app.consumer.private_names import NAMES, READ_IN
+from flujo_worker.celery_app.consumer.private_names import NAMES, NEWER, READ_IN
 
 EACH = [(owner, name) for owner, names in NAMES.items() for name in names]
+LATER = [(owner, name, since) for owner, names in NEWER.items() for name, since in names.items()]
 
 
 def has(owner, name):
@@ -29,12 +32,18 @@ def test_each_private_name_is_there(owner, name):
     assert has(owner, name), f"{owner} has lost {name}, which was read in {READ_IN[owner.partition('.')[0]]}"
 
 
+@pytest.mark.parametrize(("owner", "name", "since"), LATER, ids=[f"{owner}.{name}" for owner, name, _ in LATER])
+def test_a_newer_name_is_there_since_its_version(owner, name, since):
+    """A name that comes back, or that an earlier version has, would lead to code that was never run with it."""
+    assert has(owner, name) == (Version(version(owner.partition(".")[0])) >= Version(since))
+
+
 def test_a_name_that_is_gone_would_be_seen():
     assert not has("kombu.transport.redis:Channel", "_brpop_never")
 
 
 def test_no_other_module_of_the_worker_uses_a_private_name_of_theirs():
-    names = {name for names in NAMES.values() for name in names if name.startswith("_")}
+    names = {name for table in (NAMES, NEWER) for names in table.values() for name in names if name.startswith("_")}
     used = {
         (path.name, name)
         for path in Path(flujo_worker.celery_app.__file__).parent.rglob("*.py")
