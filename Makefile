@@ -13,10 +13,10 @@ ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_B
 TEST_PROCESSES ?= 6
 SIDE_BY_SIDE := --forks $(TEST_PROCESSES)
 SEEDS ?= 301 302 303
-DEFAULT := not chaos and not pages and not release and not integrations and not browser
+DEFAULT := not chaos and not pages and not release and not integrations and not browser and not compat
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside compat compat-lowest docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,9 +41,10 @@ requirements: $(STAMP) ## print each requirement with the tests that name its id
 settings: $(STAMP) ## write the table of settings in docs/reference/configuration.md anew from the settings' models
 	@$(ALONE) $(BIN)/python tests/architecture/settings_table.py
 
-lock: ## write requirements.lock anew from pyproject.toml (needs uv)
+lock: ## write requirements.lock and the locks of tests/compat anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --extra ui --group dev --group integrations --group browser --universal --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
+	@$(PYTHON) -m tests.compat.environments
 
 demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real
 	@$(ALONE) $(BIN)/flujo demo --kill
@@ -171,6 +172,12 @@ chaos-network: $(STAMP) ## flujo chaos --network for each seed, into chaos-netwo
 
 chaos-beside: $(STAMP) ## the same faults on Celery, DBOS, pgtask, Procrastinate, Absurd and LangGraph from wheels; BESIDE="--seed 3 --only DBOS" chooses
 	@$(ALONE) $(BIN)/python -m tests.chaos_beside $(BESIDE)
+
+compat: $(STAMP) ## Celery 5.3.6 to 5.7, each in an environment of its own, and the page that says what was shown; COMPAT="--only 5.4.0" chooses
+	@$(ALONE) $(BIN)/python -m tests.compat $(COMPAT)
+
+compat-lowest: $(STAMP) ## the same with the oldest Celery alone, in a minute
+	@$(ALONE) $(BIN)/python -m tests.compat --lowest
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache .coverage* htmlcov site

@@ -85,11 +85,12 @@ def prose(size: int) -> str:
     return " ".join(words)[:size]
 
 
-def side_by_side(branches: int, step: Step) -> Pipeline:
+def side_by_side(branches: int, step: Step | Pipeline) -> Pipeline:
     return Pipeline([Step.parallel("fan", {f"b{number}": step for number in range(branches)})])
 
 
 fan100, fan1000 = side_by_side(100, Step("noop", noop)), side_by_side(1000, Step("noop", noop))
+nested = Pipeline([Step.parallel("fans", {f"f{n}": side_by_side(3, Step("noop", noop)) for n in range(3)})])
 fan10k = side_by_side(10_000, Step("noop", noop))
 waiting = side_by_side(500, Step("second", second))
 

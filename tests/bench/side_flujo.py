@@ -24,6 +24,8 @@ from tests.bench.workloads import (
     FANS,
     ITERATIONS,
     KILLS,
+    NESTED,
+    NESTED_RUNS,
     PAID_FAN,
     PROCESSES,
     W1_RUNS,
@@ -76,6 +78,7 @@ class Flujo:
                 else {}
             ),
             **{f"W3 {n}": partial(self.seconds, f"W3 {n}", f"fan{n}", 1, n) for n in FANS},
+            "nested": partial(self.seconds, "nested", "nested", NESTED_RUNS, NESTED**2),
             "W4": self.loop,
             **{f"W5 {name}": partial(self.carry, name, size) for name, size in CARRIED.items()},
             "one chain": partial(self.seconds, "one chain", "paid_twenty", 1, W1_STEPS, times=W1_RUNS),
