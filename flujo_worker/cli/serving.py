@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import secrets
+import socket
 import sys
 import threading
 import time
@@ -44,6 +46,7 @@ def serve(settings: Settings, *, concurrency: int | None, queues: str | None, po
     _log_only(settings.log)
     flujo = FlujoWorker(settings=settings)
     worker = flujo.app.Worker(
+        hostname=f"flujo-{os.getpid()}-{secrets.token_hex(2)}@{socket.gethostname()}",
         pool_cls=POOL if pool == "attempts" else pool,
         concurrency=settings.worker.concurrency,
         queues=queues.split(",") if queues else list(flujo.queues),

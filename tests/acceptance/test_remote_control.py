@@ -141,6 +141,21 @@ def test_what_is_asked_is_answered(site, control, busy):
     assert held["id"] == key(site, holding)
 
 
+def test_json_of_any_app_reads_and_changes_nothing(site, control):
+    """`flujo worker` names what it refuses, and the way out; an attached app's own rules hold."""
+    with Celery("stranger", broker=site.settings.broker(), set_as_current=False) as app:
+        assert answer_of(app.control, "ping") == {"ok": "pong"}
+        if "flujo" in answer_of(app.control, "conf")["accept_content"][:1]:
+            for command in ("shutdown", "revoke", "cancel_consumer", "hello", "objgraph", "no_such_command"):
+                answer = answer_of(
+                    app.control, command, queue=site.settings.worker.attempts_queue, task_id="a", state=1
+                )
+                assert answer["error"].startswith(
+                    f"'{command}' is not taken in JSON: send it with `FlujoWorker().app.control`"
+                )
+    assert_merged_once(site, site.enqueue("three"), ["first", "second", "third"])
+
+
 def test_events_are_switched_on_and_off_where_the_worker_has_a_dispatcher(site, control):
     """Runs go on either way: with events, Flujo's own pool has Celery's tracer see each attempt."""
     for command in ("enable_events", "disable_events"):

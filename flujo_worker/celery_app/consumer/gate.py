@@ -21,7 +21,7 @@ from flujo_client.transport.wire import MAX_BYTES
 from flujo_worker.celery_app.consumer.channel import BulkChannel
 from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.refusals import Refusals
-from flujo_worker.celery_app.consumer.remote import RemoteControl
+from flujo_worker.celery_app.consumer.remote import OpenNode, RemoteControl, note_once
 from flujo_worker.celery_app.consumer.screen import screen
 from flujo_worker.errors import WireError
 
@@ -44,6 +44,8 @@ class ItemGate:
         self._queues = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._max_bytes = settings.limits.message_max_bytes or MAX_BYTES
         self._remote = RemoteControl(settings, own)
+        if is_alone:
+            app.control.mailbox.node_cls = OpenNode  # type: ignore[attr-defined]  # its stubs lack it
         self._reading = ""
         self._pool: AttemptPool | None = None
 
@@ -175,6 +177,6 @@ class SafeConsumer(Consumer):
     def on_decode_error(self, message: Any, error: Exception) -> None:
         if str((message.delivery_info or {}).get("exchange")).endswith(_PIDBOX):
             # Workers of other apps greet all workers of the broker: not for us, and nothing that is missing.
-            logger.info("ignored a remote control command that this worker does not accept: %s", error)
+            note_once(f"ignored a remote control command that this worker does not accept: {error!s:.200}")
             return
         self.refuse(WireError(str(error), reason="undecodable"), message)

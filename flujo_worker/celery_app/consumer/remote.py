@@ -6,17 +6,21 @@ and errors that name the way out. docs/reference/remote-control.md lists all com
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Container
 from contextlib import closing, suppress
+from copy import copy
 from typing import Any, Final
 
 from celery.utils.functional import maybe_list
 from celery.worker.consumer.control import Control
 from celery.worker.control import Panel
+from kombu.pidbox import Node
 
 from flujo_client.address import AttemptKey
 from flujo_client.config.manager import Settings
+from flujo_client.redact import redact_tree
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.redis import RedisError
 from flujo_worker.errors import StoreError
@@ -26,6 +30,22 @@ _INSTEAD: Final = {
     "time_limit": "give the step a `timeout_s` instead",
 }
 _SIZED: Final = ("pool_grow", "pool_shrink")
+_JSON: Final = "application/json"
+OPEN: Final = frozenset(
+    ("active", "active_queues", "clock", "conf", "ping", "query_task", "registered", "report", "reserved", "revoked")
+) | {"disable_events", "enable_events", "heartbeat", "scheduled", "stats"}
+"""The commands that workers of our own app also take in JSON, from whoever can reach the broker: they change nothing about a run."""
+_MOST_NOTES: Final = 50
+
+logger = logging.getLogger(__name__)
+_noted: set[str] = set()
+
+
+def note_once(line: str) -> None:
+    """Log a line only the first time: Flower and other apps repeat their commands every few seconds."""
+    if line not in _noted and len(_noted) < _MOST_NOTES:
+        _noted.add(line)
+        logger.info(line)
 
 
 class RemoteControl:
@@ -100,3 +120,45 @@ def _if_sized(command: str) -> Callable[..., Any]:
         return Panel.data[command](state, **options)
 
     return handle
+
+
+class OpenNode(Node):
+    """Hears our app's format, and commands that only read in JSON, as Flower and `celery inspect` of any app send them.
+
+    An answer to JSON is JSON: nobody makes a worker sign anything.
+    """
+
+    mailbox: Any
+
+    def Consumer(self, *args: Any, **options: Any) -> Any:  # noqa: N802 - kombu's name
+        """Return a consumer of both formats."""
+        return super().Consumer(*args, **{**options, "accept": [*self.mailbox.accept, _JSON]})
+
+    def handle_message(self, body: Any, message: Any = None) -> Any:
+        """Dispatch a command, one in JSON only if it is open to everybody."""
+        if message is None or message.content_type != _JSON:
+            return super().handle_message(body, message)
+        if not _is_readable(body):
+            return note_once(
+                "ignored a remote control command in JSON that names no method, or workers by a regular expression"
+            )
+        mailbox = copy(self.mailbox)
+        mailbox.serializer = "json"
+        return _JsonNode(self.hostname, self.state, self.channel, self.handlers, mailbox).handle_message(body, message)
+
+
+def _is_readable(body: Any) -> bool:
+    """Return whether a command can be read in bounded time: a regular expression may take for ever."""
+    return isinstance(body, dict) and isinstance(body.get("method"), str) and body.get("matcher") in (None, "glob")
+
+
+class _JsonNode(Node):
+    """Answers in JSON what is open to everybody, without what looks like a secret."""
+
+    def handle(self, method: str, arguments: Any = None) -> Any:
+        if method in OPEN:
+            return redact_tree(super().handle(method, arguments))
+        error = f"{method!r:.80} is not taken in JSON: send it with `FlujoWorker().app.control`, in Flujo's own format"
+        if method in Panel.data:
+            note_once(f"refused a remote control command: {error}")
+        return {"error": error}
