@@ -49,6 +49,15 @@ def pytest_runtest_makereport():
     return report
 
 
+@pytest.fixture(autouse=True)
+def _no_app_is_attached():
+    """A test's app gives its settings to no other test."""
+    from flujo_client.config.manager import ConfigManager
+
+    yield
+    ConfigManager.attached = None
+
+
 def marked(node, name):
     """Return the keywords of a test's or module's markers of this name; the closest one has the last word."""
     return {key: value for marker in reversed([*node.iter_markers(name)]) for key, value in marker.kwargs.items()}

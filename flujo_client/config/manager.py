@@ -1,8 +1,9 @@
 """Settings: the values of `flujo.toml` and the environment, read once and checked.
 
 This is the only module of both packages that reads either, the file through `toml_file`; everything else receives a `Settings`. It must not
-open connections or know what a setting is used for. In: a path and a mapping of environment variables. Out: a frozen
-`Settings`, or a `SettingsError` that names the key, where it was found and what to write instead, never a secret.
+open connections or know what a setting is used for. In: a path, a mapping of environment variables, and a Celery app whose own settings count
+where neither says anything. Out: a frozen `Settings`, or a `SettingsError` that names the key, where it was found and what to write instead,
+never a secret.
 
 Every key has one variable: `FLUJO_<KEY>` at the top level, `FLUJO_<SECTION>_<KEY>` inside a section.
 """
@@ -13,10 +14,10 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
@@ -38,8 +39,13 @@ from flujo_client.config.models import (
 from flujo_client.config.toml_positions import Written, read
 from flujo_client.errors import SettingsError
 
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from flujo_client.config.app_settings import Found
+
 FILE_NAME = "flujo.toml"
-CONFIG_PATH = "FLUJO_CONFIG_PATH"
+CONFIG_PATH, APP = "FLUJO_CONFIG_PATH", "FLUJO_APP"
 
 _ENV_ONLY = frozenset({"failpoints", "demo_model"})
 SENTINEL_ANSWER_S = 5.0
@@ -82,6 +88,11 @@ class Settings(Section):
     mode: Literal["development", "production"] = Field(
         "development",
         description="`development` or `production`, which requires services, `allowed_imports` and `signing_keys`",
+    )
+    app: str | None = Field(
+        None,
+        min_length=1,
+        description="your Celery app, named as for `celery -A`: its [own settings](../how-to/attach-to-an-existing-celery-app.md) count where neither this file nor a variable says anything. An empty variable: none",
     )
     database_url: PostgresUrl | None = Field(None, description="Postgres, `postgresql://…`")
     broker_url: RedisUrl | None = Field(None, description="Redis, `redis://…`; set both URLs or neither")
@@ -201,8 +212,9 @@ class Settings(Section):
         return _checked(self._written() | {"database_url": database_url}, Origins(None, {}, _SECTIONS))
 
     def as_environment(self) -> dict[str, str]:
-        """Write everything as variables, **secrets included**, for a child process that shall have the same."""
-        return {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}
+        """Write everything as variables, **secrets included**, for a child process that shall have the same. It needs no app for it."""
+        written = {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}
+        return {**written, APP: ""}
 
     def _written(self) -> dict[str, Any]:
         """Return everything, `[aros]` only as far as it is written: writing it turns it on."""
@@ -308,7 +320,7 @@ MEANINGS = dict(_meanings(Settings))
 
 
 class Setting(NamedTuple):
-    """One setting as it is in force: `source` is built-in, file or variable, `place` the file and line or the variable's name.
+    """One setting as it is in force: `source` is built-in, file, variable or app, `place` the file and line, the variable's name, or what has it.
 
     `meaning` is its description in the reference, as Markdown.
 
@@ -323,14 +335,25 @@ class Setting(NamedTuple):
 
 
 class ConfigManager:
-    """Read the settings: the environment overrides `flujo.toml`, which overrides the defaults.
+    """Read the settings: the environment overrides `flujo.toml`, which overrides a Celery app's own settings, which override the defaults.
 
-    The file is `path`, else the one in `FLUJO_CONFIG_PATH`, else the nearest `flujo.toml` from the working directory upwards.
+    Args:
+        path: the file; else the one in `FLUJO_CONFIG_PATH`, else the nearest `flujo.toml` from the working directory upwards.
+        environ: the variables, by default this process's. Those with other names, such as `DATABASE_URL`, do not override an app.
+        app: your app; by default the one that this process attached, else the one that `FLUJO_APP` or the file names.
+
+    Attributes:
+        attached: the app that this process attached last.
     """
 
-    def __init__(self, path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> None:
+    attached: ClassVar[Celery | None] = None
+
+    def __init__(
+        self, path: Path | None = None, *, environ: Mapping[str, str] | None = None, app: Celery | None = None
+    ) -> None:
         self._path = path
         self._environ = os.environ if environ is None else environ
+        self._app = app
 
     def settings(self) -> Settings:
         """Read everything again. Raises SettingsError for unknown, malformed, contradictory or missing values."""
@@ -359,12 +382,27 @@ class ConfigManager:
         _refuse_unknown_variables(self._environ)
         path = self._file()
         written = _read(path) if path else None
-        variables = {name: found for name in _VARIABLES if (found := self._variable(name))}
-        origins = Origins(written, variables, _SECTIONS)
         tree = written.tree if written else {}
+        variables = {name: found for name in _VARIABLES if (found := self._variable(name))}
+        common = {name for name, variable in variables.items() if not variable.startswith("FLUJO_")}
+        apps = self._apps(tree.get("app"), known=(variables.keys() - common) | tree.keys())
+        unused = set() if apps is None else common & (apps.keys() | tree.keys())
+        variables = {name: variable for name, variable in variables.items() if name not in unused}
+        apps = apps or {}
+        origins = Origins(written, variables | {name: found.place for name, found in apps.items()}, _SECTIONS)
         texts = {name: Variable(self._environ[variable]) for name, variable in variables.items()}
         sources = {name: "file" for name, _ in _flat(tree)} | dict.fromkeys(variables, "variable")
-        return _checked(_over(tree, texts), origins), origins, sources
+        values = _over(tree, texts | {name: found.value for name, found in apps.items()})
+        return _checked(values, origins), origins, sources | dict.fromkeys(apps, "app")
+
+    def _apps(self, written: Any, known: Container[str]) -> dict[str, Found] | None:
+        """Return what the app says, without what is known; `written` is its name in the file. None without an app."""
+        app, reference = self._app or self.attached, self._environ.get(APP, written)
+        if app is None and not (isinstance(reference, str) and reference):
+            return None
+        from flujo_client.config.app_settings import find_app, settings_of
+
+        return settings_of(app or find_app(str(reference)), known)
 
     def child_environment(self, settings: Settings) -> dict[str, str]:
         """Return this process's environment with `settings` written over it, **secrets included**."""

@@ -22,7 +22,6 @@ from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.config.models import SENTINEL
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.redact import mask_url
-from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker import failpoints
 from flujo_worker.celery_app import tasks
@@ -58,14 +57,17 @@ class FlujoWorker:
 
     Args:
         app: your app; Flujo's own when None.
-        settings: the addresses of Postgres and Redis, and the options of this worker; from flujo.toml and the environment when None.
+        settings: the addresses of Postgres and Redis, and the options of this worker; when None those of flujo.toml and the environment, and
+            what neither says is your app's: the broker, the key prefix, the result backend, and the database of its Django project.
 
     Raises:
-        ConfigurationError: your app has no Redis result backend, or rejects our messages.
+        ConfigurationError: your app has no Redis result backend, or another broker than flujo.toml or the environment.
     """
 
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
-        self.settings = settings or ConfigManager().settings()
+        if app is not None:
+            ConfigManager.attached = app
+        self.settings = settings or ConfigManager(app=app).settings()
         if self.settings.is_embedded:
             from flujo_client.embedded.local import join_services
 
@@ -309,10 +311,13 @@ def _checked(app: Celery, settings: Settings) -> Celery:
             "this Celery app's result backend is not Redis, which chords need",
             suggestion="set result_backend to a redis:// URL; only chord members use it",
         )
+    from flujo_client.config.app_settings import broker_of
+
+    broker = broker_of(app) or ""
     prefix = str((app.conf.broker_transport_options or {}).get("global_keyprefix", ""))
-    if _place(str(app.conf.broker_url)) != _place(settings.broker()) or prefix != settings.broker_key_prefix:
+    if _place(broker) != _place(settings.broker()) or prefix != settings.broker_key_prefix:
         raise ConfigurationError(
-            f"this Celery app consumes from {mask_url(str(app.conf.broker_url))} with key prefix '{prefix}', "
+            f"this Celery app consumes from {mask_url(broker)} with key prefix '{prefix}', "
             f"pipelines are published to {settings.broker_url} with '{settings.broker_key_prefix}'",
             suggestion="set FLUJO_BROKER_URL and FLUJO_BROKER_KEY_PREFIX to the app's",
         )
@@ -321,10 +326,5 @@ def _checked(app: Celery, settings: Settings) -> Celery:
         raise ConfigurationError(
             f"this Celery app's `master_name` is {master!r}, but `sentinel_master` is {settings.sentinel_master!r}",
             suggestion="set FLUJO_SENTINEL_MASTER to the `master_name` in the app's broker_transport_options",
-        )
-    if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):
-        raise ConfigurationError(
-            f"this Celery app's accept_content refuses Flujo's messages ({CONTENT_TYPE})",
-            suggestion=f"app.conf.accept_content = [*app.conf.accept_content, '{SERIALIZER}']",
         )
     return app

@@ -22,7 +22,7 @@ from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts
 from flujo_worker.celery_app.consumer.refusals import Refusals
-from flujo_worker.celery_app.consumer.strategy import strategy
+from flujo_worker.celery_app.consumer.strategy import OwnRequest, strategy
 from flujo_worker.errors import StepFailed, WireError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ _OPTIONS: dict[str, Any] = {
     "soft_time_limit": NEVER_S,
     "throws": (StepFailed,),  # expected: Celery logs a line for it, and we have logged more
     "typing": False,
+    "Request": OwnRequest,
     "shared": False,  # Celery would give them to every other app of the process as well, with this one's host
 }
 

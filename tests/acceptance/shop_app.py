@@ -7,7 +7,6 @@ from celery import Celery
 from flujo_worker.celery_app.app import FlujoWorker
 
 app = Celery("shop", broker=os.environ["FLUJO_BROKER_URL"], backend=os.environ["FLUJO_BROKER_URL"])
-app.conf.accept_content = ["json", "flujo"]
 
 
 @app.task(name="shop.add")

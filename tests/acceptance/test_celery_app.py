@@ -195,10 +195,6 @@ def no_backend(app):
     app.conf.result_backend = None
 
 
-def shut_out(app):
-    app.conf.accept_content = ["json"]
-
-
 def test_an_app_that_runs_tasks_eagerly_is_attached_and_its_worker_refused(site, tmp_path):
     """Tests set `task_always_eager`, and import the module that attaches."""
     (tmp_path / "eager_app.py").write_text(
@@ -218,7 +214,6 @@ def test_an_app_that_runs_tasks_eagerly_is_attached_and_its_worker_refused(site,
     [
         (other_backend, "not Redis", "redis://"),
         (no_backend, "not Redis", "redis://"),
-        (shut_out, "accept_content", "app.conf.accept_content"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -226,7 +221,6 @@ def test_an_app_that_cannot_carry_pipelines_is_refused(site, spoil, said, way_ou
     """Design §4: with problems and the way out, before anything is registered."""
     url = site.settings.broker()
     app = Celery("unfit", broker=url, backend=url, set_as_current=False)
-    app.conf.accept_content = ["json", "flujo"]
     spoil(app)
     with pytest.raises(ConfigurationError, match=said) as refused:
         FlujoWorker(app, settings=site.settings)

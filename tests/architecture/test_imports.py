@@ -19,6 +19,7 @@ FILES = {
 
 DOORS = {
     "celery": {
+        "flujo_client.config.app_settings": "finds the app that `flujo -A` names",
         "flujo_worker.celery_app.app": "makes the application, or attaches to one",
         "flujo_worker.cli": "starts Celery's worker and beat",
         "flujo_worker.celery_app.consumer": "is the pool, the steps and the strategy that Celery's worker runs",

@@ -46,6 +46,5 @@ endless = Pipeline(
 def attached() -> Celery:
     settings = ConfigManager().settings()
     app = Celery("shop", broker=settings.broker(), backend=settings.results())
-    app.conf.accept_content = ["json", "flujo"]
     FlujoWorker(app, settings=settings)
     return app

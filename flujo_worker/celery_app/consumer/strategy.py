@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from celery.worker.request import Request
 from celery.worker.strategy import default
 from kombu.serialization import loads
 
@@ -35,6 +36,13 @@ _WITHOUT_WORK = (TASK_SWEEP, TASK_HEALTH_CHECK)
 _ACCEPTED = frozenset({CONTENT_TYPE})
 _EMBEDDED = {"callbacks", "errbacks", "chain", "chord"}
 _MISSHAPEN = (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
+
+
+class OwnRequest(Request):
+    """A request for one of our tasks, decoded here: the process that performs it accepts what the app accepts, which is not our content type."""
+
+    def __init__(self, message: Any, **options: Any) -> None:
+        super().__init__(message, **options | {"body": message.payload, "decoded": True})
 
 
 def strategy(
@@ -123,7 +131,7 @@ def checked_headers(name: str, message: Any) -> dict[str, Any]:
     Raises:
         WireError: our serializer did not write it, it is not signed as agreed, or its body says something else than its headers.
     """
-    headers = message.headers
+    headers, message.accept = message.headers, _ACCEPTED
     if message.content_type != CONTENT_TYPE or headers.get("task") != name:
         raise WireError(f"it has content type {message.content_type!r:.80}", reason="foreign")
     if headers.get("compression"):

@@ -26,7 +26,6 @@ BELL = JoinSignal("run", "fan")
 @pytest.fixture
 def worker(migrated_url, redis_url):
     app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False)
-    app.conf.accept_content = ["json", "flujo"]
     return FlujoWorker(app, settings=Settings(database_url=migrated_url, broker_url=redis_url))
 
 
