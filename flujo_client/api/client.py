@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from flujo_client.api import approvals, background_runs, bulk, explanations, operations
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
@@ -20,6 +20,7 @@ from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import EventRecord, RunRecord, RunSummary
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.embedded.local import open_services
+from flujo_client.errors import ConfigurationError
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import requests
 from flujo_client.gateway.async_door import AsyncRunner
@@ -28,17 +29,33 @@ from flujo_client.gateway.effects import Operation, query
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
+if TYPE_CHECKING:
+    from celery import Celery
+
 T = TypeVar("T")
 
 PAGE_RUNS = 500
 """As many runs or questions are read at once by `find_runs` and `find_approvals`."""
 
 
+def _settings(config: ConfigManager) -> Settings:
+    settings, app = config.settings(), config.attached
+    if settings.is_embedded and app is not None and app.conf.task_always_eager:
+        raise ConfigurationError(
+            "this Celery app runs tasks eagerly, and no worker would perform a run",
+            suggestion="in tests use flujo_worker.testing.LocalEngine, which needs no services; elsewhere unset task_always_eager",
+        )
+    return settings
+
+
 class _Connected:
     """The common part of both clients: their settings, and the embedded services that they use or started."""
 
-    def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
-        self.settings, self._services = open_services(settings or ConfigManager(config).settings())
+    def __init__(
+        self, settings: Settings | None = None, *, config: Path | None = None, app: Celery | None = None
+    ) -> None:
+        ConfigManager.attached = app or ConfigManager.attached
+        self.settings, self._services = open_services(settings or _settings(ConfigManager(config)))
 
     @property
     def is_embedded(self) -> bool:
@@ -58,10 +75,17 @@ class FlujoClient(_Connected):
         settings: the settings; from flujo.toml and the environment when None. Without configured services, Postgres and Redis are started
             from wheels, or joined if they already run.
         config: a flujo.toml to read instead of the nearest one.
+        app: your Celery app, which has what neither flujo.toml nor a `FLUJO_` variable sets: the broker, the key prefix, and the database of its
+            Django project. Everything in this process that names no app takes it from this one; not needed where `FlujoWorker(app)` did so.
+
+    Raises:
+        SettingsError: a setting is malformed or missing, or your app has services that cannot be used; the message names the line to change.
     """
 
-    def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
-        super().__init__(settings, config=config)
+    def __init__(
+        self, settings: Settings | None = None, *, config: Path | None = None, app: Celery | None = None
+    ) -> None:
+        super().__init__(settings, config=config, app=app)
         self._door = SyncRunner(self.settings)
 
     def close(self) -> None:
@@ -270,8 +294,10 @@ class FlujoClient(_Connected):
 class AsyncFlujoClient(_Connected):
     """The async variant of FlujoClient, with the same names. `async with`, or `await close()`."""
 
-    def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
-        super().__init__(settings, config=config)
+    def __init__(
+        self, settings: Settings | None = None, *, config: Path | None = None, app: Celery | None = None
+    ) -> None:
+        super().__init__(settings, config=config, app=app)
         self._door = AsyncRunner(self.settings)
 
     async def close(self) -> None:

@@ -94,14 +94,25 @@ class _Flujo(LazyGroup, ErrorHandlingGroup):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="flujo-worker", prog_name="flujo")
+@click.option(
+    "-A",
+    "--app",
+    metavar="NAME",
+    help="Your Celery app, as for `celery -A`: services that neither flujo.toml nor a variable names are its own.",
+)
 @click.option(DEBUG, is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error; accepted anywhere.")
-def cli(*, debug: bool) -> None:
+def cli(*, app: str | None, debug: bool) -> None:
     """Durable pipelines of LLM agents on Celery, Redis and Postgres.
 
     Data goes to stdout, messages to stderr. Exit codes: 0 ok, 1 runtime, 2 configuration or usage, 3 import, 4 validation,
     130 interrupted.
     """
     del debug  # the group reads it when something went wrong
+    if app is not None:
+        from flujo_client.config.app_settings import find_app
+        from flujo_client.config.manager import ConfigManager
+
+        ConfigManager.attached = find_app(app)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """`flujo dev show-config`, `budgets` and `env`: the settings in force here, and the places that set them.
 
-`show-config --json` prints a list: name, value, source (built-in, file, variable), place, the file with the line or the variable (null where
-it is built in), and meaning. Passwords are `***`, and of signing keys only the ids are shown.
+`show-config --json` prints a list: name, value, source (built-in, file, variable, app), place, the file with the line, the variable or the app
+(null where it is built in), and meaning. Passwords are `***`, and of signing keys only the ids are shown.
 
 `budgets show --json` prints `pipeline` and `tenant`, each with name, entry (the key that counts; null where none does), place (where it is set),
 total_cost_usd_limit and total_tokens_limit (null: no limit). `tenant` is null without `--tenant`.

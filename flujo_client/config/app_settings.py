@@ -7,11 +7,14 @@ Out: values by the names of our settings, or a `SettingsError` that names the li
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+import sys
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
 
 from flujo_client.config.models import SENTINEL
 from flujo_client.errors import SettingsError
+from flujo_client.redact import mask_url
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -60,33 +63,115 @@ def _not_found(reference: str, why: str, cause: Exception | None = None) -> Sett
 
 
 def settings_of(app: Celery, known: Container[str] = ()) -> dict[str, Found]:
-    """Return the settings that an app has, by our names, without those that are `known`. Reading them loads the app's configuration."""
+    """Return the settings that an app has, by our names, without those that are `known`. Reading them loads the app's configuration.
+
+    Raises:
+        SettingsError: what it has cannot be used here; the message names the line to change.
+    """
     if app.conf.task_always_eager:
-        return {}  # a test's app, which may have a broker of any kind
-    options = app.conf.broker_transport_options or {}
-    sentinels: Mapping[str, Any] = options.get("sentinel_kwargs") or {}
-    values = {
-        "broker_url": broker_of(app),
-        "result_backend_url": _result_backend_of(app),
-        "broker_key_prefix": options.get("global_keyprefix"),
-        "sentinel_master": options.get("master_name"),
-        "sentinel_password": sentinels.get("password"),
+        return {}  # a test's app, which may have services of any kind
+    readers: dict[str, Callable[[Celery], Any]] = {
+        "broker_url": broker_of,
+        "result_backend_url": _results_of,
+        "broker_key_prefix": lambda app: _options(app).get("global_keyprefix"),
+        "sentinel_master": lambda app: _of_sentinels(app, "master_name"),
+        "sentinel_password": lambda app: (_of_sentinels(app, "sentinel_kwargs") or {}).get("password"),
+        "database_url": lambda _: _database(),
     }
-    return {name: Found(value, PLACE) for name, value in values.items() if value and name not in known}
+    values = {name: read(app) for name, read in readers.items() if name not in known}
+    return {
+        name: Found(value, DATABASE if name == "database_url" else PLACE) for name, value in values.items() if value
+    }
 
 
 def broker_of(app: Celery) -> str | None:
-    """Return the URL of an app's broker; None if it names none."""
-    return _url(app.conf.broker_write_url)
+    """Return the URL of an app's broker, to which we send and from which it reads; None if it names none. Raises SettingsError."""
+    url, read = _url(app.conf.broker_write_url), _url(app.conf.broker_read_url)
+    if _server(url) != _server(read):
+        raise SettingsError(
+            f"{PLACE}: broker_write_url is {mask_url(url)}, but workers read from broker_read_url, {mask_url(read)}",
+            suggestion="let both name the same Redis",
+        )
+    return _secured(url, app.conf.broker_use_ssl, "broker_use_ssl") or None
 
 
-def _result_backend_of(app: Celery) -> str | None:
-    """Return the URL of the app's result backend if it is Redis; another one counts no members of chords."""
+def _results_of(app: Celery) -> str | None:
+    """Return the URL of the app's result backend if it is Redis: no other one can count the members of chords."""
     url = _url(app.conf.result_backend)
-    return url if url is not None and url.startswith(_REDIS) else None
+    return _secured(url, app.conf.redis_backend_use_ssl, "redis_backend_use_ssl") if url.startswith(_REDIS) else None
 
 
-def _url(written: Any) -> str | None:
+def _options(app: Celery, name: str = "broker_transport_options") -> Mapping[str, Any]:
+    return app.conf.get(name) or {}
+
+
+def _of_sentinels(app: Celery, name: str) -> Any:
+    """Return an option of Sentinel: the broker's, else the result backend's. There is one group of Sentinels, and one primary, for both."""
+    found = [_options(app, kind).get(name) for kind in ("broker_transport_options", "result_backend_transport_options")]
+    brokers, results = found
+    if brokers and results and brokers != results:
+        raise SettingsError(
+            f"{PLACE}: {name} differs between broker_transport_options and result_backend_transport_options",
+            suggestion="let both name the same, or set FLUJO_RESULT_BACKEND_URL to a Redis without Sentinels",
+        )
+    return brokers or results
+
+
+def _url(written: Any) -> str:
     """Return a URL, or several, as our settings have it. redis-py knows fewer names than kombu for the check of a certificate."""
     text = written if isinstance(written, str) else ";".join(written or ())
-    return _REQUIREMENT.sub(lambda found: found[1].lower(), text) or None
+    return _REQUIREMENT.sub(lambda found: found[1].lower(), text)
+
+
+def _server(url: str) -> str:
+    """Return the place that a URL names, without the user, the password, and options."""
+    return url.partition("?")[0].rpartition("@")[2].rpartition("://")[2].rstrip("/").removesuffix("/0")
+
+
+def _secured(url: str, options: Any, setting: str) -> str:
+    """Return a URL with the options of TLS that kombu and Celery take apart from it."""
+    if not options:
+        return url
+    if url.startswith(SENTINEL):
+        raise SettingsError(f"{PLACE}: {setting} is set, but Sentinels are only supported without TLS")
+    given = {} if options is True else options
+    query = {name: _option(value) for name, value in given.items() if f"{name}=" not in url}
+    written = f"{url}{'&' if '?' in url else '?'}{urlencode(query)}" if query else url
+    return written.replace("redis://", "rediss://", 1) if written.startswith("redis://") else written
+
+
+def _option(value: Any) -> str:
+    """Write an option of TLS; `ssl.CERT_NONE` and its like by name."""
+    return str(getattr(value, "name", value)).removeprefix("CERT_").lower() if not isinstance(value, str) else value
+
+
+_NOT_LIBPQS: Final = {
+    "assume_role", "isolation_level", "pool", "server_side_binding", "cursor_factory", "prepare_threshold", "row_factory", "context", "autocommit",
+}  # fmt: skip
+"""The names in a database's OPTIONS that Django and psycopg read, and libpq does not know."""
+
+
+def _database() -> str | None:
+    """Return the URL of the database `default` of a Django project that is configured in this process."""
+    conf: Any = sys.modules.get("django.conf")
+    databases = conf.settings.DATABASES if conf is not None and conf.settings.configured else {}
+    database: Mapping[str, Any] = databases.get("default") or {}
+    engine = str(database.get("ENGINE") or "")
+    if not engine or engine.endswith(".dummy"):
+        return None
+    if not re.search("postg|psql", engine):
+        raise SettingsError(
+            f"{DATABASE}: the database `default` has the engine {engine}, but runs are stored in Postgres",
+            suggestion="set FLUJO_DATABASE_URL to a database in Postgres",
+        )
+    given = {name: database.get(name) or "" for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT")}
+    query = {name.lower(): given[name] for name in ("HOST", "PORT") if given[name]}
+    query |= {name: value for name, value in (database.get("OPTIONS") or {}).items() if _is_libpqs(name, value)}
+    user, password, name = (quote(str(given[part]), "") for part in ("USER", "PASSWORD", "NAME"))
+    whose = f"{user}{':' if password else ''}{password}{'@' if user or password else ''}"
+    return f"postgresql://{whose}/{name}{'?' if query else ''}{urlencode(query, quote_via=quote)}"
+
+
+def _is_libpqs(name: str, value: Any) -> bool:
+    """Return whether an entry of a database's OPTIONS is for libpq, and not for Django, psycopg or another package."""
+    return name.islower() and name not in _NOT_LIBPQS and isinstance(value, str | int)
