@@ -28,10 +28,11 @@ from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
 from flujo_client.serial import Resolver, decode
 from flujo_worker.agents.previews import text_of
 from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, reservations
+from flujo_worker.attempts.code import Loading
 from flujo_worker.attempts.conversation import history_text
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.resume import is_for_tool
-from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
+from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, put_bounded
 from flujo_worker.domain.budget import Learned, Place, Reservation, learned, place_of
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.errors import StoreError
@@ -66,12 +67,13 @@ class Claims:
         self,
         stores: Stores,
         lease: Lease,
-        catalog: CodeRegistry,
+        loading: Loading,
         threads: Executor,
         settings: Settings,
         effects: Effects,
     ) -> None:
-        self._stores, self._lease, self._catalog, self._settings = stores, lease, catalog, settings
+        self._stores, self._lease, self._loading, self._settings = stores, lease, loading, settings
+        self._catalog = loading.catalog
         self._effects = effects
         self._history = SpentHistory(stores.attempts, settings.cost.historical or Historical(), threads)
         self._resolve, self._own = Resolver(settings.allowed_imports), RunSettings.of(settings)
@@ -117,7 +119,7 @@ class Claims:
         if not (may_read or self._catalog.has(ticket.reference)):
             return None
         with suppress(CodeMismatch):
-            entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
+            entry = self._loading.find(envelope)
             path = entry.node_of(envelope).path
             step = entry.steps[path]
             calls = self._calls_at(envelope, step, path) if may_read else self._calls.get(_key(envelope, path))
@@ -197,11 +199,11 @@ class Claims:
         """Import the code for the reservation, under a separate claim: a crash at its import counts against this attempt (ADR 13)."""
         claim = await self.claim(envelope, held, (), room)
         if claim.fence is not None:
-            ticket, call = envelope.ticket, self._effects.call
             with suppress(CodeMismatch):
-                await call(self._catalog.entry, ticket.reference, ticket.fingerprint)
+                await self._loading.entry(envelope)
             held.fence = None  # first: a renewal that sees it released would count the work as lost
-            await call(self._stores.attempts.defer, envelope.key, claim.fence, 0.0, claim_id=claim.claim_id)
+            defer = self._stores.attempts.defer
+            await self._effects.call(defer, envelope.key, claim.fence, 0.0, claim_id=claim.claim_id)
         return claim
 
     def reply(self, envelope: Envelope) -> Reply | None:

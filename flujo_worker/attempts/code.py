@@ -6,13 +6,13 @@ record; or a rejection that parks its run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.code import AwaitedCode, ParkCause
@@ -22,7 +22,13 @@ from flujo_client.errors import KeyMissing
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.factory import FlujoAgent, asker_of, asks_by_library, tools_of
 from flujo_worker.attempts.lease import ActiveAttempt
-from flujo_worker.changed_code.code_registry import CodeMismatch, CodeNotHere, LoadedPipeline, put_bounded
+from flujo_worker.changed_code.code_registry import (
+    CodeMismatch,
+    CodeNotHere,
+    CodeRegistry,
+    LoadedPipeline,
+    put_bounded,
+)
 from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions, PerformedWith
 from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, MigratedContext, fitting
 from flujo_worker.concurrency.event_loop import within
@@ -34,6 +40,76 @@ from flujo_worker.runtime.effects import Effects
 from flujo_worker.user_code.hooks import HookCaller
 
 _PERFORMED = ("step", "resume")
+
+
+class _First(NamedTuple):
+    """The attempt that loads a pipeline, and the end of that: why it did not load, or None."""
+
+    key: str
+    fingerprint: str
+    ended: Future[CodeMismatch | None]
+
+
+class Loading:
+    """Loads the pipelines of attempts, each once, however many attempts come meanwhile.
+
+    The first attempt loads its pipeline under its claim, so that a crash at the import counts against no other (ADR 13). The others wait
+    without a claim and without a thread. If it does not load, they are claimed too, with the same finding.
+    """
+
+    def __init__(self, catalog: CodeRegistry, effects: Effects) -> None:
+        self.catalog, self._effects = catalog, effects
+        self._first: dict[str, _First] = {}
+        self._findings: dict[str, CodeMismatch] = {}
+
+    @asynccontextmanager
+    async def turn(self, envelope: Envelope) -> AsyncIterator[None]:
+        """Wait until others have loaded an attempt's pipeline, or have not; inside, this attempt may be the one to load it."""
+        await self._wait(envelope)
+        try:
+            yield
+        finally:
+            self._wake(envelope, None)
+            self._findings.pop(envelope.key, None)
+
+    async def entry(self, envelope: Envelope) -> LoadedPipeline:
+        """Return an attempt's pipeline; the first attempt loads it. Raises CodeMismatch."""
+        if self.catalog.has(envelope.ticket.reference):
+            return self.find(envelope)
+        try:
+            return await self._effects.call(self.find, envelope)
+        except CodeMismatch as finding:
+            if finding.loaded is None:
+                self._findings[envelope.key] = finding
+                self._wake(envelope, finding)
+            raise
+        finally:
+            self._wake(envelope, None)
+
+    def find(self, envelope: Envelope) -> LoadedPipeline:
+        """Do what `entry` does, in the calling thread."""
+        ticket, finding = envelope.ticket, self._findings.get(envelope.key)
+        if finding is not None:
+            raise finding.with_traceback(None)
+        return self.catalog.entry(ticket.reference, ticket.fingerprint)
+
+    async def _wait(self, envelope: Envelope) -> None:
+        reference, fingerprint = envelope.ticket.reference, envelope.ticket.fingerprint
+        while not self.catalog.has(reference):
+            first = self._first.setdefault(reference, _First(envelope.key, fingerprint, Future()))
+            if first.key == envelope.key:
+                return
+            finding = await self._effects.result(first.ended)
+            if finding is not None and first.fingerprint == fingerprint:
+                self._findings[envelope.key] = finding
+                return
+
+    def _wake(self, envelope: Envelope, finding: CodeMismatch | None) -> None:
+        """Let the others go on, if this attempt was the first; `finding`: why the pipeline does not load."""
+        first = self._first.get(envelope.ticket.reference)
+        if first is not None and first.key == envelope.key:
+            del self._first[envelope.ticket.reference]
+            first.ended.set_result(finding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +152,8 @@ class Preparation:
     async def of(self, envelope: Envelope, entry: LoadedPipeline) -> Prepared:
         """Prepare one. Raises CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs."""
         migrated = None
+        if not self.migrations.are_known(entry):
+            await self._effects.together(self.migrations.look_up, entry)
         if not self.migrations.are_needless(entry):
             migrated = await self._effects.call(fitting, self.migrations, entry, envelope)
         code = await self._code_of(envelope, entry)

@@ -26,7 +26,7 @@ from flujo_worker import failpoints
 from flujo_worker.attempts.admission import Admission, Admissions
 from flujo_worker.attempts.budget import ExpectedCall, emit_reservations
 from flujo_worker.attempts.claim import ClaimParameters, Claims
-from flujo_worker.attempts.code import Preparation, Prepared
+from flujo_worker.attempts.code import Loading, Preparation, Prepared
 from flujo_worker.attempts.gates import LimitRefusal
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
@@ -109,7 +109,8 @@ class Attempts:
         self._effects = effects = coordinator.effects
         self.preparation = Preparation(stores, hooks, settings, effects)
         self._admissions = Admissions(stores, coordinator, models, rates, hooks.catalog, settings)
-        self.claims = Claims(stores, lease, hooks.catalog, threads, settings, effects)
+        self.loading = Loading(hooks.catalog, effects)
+        self.claims = Claims(stores, lease, self.loading, threads, settings, effects)
         self._outcomes = Outcomes(
             stores, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations, check=check
         )
@@ -180,7 +181,10 @@ class Attempts:
 
     async def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         try:
-            return await self._performed(envelope, held, room)
+            if self.catalog.has(envelope.ticket.reference):
+                return await self._performed(envelope, held, room)
+            async with self.loading.turn(envelope):
+                return await self._performed(envelope, held, room)
         except (KeyMissing, CodeMismatch) as lack:
             return await self._leave_claimed(envelope, held, lack)
         except Unreadable as error:
@@ -268,7 +272,7 @@ class Attempts:
 
     async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
         envelope, held = claimed.envelope, claimed.held
-        entry = await self._entry(envelope)
+        entry = await self.loading.entry(envelope)
         prepared = await self.preparation.of(envelope, entry)
         started = time.monotonic()  # importing code takes time that is not the step's
         claimed = replace(claimed, envelope=prepared.envelope, started=started)
@@ -326,13 +330,6 @@ class Attempts:
             return False
         await call(self._stores.attempts.spend, run, held.claim, outcome.usage, held.reserved)
         return True
-
-    async def _entry(self, envelope: Envelope) -> LoadedPipeline:
-        """Find the run's pipeline; if it is not loaded yet, its import may take long."""
-        ticket, find = envelope.ticket, self.catalog.entry
-        if self.catalog.has(ticket.reference):
-            return find(ticket.reference, ticket.fingerprint)
-        return await self._effects.call(find, ticket.reference, ticket.fingerprint)
 
     async def _outcome(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
         """Perform it; it fails if it cannot begin because the rows and the plan do not match."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -173,6 +174,7 @@ class CodeRegistry:
     ) -> None:
         self._allowed, self._plan_of, self._on_loaded = tuple(allowed), plan_of, on_loaded
         self._entries: dict[str, LoadedPipeline] = {}
+        self._loading: dict[str, threading.Lock] = {}
         self._live: dict[Any, Any] = {}
 
     def has(self, reference: str) -> bool:
@@ -182,6 +184,11 @@ class CodeRegistry:
     def loaded(self, reference: str) -> LoadedPipeline:
         """Return a pipeline that this process has loaded."""
         return self._entries[reference]
+
+    def plan(self, reference: str, fingerprint: str) -> Plan | None:
+        """Return the plan of a run if this process has loaded its code."""
+        entry = self._entries.get(reference)
+        return entry.plan if entry is not None and entry.plan.fingerprint == fingerprint else None
 
     def entry(self, reference: str, fingerprint: str) -> LoadedPipeline:
         """Find the pipeline of a run. Raises CodeMismatch: with the reason that the run is parked for."""
@@ -197,14 +204,19 @@ class CodeRegistry:
     def here(self, reference: str, fingerprint: str = "") -> LoadedPipeline:
         """Find the pipeline that this process has under a reference, whatever runs use; raises CodeMismatch where it has none.
 
-        `fingerprint` is of the plan that has the text of a blueprint; no other reference needs one.
+        Threads that want the same one load it once; two pipelines are loaded at the same time. `fingerprint` is of the plan that has the text of a blueprint; no other reference needs one.
         """
-        entry = self._entries.get(reference)
-        if entry is None:
-            entry = self._load(reference, fingerprint)
-            put_bounded(self._entries, reference, entry)
-            if not is_blueprint(reference):  # every worker has its code
-                self._on_loaded(entry.plan.fingerprint)
+        if (entry := self._entries.get(reference)) is not None:
+            return entry
+        with self._loading.setdefault(reference, threading.Lock()):
+            try:
+                if (entry := self._entries.get(reference)) is None:
+                    entry = self._load(reference, fingerprint)
+                    put_bounded(self._entries, reference, entry)
+                    if not is_blueprint(reference):  # every worker has its code
+                        self._on_loaded(entry.plan.fingerprint)
+            finally:
+                self._loading.pop(reference, None)
         return entry
 
     def agent(self, agent: Any) -> Any:

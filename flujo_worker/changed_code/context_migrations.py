@@ -7,7 +7,7 @@ that context, or the migrated one; a rejection that parks the run, without chang
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import UnionType
@@ -127,6 +127,17 @@ class ContextMigrations:
     def are_needless(self, entry: LoadedPipeline) -> bool:
         """Return whether every context of a pipeline can be read as it is, by what this process knows already."""
         return entry.pipeline.context_model is None or ((known := self._known(entry)) is not None and not known)
+
+    def are_known(self, entry: LoadedPipeline) -> bool:
+        """Return whether this process knows what changed in a pipeline's model."""
+        return entry.pipeline.context_model is None or self._known(entry) is not None
+
+    def look_up(self, entries: Sequence[LoadedPipeline]) -> list[None]:
+        """Look up what changed in the models of pipelines, once for all attempts that need it at this moment."""
+        for each in entries:
+            if each.pipeline.context_model is not None:
+                self.change(each, each.pipeline.context_model)
+        return [None] * len(entries)
 
     def migrate(self, entry: LoadedPipeline, ticket: RunHeader, packed: Packed | None) -> MigratedContext | None:
         """Migrate a context; None for one that can be read as it is, and for any other value.

@@ -87,6 +87,7 @@ class Coordinator:
         backoff: the waits of steps that set none of their own.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts and joins go.
+        loaded_plan: returns the plan of a run, by its reference and fingerprint, if this process has loaded its code; others are read.
         on_hooks_due: called when a commit may have left hook calls to be made.
         on_merged: called with each decision that was committed here.
         on_gated_end: called with a run that has passed gates, once its end is committed here.
@@ -103,6 +104,7 @@ class Coordinator:
         send_later: Callable[[Envelope, float], None] = lambda *_: None,
         inline: int = 65_536,
         control_queue: str = CONTROL_QUEUE,
+        loaded_plan: Callable[[str, str], Plan | None] = lambda *_: None,
         on_hooks_due: Callable[[], None] = lambda: None,
         on_merged: Callable[[Decision], None] = lambda _: None,
         on_gated_end: Callable[[str], None] = lambda _: None,
@@ -113,7 +115,7 @@ class Coordinator:
         self.send_later = send_later
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_gated_end = on_merged, on_gated_end
-        self._plans: dict[str, Plan] = {}
+        self._loaded_plan, self._plans = loaded_plan, dict[str, Plan]()
         self._known = KnownScopes()
 
     def conclude(self, notice: AttemptReport) -> ConcludeResult:
@@ -285,14 +287,16 @@ class Coordinator:
         """Return whether a decision made hook calls due: it ended a run or asked a question, and the plan names hooks."""
         if decision.end is None and not any(each.question for each in decision.next):
             return False
-        plan = self._plans.get(decision.notice.envelope.ticket.fingerprint)
+        plan = self._known_plan(decision.notice.envelope.ticket)
         return plan is None or bool(plan.hooks)
 
     async def _decide(self, notice: AttemptReport) -> Decision:
-        fingerprint, recorded = notice.envelope.ticket.fingerprint, RecordedAnswers()
-        plan = self._plans.get(fingerprint)
+        ticket, recorded = notice.envelope.ticket, RecordedAnswers()
+        plan: Plan | Unreadable | None = self._known_plan(ticket)
         if plan is None:
-            plan = await self.effects.call(self._plan, fingerprint)
+            plan = await self.effects.together(self._read_plans, ticket.fingerprint)
+        if isinstance(plan, Unreadable):
+            raise plan
         deciding = decide(plan, notice, backoff=self._backoff_of(notice), control_queue=self._control_queue)
         answer: Any = None
         try:
@@ -345,10 +349,21 @@ class Coordinator:
             raise Unreadable(f"no child run {run} has ended")
         return child
 
-    def _plan(self, fingerprint: str) -> Plan:
-        plan = self._stores.code.plan(fingerprint)
+    def _known_plan(self, ticket: RunHeader) -> Plan | None:
+        return self._loaded_plan(ticket.reference, ticket.fingerprint) or self._plans.get(ticket.fingerprint)
+
+    def _read_plans(self, fingerprints: Sequence[str]) -> list[Plan | Unreadable]:
+        """Read plans, each once, for all merges that need them at this moment; an error is an answer too."""
+        plans = {each: self._plans.get(each) or self._read_plan(each) for each in set(fingerprints)}
+        return [plans[each] for each in fingerprints]
+
+    def _read_plan(self, fingerprint: str) -> Plan | Unreadable:
+        try:
+            plan = self._stores.code.plan(fingerprint)
+        except Unreadable as error:
+            return error
         if plan is None:
-            raise Unreadable(f"no plan with fingerprint {fingerprint}")
+            return Unreadable(f"no plan with fingerprint {fingerprint}")
         put_bounded(self._plans, fingerprint, plan)
         return plan
 

@@ -131,6 +131,7 @@ class AttemptEngine:
             send_later=sender.send_later,
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=settings.worker.control_queue,
+            loaded_plan=code.catalog.plan,
             on_hooks_due=self.hooks_due.set,
             on_merged=log_failures,
             on_gated_end=self.admission.ended,

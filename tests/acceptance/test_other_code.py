@@ -145,6 +145,24 @@ def test_code_that_ends_its_process_at_import_is_lost_like_a_step_that_does(serv
         assert run.result().error.code == "ATTEMPT_LOST"
 
 
+@pytest.mark.large
+def test_a_crash_at_import_counts_against_one_of_the_attempts_that_need_it(services, tmp_path, versions):
+    """M-013: the others wait without a claim, so that none of them has a loss."""
+    harmful = tmp_path / "harmful"
+    harmful.mkdir()
+    (harmful / "moving.py").write_text("import os, time\ntime.sleep(1)\nos.abort()")
+    with Site(services, tmp_path, worker=BRISK) as site:
+        runs = [enqueued(site, versions, "moving:pipeline") for _ in range(10)]
+        fleet = site.unready_workers(code=os.pathsep.join([str(harmful), str(STEPS)]))
+        wait_until(lambda: not fleet.pids, what=site.log)
+        statuses = [each["status"] for run in runs for each in site.attempts(run.id)]
+        assert sorted(statuses) == ["queued"] * 9 + ["running"]
+        site.workers(code=versions["old"])
+        for run in runs:
+            assert run.result(timeout=60).output == ["old", "last"]
+        assert sum(len(site.events(run.id, "attempt.lost")) for run in runs) == 1
+
+
 @pytest.fixture
 def judges(tmp_path):
     """Write a version of the module `judging_app` into its own folder; give the code path of its workers."""
