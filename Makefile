@@ -61,7 +61,7 @@ test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and p
 	@$(ALONE) TEST_POOL=prefork $(BIN)/python -m pytest -q --forks 2 tests/acceptance # each of its workers is five processes
 
 test-integrations: $(STAMP) ## workers beside the real packages that users run with them, such as Sentry's
-	@$(ALONE) $(BIN)/python -m pytest -q --forks 2 -m integrations tests/integrations
+	@$(ALONE) $(BIN)/python -m pytest -q --forks 2 -m integrations tests/integrations tests/stopwatch
 
 test-browser: $(STAMP) ## a fleet that stops in many ways: each sentence about a run, and the page in Chromium where that is installed
 	@$(ALONE) $(BIN)/python -m pytest -q -m browser tests/page

@@ -39,6 +39,7 @@ def with_usable_connections(call: Callable[[], T]) -> T:
     """Make a call; before and after it, close this thread's connections of Django that are broken or older than its `CONN_MAX_AGE`.
 
     Celery's fixup does so around a task. Otherwise a thread keeps its connection, and once the server has dropped it each later call fails.
+    A connection that was dropped between two calls is replaced when the second one uses it, as with Django's `CONN_HEALTH_CHECKS`.
     """
     _close_connections()
     try:
@@ -51,6 +52,8 @@ def _close_connections() -> None:
     django = sys.modules.get("django.db")  # code that has not imported it has no connections
     if django is not None and sys.modules["django.conf"].settings.configured:
         django.close_old_connections()
+        for connection in django.connections.all():
+            connection.health_check_enabled = True
 
 
 def _plain(call: Callable[[], T]) -> T:
