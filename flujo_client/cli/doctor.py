@@ -6,13 +6,15 @@ change, or null.
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Any, Final
 
 import click
+from packaging.requirements import Requirement
 from rich.table import Table
 from rich.text import Text
 
@@ -22,13 +24,19 @@ from flujo_client.cli.format import counted, printable
 from flujo_client.cli.options import Real
 from flujo_client.cli.output import OK, RUNTIME, say, show, show_json
 from flujo_client.cli.timeouts import LONGEST_S, within
+from flujo_client.config.app_settings import find_app
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.deployment import DatabaseFacts
+from flujo_client.contract.envelope import TASK_SWEEP
 from flujo_client.contract.providers import is_installed
 from flujo_client.embedded.local import with_running_services
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.operator_requests import broker_facts, database_facts
-from flujo_client.health.doctor import Diagnosis, Facts, diagnose, modules_asked_about, worst
+from flujo_client.health.app_rules import READ, TRANSPORT, AppFacts
+from flujo_client.health.doctor import Facts, diagnose, modules_asked_about
+from flujo_client.health.finding import Diagnosis, worst
+
+DISTRIBUTION: Final = "flujo-worker"
 
 
 @click.command("doctor")
@@ -38,7 +46,8 @@ from flujo_client.health.doctor import Diagnosis, Facts, diagnose, modules_asked
 @click.pass_context
 def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: bool) -> None:
     """Find problems of this deployment, with the line to change. Exits with 1 on errors."""
-    findings = diagnose(collect(ConfigManager().settings(), timeout))
+    settings = ConfigManager().settings()
+    findings = diagnose(collect(settings, timeout, ctx.find_root().params.get("app") or settings.app))
     found = worst(findings)
     if as_json:
         show_json({"worst": found, "findings": [each._asdict() for each in findings]})
@@ -62,20 +71,45 @@ def _with_change(finding: Diagnosis) -> Text:
     return what.append(f"\n→ {printable(finding.change)}", "bold") if finding.change else what
 
 
-def collect(settings: Settings, timeout: float) -> Facts:
-    """Ask the machine, Postgres and Redis, each for at most so many seconds."""
-    joined = with_running_services(settings)
+def collect(settings: Settings, timeout: float, app: str | None = None) -> Facts:
+    """Ask the machine, Postgres and Redis, each for at most so many seconds, and read the settings of the Celery app that is named."""
+    joined, build = with_running_services(settings), _version(DISTRIBUTION)
     asked = {} if joined is None else _asked(joined, timeout)
     database = asked.get("database")
     modules = modules_asked_about(database.models if database else ())
     return Facts(
         settings=settings,
-        build=_build(),
+        build=build or "unknown",
         now=asked.pop("now", time.time()),
         missing=frozenset(each for each in modules if not is_installed(each)),
         is_down=joined is None,
+        unmet=tuple(_unmet()) if build else (),
+        app=_app(app, timeout, connects=asked.get("broker") is not None) if app else None,
         **asked,
     )
+
+
+def _app(reference: str, timeout: float, *, connects: bool) -> AppFacts:
+    """Read an app's settings; `connects`: have kombu connect to its broker."""
+    app, django = find_app(reference), sys.modules.get("django")
+    options = {f"{TRANSPORT}.{name}": value for name, value in (app.conf.broker_transport_options or {}).items()}
+    return AppFacts(
+        reference,
+        {name: options.get(name, app.conf.get(name)) for name in READ},
+        is_attached=TASK_SWEEP in app.tasks,
+        broker_error=_tried(app.connection_for_write().connect, timeout)[1] if connects else None,
+        changes_driver=django is not None and django.VERSION >= (4, 2) and is_installed("psycopg2"),
+    )
+
+
+def _unmet() -> Iterator[tuple[str, str | None]]:
+    """Yield our requirements that the installed packages do not meet; those of extras only for packages that are installed."""
+    for requirement in map(Requirement, requires(DISTRIBUTION) or ()):
+        found, marker = _version(requirement.name), requirement.marker
+        if found is None and marker is None:
+            yield str(requirement), None
+        elif found and (marker is None or marker.evaluate({"extra": "worker"})) and found not in requirement.specifier:
+            yield str(requirement), found
 
 
 def _asked(settings: Settings, timeout: float) -> dict[str, Any]:
@@ -108,8 +142,8 @@ def _tried(ask: Callable[[], Any], timeout: float) -> tuple[Any, str | None]:
         return None, str(error) or type(error).__name__
 
 
-def _build() -> str:
+def _version(distribution: str) -> str | None:
     try:
-        return version("flujo-worker")
+        return version(distribution)
     except PackageNotFoundError:
-        return "unknown"
+        return None

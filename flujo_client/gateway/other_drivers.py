@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, Self
 
 _PARAMETER: Final = re.compile(r"%\((\w+)\)[sb](::jsonb)?")
-_SAVEPOINT: Final = (
-    "SAVEPOINT flujo",
-    "ROLLBACK TO SAVEPOINT flujo; RELEASE SAVEPOINT flujo",
-    "RELEASE SAVEPOINT flujo",
-)
+_SAVEPOINT: Final = (b"SAVEPOINT flujo", b"ROLLBACK TO flujo; RELEASE flujo", b"RELEASE flujo")
 
 
-class Psycopg2Connection:
-    """A connection of psycopg2. Our cursors return mappings, whatever the caller's return."""
+class _Borrowed:
+    """A connection of another driver. It stands for its cursors, and sends each statement by itself."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -27,17 +23,21 @@ class Psycopg2Connection:
     def pipeline(self) -> nullcontext[None]:
         return nullcontext()
 
+
+class Psycopg2Connection(_Borrowed):
+    """A connection of psycopg2. Our cursors return mappings, whatever the caller's return."""
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         begins = self._connection.autocommit and not self._connection.info.transaction_status
-        begin, undo, end = ("BEGIN", "ROLLBACK", "COMMIT") if begins else _SAVEPOINT
-        self.execute(begin.encode())
+        begin, undo, end = (b"BEGIN", b"ROLLBACK", b"COMMIT") if begins else _SAVEPOINT
+        self.execute(begin)
         try:
             yield
         except BaseException:
-            self.execute(undo.encode())
+            self.execute(undo)
             raise
-        self.execute(end.encode())
+        self.execute(end)
 
     def execute(self, sql: bytes, parameters: Mapping[str, Any] | None = None) -> Any:
         from psycopg2.extras import RealDictCursor
@@ -48,36 +48,28 @@ class Psycopg2Connection:
         return cursor
 
 
-class AsyncpgConnection:
+class AsyncpgConnection(_Borrowed):
     """A connection of asyncpg, and the rows of its last statement."""
 
     description: Final = ()
 
     def __init__(self, connection: Any, rows: Sequence[Any] = ()) -> None:
-        self._connection, self._rows = connection, rows
+        super().__init__(connection)
+        self._rows = rows
 
-    def cursor(self, **_: object) -> Self:
-        return self
+    def transaction(self) -> Any:
+        return self._connection.transaction()
 
-    def pipeline(self) -> nullcontext[None]:
-        return nullcontext()
-
-    def transaction(self) -> AbstractAsyncContextManager[None]:
-        begun: AbstractAsyncContextManager[None] = self._connection.transaction()
-        return begun
-
-    async def execute(self, sql: bytes, parameters: Mapping[str, Any] | None = None) -> AsyncpgConnection:
-        if not sql:
-            return self
+    async def execute(self, sql: bytes, parameters: Mapping[str, Any] | None = None) -> Self:
         names: list[str] = []
 
         def place(found: re.Match[str]) -> str:
             names.append(found[1])
             return f"${len(names)}" + ("::text::jsonb" if found[2] else "")  # a caller's codec would encode JSON twice
 
-        text = _PARAMETER.sub(place, sql.decode()).replace("%%", "%")
-        rows = await self._connection.fetch(text, *((parameters or {})[name] for name in names))
-        return AsyncpgConnection(self._connection, rows)
+        text = _PARAMETER.sub(place, (sql or b"").decode()).replace("%%", "%")
+        values = [parameters[name] for name in names] if parameters else []
+        return type(self)(self._connection, await self._connection.fetch(text, *values))
 
     async def fetchall(self) -> list[dict[str, Any]]:
         return [dict(row) for row in self._rows]

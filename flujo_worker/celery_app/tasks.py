@@ -42,11 +42,19 @@ _OPTIONS: dict[str, Any] = {
     "max_retries": 0,
     "time_limit": NEVER_S,
     "soft_time_limit": NEVER_S,
+    "rate_limit": 0,
     "throws": (StepFailed,),  # expected: Celery logs a line for it, and we have logged more
     "typing": False,
     "Request": OwnRequest,
     "shared": False,  # Celery would give them to every other app of the process as well, with this one's host
 }
+
+
+def _annotate(task: Any) -> None:
+    """Apply an app's `task_annotations`, except to our options: a time limit for every task would break joins, a rate limit hold steps up."""
+    super(task, task).annotate()
+    for name, value in _OPTIONS.items():
+        setattr(task, name, value)
 
 
 NAMES = frozenset({*TASKS.values(), TASK_SWEEP, TASK_HEALTH_CHECK})
@@ -65,7 +73,10 @@ def add(app: Celery, host: Callable[[], Host], refusals: Refusals, keys: Callabl
         host().health_check()
 
     register: Any = partial(
-        app.task, Strategy=staticmethod(partial(strategy, refusals=refusals, keys=keys)), **_OPTIONS
+        app.task,
+        Strategy=staticmethod(partial(strategy, refusals=refusals, keys=keys)),
+        annotate=classmethod(_annotate),
+        **_OPTIONS,
     )
     for name in TASKS.values():
         register(deliver, name=name, bind=True)

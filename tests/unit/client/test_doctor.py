@@ -8,7 +8,9 @@ import pytest
 from flujo_client.config.manager import Settings
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, ParkedPlan
 from flujo_client.contract.records import WorkerRecord
-from flujo_client.health.doctor import Facts, diagnose, modules_asked_about, worst
+from flujo_client.health.app_rules import READ, AppFacts
+from flujo_client.health.doctor import Facts, diagnose, modules_asked_about
+from flujo_client.health.finding import worst
 
 NOW = 1_800_000_000.0
 OURS = ("flujo.attempts", "flujo.control")
@@ -21,6 +23,15 @@ WELL = {
 }
 DATABASE = DatabaseFacts("18.1", NOW, 5, 100)
 BROKER = BrokerFacts("8.0", NOW, "noeviction", is_kept=True)
+GOOD = {
+    "broker_transport_options.socket_timeout": 10,
+    "broker_transport_options.health_check_interval": 5,
+    "result_backend_thread_safe": True,
+}
+
+
+def app(values=None, **rest):
+    return AppFacts("shop", GOOD | (values or {}), **rest)
 
 
 def worker(*queues, slots=500, build="1.0", name="w"):
@@ -109,6 +120,27 @@ CASES = {
         {"settings": {"signing_keys": "", "mode": "development"}}, "warning", "not signed", "FLUJO_SIGNING_KEYS=",
     ),
     "imports": ({"settings": {"allowed_imports": "*"}}, "warning", "may name any module", "allowed_imports ="),
+    "package": ({"unmet": (("redis<9,>=4.6", "9.1"),)}, "warning", "redis<9,>=4.6 is required, 9.1 is installed", "pip install 'redis<9,>=4.6'"),
+    "no package": ({"unmet": (("packaging>=24", None),)}, "error", "packaging>=24 is required, none is installed", "pip install"),
+    "not attached": ({"app": app(is_attached=False)}, "warning", "no worker of shop runs pipelines", "FlujoWorker(app)"),
+    "pair that cannot reach Redis": (
+        {"app": app(broker_error="Redis transport requires redis-py versions 6.1.0 or later. You have 5.3.1")},
+        "error", "cannot reach Redis: Redis transport requires redis-py", "'kombu<5.7' with Celery 5.3 or 5.4",
+    ),
+    "eager": ({"app": app({"task_always_eager": True})}, "error", "task_always_eager is True: workers refuse to start", "task_always_eager = False"),
+    "lists": ({"app": app({"broker_transport_options.sep": ":"})}, "error", "broker_transport_options.sep is ':'", "remove 'sep'"),
+    "half-open connections": ({"app": app({"broker_transport_options.socket_timeout": None})}, "warning", "wait for ever", "'socket_timeout': 10"),
+    "compression": ({"app": app({"task_compression": "gzip"})}, "warning", "task_compression is 'gzip'", "task_compression = None"),
+    "killed at a reconnect": (
+        {"app": app({"worker_cancel_long_running_tasks_on_connection_loss": True})}, "warning", "kills steps in a prefork pool", "on_connection_loss = False",
+    ),
+    "small children": ({"app": app({"worker_max_memory_per_child": 50_000})}, "warning", "each attempt ends its prefork child", "= 400_000"),
+    "short-lived children": ({"app": app({"worker_max_tasks_per_child": 1})}, "note", "each attempt is a task", "worker_max_tasks_per_child = 1000"),
+    "threads": ({"app": app({"result_backend_thread_safe": False})}, "note", "each thread opens a connection", "result_backend_thread_safe = True"),
+    "redelivery": ({"app": app({"broker_transport_options.visibility_timeout": 60})}, "note", "visibility_timeout is 60", "'visibility_timeout': 3600"),
+    "time limit": ({"app": app({"task_time_limit": 300})}, "note", "task_time_limit is 300: it does not limit steps", "timeout_s"),
+    "no queue in -Q": ({"app": app(), "workers": (worker("celery", "flujo.attempts"),)}, "warning", "no worker consumes flujo.control", "celery -A shop worker -Q flujo.control"),
+    "two drivers": ({"app": app(changes_driver=True)}, "note", "Django uses it, also where code expects cursors of psycopg2", "psycopg2.extras"),
     "mode": ({"settings": {"mode": "development"}}, "note", "mode is development", "FLUJO_MODE=production"),
 }  # fmt: skip
 
@@ -151,3 +183,16 @@ def test_where_nothing_is_set_what_embedded_services_need_is_asked_for(missing, 
 
 def test_the_modules_of_models_are_asked_about():
     assert {"anthropic", "openai"} <= modules_asked_about(["anthropic:claude", "openai:gpt", "local:mock", "mine"])
+
+
+def test_an_app_that_sets_what_the_how_to_says_has_nothing_to_change_and_none_of_its_own_queues_is_required():
+    well = facts(app=app(), workers=(worker("celery", *OURS),))
+    assert {each.level for each in diagnose(well)} == {"ok"}
+    assert set(GOOD) <= set(READ)
+
+
+def test_without_any_of_our_queues_each_is_named():
+    missing = [
+        each.change for each in diagnose(facts(app=app(), workers=(worker("celery"),))) if each.thing == "queues"
+    ]
+    assert missing == ["celery -A shop worker -Q flujo.attempts", "celery -A shop worker -Q flujo.control"]

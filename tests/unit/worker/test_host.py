@@ -13,6 +13,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_JOIN, JoinSignal
 from flujo_client.errors import ServiceUnreachable
 from flujo_worker.celery_app.app import FlujoWorker
+from flujo_worker.celery_app.tasks import NAMES, NEVER_S
 from flujo_worker.engine.host import Host
 from flujo_worker.errors import WireError
 from tests.support.builders import enqueued
@@ -27,6 +28,18 @@ BELL = JoinSignal("run", "fan")
 def worker(migrated_url, redis_url):
     app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False)
     return FlujoWorker(app, settings=Settings(database_url=migrated_url, broker_url=redis_url))
+
+
+def test_limits_that_an_app_sets_for_every_task_do_not_hold_ours(migrated_url, redis_url):
+    """A rate limit would slow steps down, and a time limit below Celery's own soft one break joins; other annotations apply."""
+    app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False)
+    app.conf.task_default_rate_limit = "1/s"
+    app.conf.task_annotations = {"*": {"rate_limit": "1/s", "time_limit": 2, "acks_late": False, "owner": "shop"}}
+    FlujoWorker(app, settings=Settings(database_url=migrated_url, broker_url=redis_url))
+    app.task(name="shop.add")(enqueued)
+    assert app.tasks["shop.add"].time_limit == 2
+    for task in (app.tasks[name] for name in NAMES):
+        assert (task.rate_limit, task.time_limit, task.acks_late, task.owner) == (0, NEVER_S, True, "shop")
 
 
 @pytest.mark.parametrize(
