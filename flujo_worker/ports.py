@@ -80,6 +80,7 @@ class Committed:
     `breach`: why the first run of the tree must stop: the spend of this attempt has passed a limit.
     `claim_id`: of the claim of the attempt that follows, if the decision asked for one and it could be made; its fence is 1.
     `over`: why a budget refused that claim's reservation, as in `Claim`.
+    `aborted`: whether a fan-out around the branch that closed is aborted, by all that was committed before this; None: that is not known.
     """
 
     verdict: Verdict
@@ -87,6 +88,7 @@ class Committed:
     breach: Fault | None = None
     claim_id: str | None = None
     over: Fault | None = None
+    aborted: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -384,7 +384,9 @@ class Coordinator:
         run, call = envelope.ticket.run, self.effects.call
         if ended.aborts:
             await call(self.wind_down, run, ended.fan_out, by="worker")
-        elif (ended.lane == NO_LANE and committed.verdict == "merged") or await self.is_aborted(envelope):
+        elif (ended.lane == NO_LANE and committed.verdict == "merged") or (
+            await self.is_aborted(envelope) if committed.aborted is None else committed.aborted
+        ):
             await call(self.signal_join, run, ended.fan_out, by="worker")
         if ended.lane == NO_LANE:
             return False

@@ -105,9 +105,9 @@ class Explainer:
                 self._alone(cursor.connection, name, query, params or ())
             return execute(cursor, query, params, **rest)
 
-        def group(connection: Any, calls: Sequence[Any], answered: Any) -> None:
-            self._group(calls)
-            execute_group(connection, calls, answered)
+        def group(connection: Any, calls: Sequence[Any], answered: Any, after: Sequence[Any]) -> None:
+            self._group([*calls, *after])
+            execute_group(connection, calls, answered, after)
 
         with patch.context() as patched:
             patched.setattr(psycopg.RawCursor, "execute", alone)

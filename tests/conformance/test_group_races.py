@@ -6,6 +6,7 @@ from functools import partial
 import psycopg
 import pytest
 from grouped import grouped
+from trees import FAN, closing, fanned_out, signal_join
 from worlds import World
 
 from flujo_client.contract.outcome import Fault
@@ -140,3 +141,18 @@ def test_a_claim_goes_by_what_stands_when_it_has_its_locks(world, groups, meanwh
     answers = meanwhile(groups, asked, partial(make, world, run))
     assert answers == [Claim(1), Claim(1) if is_claimed else None, Claim(1)]
     assert (world.attempts(run)[0].worker == "w1") is is_claimed
+
+
+def test_a_branch_hears_of_an_abort_that_its_merge_did_not_see(world, groups, meanwhile):
+    """ADR 15: the abort's own signal found that branch open, so nobody else signals the join."""
+    failing, last = fanned_out(world, 2)
+    abort = closing(failing, fence=world.claim(failing), status="failed", aborts=True)
+    merge = closing(last, fence=world.claim(last), lane=1)
+
+    def change():
+        assert world.commit(abort) == "merged"
+        world.stores.scopes.wind_down_branches(last.ticket.run, FAN)
+        assert not signal_join(world, failing)
+
+    assert meanwhile(groups, [groups.ledger.commit(merge)], change) == [Committed("merged", aborted=True)]
+    assert signal_join(world, last)

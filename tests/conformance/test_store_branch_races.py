@@ -6,6 +6,7 @@ from functools import partial
 
 import psycopg
 import pytest
+from grouped import grouped
 from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, signal_join, work
 from worlds import MAX_LOST, ROUNDS, World, say, waits
 
@@ -117,6 +118,30 @@ def test_two_that_fail_at_once_end_the_fan_out_once(world, race):
         race(*[partial(fail, arm, world.claim(arm)) for arm in arms[:2]])
         assert statuses(world, arms[0]) == ["failed"] * 2 + ["cancelled"] * 3
         assert joins(world, arms[0]) == ["ready"]
+
+
+def test_an_abort_beside_the_last_branchs_merge_never_misses_the_signal(world, database_url, race):
+    """Each signals what it knows: the abort's worker at once, the branch's if its merge answers that the fan-out is aborted."""
+    with grouped(database_url) as groups:
+        for _ in range(ROUNDS):
+            failing, last = arms = fanned_out(world, 2)
+            abort = closing(failing, fence=world.claim(failing), status="failed", aborts=True)
+            merge = closing(last, fence=world.claim(last), lane=1)
+
+            def fail(abort=abort, arms=arms):
+                assert world.commit(abort) == "merged"
+                world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
+                signal_join(world, arms[0])
+
+            def close(merge=merge, arms=arms):
+                [committed] = groups.together(groups.ledger.commit(merge))
+                if committed is None:  # left out, because the fan-out was locked: asked alone
+                    assert world.commit(merge) == "merged"
+                if committed.aborted if committed else world.stores.scopes.aborted_among([(run_of(arms[0]), FAN)]):
+                    signal_join(world, arms[1])
+
+            race(fail, close)
+            assert joins(world, arms[0]) == ["ready"]
 
 
 def test_winding_down_against_claims_closes_and_lanes(world, race):

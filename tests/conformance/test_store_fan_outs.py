@@ -320,13 +320,13 @@ def test_winding_down_touches_its_own_fan_out_alone(world):
     world.stores.scopes.wind_down_branches(run_of(arm), FAN)
     assert world.status(beside) == world.status(others[0]) == "ready"
     assert world.scope(run_of(arm), beside.address).status == "open"
-    assert statuses(world, arm) == ["cancelled", "cancelled"]
+    assert statuses(world, arm) == ["cancelled", "failed"]
 
 
 def abort(world, run, fan_out):
     arm = next(row for row in world.stores.scopes.children(run, fan_out) if row.place == 1)
     [envelope] = world.stores.backlog.envelopes([f"{run}:{arm.address}:s:1"])
-    world.commit(closing(envelope, fence=world.claim(envelope), status="cancelled", aborts=True))
+    world.commit(closing(envelope, fence=world.claim(envelope), status="failed", aborts=True))
 
 
 def test_what_was_not_aborted_is_not_wound_down(world):
@@ -335,6 +335,26 @@ def test_what_was_not_aborted_is_not_wound_down(world):
     world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
     world.stores.scopes.wind_down_branches(run_of(arms[0]), "nowhere")
     assert world.picture(run_of(arms[0])) == before
+
+
+def test_an_abort_that_a_failover_lost_once_it_was_read_winds_nothing_down(world, monkeypatch):
+    """Otherwise its run would fail for branches that were cancelled, and not for the branch's error."""
+    arms = fanned_out(world, 2)
+    before = world.picture(run_of(arms[0]))
+    monkeypatch.setattr(world.stores.scopes, "aborted_among", set)
+    world.stores.scopes.wind_down_branches(run_of(arms[0]), FAN)
+    assert world.picture(run_of(arms[0])) == before
+
+
+def test_an_attempt_is_cancelled_only_while_its_fan_out_is_aborted(world):
+    """A failover may have lost the abort that its worker has read; then its branch has to run."""
+    arms = fanned_out(world, 2)
+    cancelled = closing(arms[0], fence=world.claim(arms[0]), status="cancelled", takes=False)
+    assert world.commit(cancelled) == "stale"
+    assert statuses(world, arms[0]) == ["open", "open"]
+    commit(world, arms[1], status="failed", aborts=True)
+    assert world.commit(cancelled) == "merged"
+    assert statuses(world, arms[0]) == ["cancelled", "failed"]
 
 
 def test_winding_down_twice_is_winding_down(world):

@@ -145,7 +145,7 @@ def test_failures_are_merged_with_their_waits(world, groups):
 def test_branches_close_in_a_group(world, groups):
     arms = fanned_out(world, 3)
     decisions = [closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms)]
-    assert commits(groups, *decisions) == [MERGED] * 3
+    assert commits(groups, *decisions) == [Committed("merged", aborted=False)] * 3
     rows = world.stores.scopes.children(arms[0].ticket.run, "f")
     assert [(row.status, row.patch, row.context) for row in rows] == [
         ("succeeded", packed({"at": row.address}), None) for row in rows
@@ -236,7 +236,7 @@ def test_a_merge_beside_the_end_of_its_run_goes_alone(world, groups):
     arms = fanned_out(world, 2)
     ending, other = (closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms))
     ending = replace(ending, end=EndRun("failed", "error"))
-    assert commits(groups, ending, other) == [MERGED, None]
+    assert commits(groups, ending, other) == [Committed("merged", aborted=False), None]
     assert world.run(arms[0].ticket.run).status == "failed"
 
 

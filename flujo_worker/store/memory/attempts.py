@@ -218,7 +218,9 @@ class AttemptsInMemory(InMemory):
             return "repeated"
         if run.stopped_at is not None or run.status in ("cancelled", "expired"):
             return "stopped"
-        holds = is_own and row.status == "running"
+        around = decision.notice.envelope.lanes
+        is_lost = close.status == "cancelled" and not any(self._t.scopes[row.key.run, each].aborted for each in around)
+        holds = is_own and row.status == "running" and not is_lost
         return "merged" if holds and all(self._is_current(row.key.run, move) for move in decision.moves) else "stale"
 
     def _is_current(self, run: str, move: UpdateScope) -> bool:

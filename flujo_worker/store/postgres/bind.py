@@ -61,6 +61,7 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
         **placed("event", NEW_EVENT, [events_of(decision)]),
         **bind_usage(decision.notice.outcome.usage),
         "answers": stored_safely(decision.answers) if decision.answers else None,
+        "around": list(decision.notice.envelope.lanes),
         **columns("move", SCOPE_UPDATE, decision.moves),
         **columns("open", NEW_SCOPE, decision.opens),
         "open_lanes": [stored_safely(given_lanes(each, held)) for each in decision.opens],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_worker.ports import Claim, Committed
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
-    from flujo_worker.ports import PlanName, Room
+    from flujo_worker.ports import FanOutPlace, PlanName, Room
     from flujo_worker.store.postgres.loop_connection import Call, Row
 
 
@@ -38,7 +39,7 @@ class ClaimRequest(NamedTuple):
 
 CLAIM_SETTINGS: Final = "claim_settings"
 CLAIMS: Final = ("claim",)
-MERGES: Final = ("conclude_many", "conclude", "record_corrections")
+MERGES: Final = ("conclude_many", "conclude", "record_corrections", "aborted_among")
 """The statements of each kind of group."""
 
 
@@ -75,10 +76,11 @@ def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row
 
 
 def is_groupable(decision: Decision) -> bool:
-    """Return whether a decision may be merged in a group: it moves its own scope alone, and touches no other branch."""
+    """Return whether a decision may be merged in a group: it moves its own scope alone, and touches and depends on no other branch."""
     end = decision.branch_end
     spreads = len(decision.moves) > 1 or decision.opens or decision.child_run or decision.fan_out or decision.lane_left
-    return not (spreads or decision.answers or (end is not None and end.aborts))
+    aborts = decision.close.status == "cancelled" or (end is not None and end.aborts)
+    return not (spreads or decision.answers or aborts)
 
 
 def is_mergeable_alone(decision: Decision) -> bool:
@@ -104,6 +106,31 @@ def call_merges(decisions: Sequence[Decision]) -> list[Call]:
     else:
         call = ("conclude", bind_decision(first))
     return [call, *call_corrections(decisions)]
+
+
+def call_aborted(decisions: Sequence[Decision]) -> list[Call]:
+    """Return what reads, after the commit of a group, which fan-outs around its closed branches are aborted (ADR 15)."""
+    fan_outs = {place for each in decisions for place in _fan_outs_around(each)}
+    if not fan_outs:
+        return []
+    runs, addresses = zip(*fan_outs, strict=True)
+    return [("aborted_among", {"runs": list(runs), "addresses": list(addresses)})]
+
+
+def read_aborted(
+    decisions: Sequence[Decision], merged: Sequence[Committed | None], rows: Sequence[Row]
+) -> list[Committed | None]:
+    """Return what was merged, with what is known of the fan-outs around the closed branches."""
+    aborted = {(run.decode(), address.decode()) for run, address in rows if run is not None and address is not None}
+    return [
+        committed and replace(committed, aborted=not aborted.isdisjoint(around)) if around else committed
+        for committed, around in zip(merged, map(_fan_outs_around, decisions), strict=True)
+    ]
+
+
+def _fan_outs_around(decision: Decision) -> list[FanOutPlace]:
+    envelope = decision.notice.envelope
+    return [] if decision.branch_end is None else [(envelope.ticket.run, each) for each in envelope.lanes]
 
 
 def call_corrections(decisions: Sequence[Decision]) -> list[Call]:

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import psycopg
 
@@ -22,10 +22,12 @@ from flujo_worker.store.postgres.group_bind import (
     CLAIMS,
     MERGES,
     ClaimRequest,
+    call_aborted,
     call_claims,
     call_merges,
     is_groupable,
     is_mergeable_alone,
+    read_aborted,
     read_claims,
     read_merges,
     size,
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import Claim, Committed, PlanName
-    from flujo_worker.store.postgres.loop_connection import Call, Row
+    from flujo_worker.store.postgres.loop_connection import Call, Row, Rows
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +82,16 @@ class GroupedLedger:
         self.connections = [claims, merges, limited_claims, limited_merges]
         self._is_alone = is_alone
         self._claims = Groups(claims, call_claims, read_claims, is_alone, again_s=AGAIN_S)
-        self._merges = Groups(merges, partial(_call_merges, call_merges), partial(_read_merges, read_merges), is_alone)
+        self._merges = Groups(
+            merges, partial(_call_merges, call_merges), partial(_read_merges, read_merges), is_alone, after=_ABORTED
+        )
         self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims, is_alone)
         self._limited_merges = Groups(
             limited_merges,
             partial(_call_merges, call_limited_merges),
             partial(_read_merges, read_limited_merges),
             is_alone,
+            after=_ABORTED,
         )
 
     async def open(self) -> None:
@@ -157,6 +162,16 @@ def _read_merges(
     return read(decisions, answers)
 
 
+class After(NamedTuple, Generic[Q, A]):
+    """What a group reads once it is committed, in the same round trip: `call` returns the statements, `read` adds what they say to the answers."""
+
+    call: Callable[[Sequence[Q]], list[Call]]
+    read: Callable[[Sequence[Q], Sequence[A | None], Sequence[Row]], list[A | None]]
+
+
+_ABORTED: Final = After(call_aborted, read_aborted)
+
+
 @dataclass(eq=False, slots=True)
 class _Asked(Generic[Q, A]):
     """A request that waits for its answer, and its pipeline."""
@@ -178,6 +193,7 @@ class Groups(Generic[Q, A]):
         read: returns the answer to each request, from the rows of each statement.
         is_alone: returns whether there can be no other request now.
         again_s: how many seconds a request that a group left out waits for each of its next groups, before it has no answer.
+        after: what a group reads once it is committed.
     """
 
     def __init__(
@@ -188,9 +204,10 @@ class Groups(Generic[Q, A]):
         is_alone: Callable[[], bool],
         *,
         again_s: Sequence[float] = (),
+        after: After[Q, A] | None = None,
     ) -> None:
         self.connection, self._call, self._read, self._is_alone = connection, call, read, is_alone
-        self._again_s = again_s
+        self._again_s, self._after = again_s, after
         self._waiting: deque[_Asked[Q, A]] = deque()
         self._apart: deque[list[_Asked[Q, A]]] = deque()
         self._keys: set[str] = set()
@@ -229,8 +246,9 @@ class Groups(Generic[Q, A]):
         """Send the next group, until one is under way or nothing waits."""
         while group := self._next():
             try:
-                calls = self._call([each.request for each in group])
-                self.connection.execute(calls, partial(self._answered, group))
+                requests = [each.request for each in group]
+                after = () if self._after is None else self._after.call(requests)
+                self.connection.execute(self._call(requests), partial(self._answered, group), after)
             except Exception as error:  # noqa: BLE001 - a value may cause any error
                 self._failed(group, error)
             else:
@@ -250,11 +268,11 @@ class Groups(Generic[Q, A]):
                 free -= asked.size
         return group
 
-    def _answered(self, group: list[_Asked[Q, A]], answer: list[list[Row]] | psycopg.Error) -> None:
+    def _answered(self, group: list[_Asked[Q, A]], answer: Rows | psycopg.Error, after: Rows) -> None:
         if isinstance(answer, psycopg.Error):
             self._failed(group, answer)
         else:
-            for asked, given in zip(group, self._answers(group, answer), strict=True):
+            for asked, given in zip(group, self._answers(group, answer, after), strict=True):
                 if given is None and asked.left_out < len(self._again_s):
                     self._ask_again(asked)
                 else:
@@ -265,10 +283,12 @@ class Groups(Generic[Q, A]):
         asyncio.get_running_loop().call_later(self._again_s[asked.left_out], self._queue, asked)
         asked.left_out += 1
 
-    def _answers(self, group: list[_Asked[Q, A]], rows: Sequence[Sequence[Row]]) -> Sequence[A | None]:
+    def _answers(self, group: list[_Asked[Q, A]], rows: Rows, after: Rows) -> Sequence[A | None]:
         """Read the answers. If that fails there are none, as if they were lost."""
+        requests = [each.request for each in group]
         try:
-            return self._read([each.request for each in group], rows)
+            answers = self._read(requests, rows)
+            return self._after.read(requests, answers, after[0]) if self._after is not None and after else answers
         except Exception:
             logger.exception("the answer to a group cannot be read")
             return [None] * len(group)

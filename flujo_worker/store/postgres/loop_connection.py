@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     Row: TypeAlias = tuple[bytes | None, ...]
     Call: TypeAlias = tuple[str, Mapping[str, Any]]
-    Answered: TypeAlias = Callable[[list[list[Row]] | psycopg.Error], None]
+    Rows: TypeAlias = list[list[Row]]
+    Answered: TypeAlias = Callable[[Rows | psycopg.Error, Rows], None]
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +65,10 @@ class LoopConnection:
         self._connecting: asyncio.Task[None] | None = None
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._answered: Answered | None = None
-        self._rows: list[list[Row]] = []
+        self._rows: Rows = []
         self._error: psycopg.Error | None = None
+        self._ended: list[Rows | psycopg.Error] = []
+        self._transactions = 1
         self._answer_s = ANSWER_S
         self.is_ready = self._prepares = False
 
@@ -83,20 +86,24 @@ class LoopConnection:
                 await self._connecting
         self._drop(psycopg.OperationalError("the connection was closed"))
 
-    def execute(self, calls: Sequence[Call], answered: Answered) -> None:
-        """Send statements in one round trip, and call `answered` with the rows of each, as text, or an error.
+    def execute(self, calls: Sequence[Call], answered: Answered, after: Sequence[Call] = ()) -> None:
+        """Send statements in one round trip, and call `answered` with the rows of each, as text, or an error; and with the rows of `after`.
 
-        They are one transaction, in which each sees what the ones before it wrote. The next one may be sent when this is answered.
+        They are one transaction, in which each sees what the ones before it wrote. `after` is another one, which begins when the first is
+        committed; if that one fails, it has no rows. The next statements may be sent when this is answered.
         """
         if not self.is_ready:
             raise psycopg.OperationalError("there is no connection")
-        bound = [(name, self._bind(name, parameters)) for name, parameters in calls]
+        transactions = [[(name, self._bind(name, given)) for name, given in each] for each in (calls, after) if each]
         try:
-            if not self._prepares:
-                self._pgconn.send_query_params(bounds(is_local=True).encode(), None)
-            for name, values in bound:
-                self._send_statement(name, values)
-            self._send(answered)
+            for number, bound in enumerate(transactions):
+                if number:
+                    self._pgconn.pipeline_sync()
+                if not self._prepares:
+                    self._pgconn.send_query_params(bounds(is_local=True).encode(), None)
+                for name, values in bound:
+                    self._send_statement(name, values)
+            self._send(answered, len(transactions))
         except psycopg.Error as error:
             self._answered = None
             self._drop(error)
@@ -149,7 +156,7 @@ class LoopConnection:
                 pgconn.send_prepare(name.encode(), statement(name).text)
         self._send(self._begin)
 
-    def _begin(self, answer: list[list[Row]] | psycopg.Error) -> None:
+    def _begin(self, answer: Rows | psycopg.Error, _: Rows) -> None:
         if isinstance(answer, psycopg.Error):
             logger.warning("Postgres does not accept groups of statements: %s", error_text(self._url, answer))
             self._drop(answer)
@@ -162,9 +169,10 @@ class LoopConnection:
             raise psycopg.OperationalError("there is no connection")
         return self._connection.pgconn
 
-    def _send(self, answered: Answered) -> None:
-        """End a pipeline, which is one transaction: of several statements all happen or none."""
+    def _send(self, answered: Answered, transactions: int = 1) -> None:
+        """End a pipeline of so many transactions: of the statements of each all happen or none."""
         self._answered, self._rows, self._error, self._asked_at = answered, [], None, time.monotonic()
+        self._ended, self._transactions = [], transactions
         self._pgconn.pipeline_sync()
         self._flush()
 
@@ -193,7 +201,10 @@ class LoopConnection:
             if self._pgconn.status != pq.ConnStatus.OK:
                 raise psycopg.OperationalError("the connection was lost")
         elif result.status == pq.ExecStatus.PIPELINE_SYNC:
-            self._answer()
+            self._ended.append(self._error or (self._rows if self._prepares else self._rows[1:]))
+            self._rows, self._error = [], None
+            if len(self._ended) == self._transactions:
+                self._answer()
         elif result.status == pq.ExecStatus.FATAL_ERROR:
             self._error = self._error or error_from_result(result)
         else:
@@ -202,15 +213,17 @@ class LoopConnection:
             self._rows.append([tuple(result.get_value(row, each) for each in columns) for row in rows])
 
     def _answer(self) -> None:
-        answered, error, self._answered = self._answered, self._error, None
-        if error is not None and fate(error) == "away":  # a standby, or a server that shuts down: look for another one
-            self._answered = answered
-            self._drop(error)
+        first, *more = self._ended
+        if (
+            isinstance(first, psycopg.Error) and fate(first) == "away"
+        ):  # a standby, or a server that shuts down: look for another one
+            self._drop(first)
             return
+        answered, self._answered = self._answered, None
         if self.is_ready:
             self._wait_s, self._answer_s = FIRST_WAIT_S, ANSWER_S
         if answered is not None:
-            answered(error or (self._rows if self._prepares else self._rows[1:]))
+            answered(first, next((each for each in more if not isinstance(each, psycopg.Error)), []))
 
     def _drop(self, error: psycopg.Error) -> None:
         """Close the connection; callers that wait for an answer get this error."""
@@ -223,7 +236,7 @@ class LoopConnection:
             self._lost.set()
         answered, self._answered = self._answered, None
         if answered is not None:
-            answered(error)
+            answered(error, [])
 
 
 def _parameters(name: str) -> list[tuple[str, Callable[[Any], bytes | None]]]:

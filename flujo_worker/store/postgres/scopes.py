@@ -42,8 +42,7 @@ class ScopesInPostgres(InPostgres):
         return {(row["run_id"], row["address"]) for row in rows}
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
-        if self.aborted_among([(run, fan_out)]):
-            self._pool.with_retry(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
+        self._pool.with_retry(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         return self.lane(run, branch) == (key, None)
@@ -75,7 +74,11 @@ def _signal_join(connection: psycopg.Connection[dict[str, Any]], parameters: Map
 
 
 def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:
+    """Close what waits in a fan-out if it is aborted here: a failover between the two may have lost the abort."""
     with connection.transaction():
+        here = {"runs": [parameters["run"]], "addresses": [parameters["fan_out"]]}
+        if execute(connection, "aborted_among", here).fetchone() is None:
+            return
         execute(connection, "abort_attempts", parameters)
         held = [row["address"] for row in execute(connection, "hold_branches", parameters)]
         execute(connection, "abort_scopes", {**parameters, "held": held})

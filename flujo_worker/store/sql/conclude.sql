@@ -8,14 +8,14 @@
 -- run's end: a commit that notifies holds a lock of the whole database (ADR 28). Locks in the one order: attempt → own scope → those above
 -- it, deepest first (a parent's address is always shorter; the arrays come in that order, and ORDER BY keeps it) → the fan-out that is
 -- aborted, which is above them all → run. The sibling that takes the lane is locked after these, and can close no circle: its scope and its
--- attempt are skipped if they are locked, so this never waits. Only a cancel, an abort, or another claim locks them.
+-- attempt are skipped if they are locked, so this never waits. Only a cancel, an abort, or another claim locks them. An attempt ends as cancelled
+-- only where a fan-out around it is aborted: a failover may have lost an abort that its worker has read.
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
-        latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, code = %(code)s::text, input = %(input)s::bytea, answer = %(answer)s::text,
-        ended_at = now()
-    WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
-      AND (%(claim_id)s::uuid IS NULL OR claim_id = %(claim_id)s::uuid)
+        latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, code = %(code)s::text, input = %(input)s::bytea, answer = %(answer)s::text, ended_at = now()
+    WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int AND (%(claim_id)s::uuid IS NULL OR claim_id = %(claim_id)s::uuid)
+      AND (%(status)s::text <> 'cancelled' OR EXISTS (SELECT 1 FROM flujo_scopes f WHERE f.run_id = %(run)s::text AND f.address = ANY(%(around)s::text[]) AND f.aborted))
     RETURNING 1
 ),
 held AS (

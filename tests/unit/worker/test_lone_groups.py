@@ -18,12 +18,12 @@ class Connection:
     def open(self):
         """It is."""
 
-    def execute(self, calls, answered):
+    def execute(self, calls, answered, after):
         self.groups.append(calls)
         self._answered.append(answered)
 
     def answer(self):
-        self._answered.pop(0)([])
+        self._answered.pop(0)([], [])
 
 
 @pytest.mark.parametrize(("is_alone", "expected"), [(True, [[1], [2, 3]]), (False, [[1, 2, 3]])])
