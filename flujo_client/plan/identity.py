@@ -42,6 +42,8 @@ def whole(value: Any) -> Any:
 
 
 def _name(thing: Any) -> str:
+    if type(thing).__module__ == "celery.local":  # a task, which is a proxy until its app is finalized
+        thing = thing._get_current_object()  # noqa: SLF001
     module = str(getattr(thing, "__module__", "?"))
     return f"{importable(module) or module}:{getattr(thing, '__qualname__', '?')}"
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 PRIORITY_STEPS = (0, 3, 6, 9)
 SEPARATOR = "\x06\x16"
 SENT_HEADER = "flujo_sent_at"
+MOST_SHOWN = 200
+"""The maximum characters of the name that Flower shows."""
 PUSH_MESSAGES = 1000
 PUSH_BYTES = 8 * 1024 * 1024
 """The maximum size of one push: Redis serves no other client meanwhile."""
@@ -165,6 +167,8 @@ class Broker:
     def _work(self, envelope: Envelope) -> bytes:
         run, priority = envelope.ticket.run, envelope.ticket.priority
         headers: dict[str, Any] = {"flujo_run": run, "flujo_step": envelope.step}
+        if envelope.kind != "join":
+            headers["shadow"] = shown_name(envelope.ticket.reference, envelope.step)
         embed = _EMBED
         part = membership(run, envelope.lanes, queue=self._control, priority=priority)
         if part:
@@ -208,6 +212,12 @@ def celery_message(
         },
     }
     return orjson.dumps(message)
+
+
+def shown_name(reference: str, step: str) -> str:
+    """Return the name under which logs, `celery inspect` and Flower show an attempt: its pipeline and its step, printable and bounded."""
+    name = f"{reference}/{step}"[:MOST_SHOWN]
+    return name if name.isprintable() else "".join(each if each.isprintable() else "?" for each in name)
 
 
 def task_headers(task: str, task_id: str) -> dict[str, Any]:

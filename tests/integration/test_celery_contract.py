@@ -69,6 +69,7 @@ def test_our_message_is_the_one_that_celery_would_write(settings, lists, priorit
         argsrepr=f"({first.key})",
         kwargsrepr="{}",
         ignore_result=True,
+        shadow=f"{first.ticket.reference}/{first.step}",
         headers={"flujo_run": first.ticket.run, "flujo_step": first.step},
         **({} if priority is None else {"priority": priority}),
     )
@@ -154,6 +155,7 @@ def test_our_member_is_the_one_that_celerys_chord_would_write(settings, lists, a
         argsrepr=f"({first.key})",
         kwargsrepr="{}",
         ignore_result=True,
+        shadow=f"{first.ticket.reference}/{first.step}",
         headers={"flujo_run": first.ticket.run, "flujo_step": first.step},
     )
     header = [last.clone(task_id=f"filler-{n}") for n in range(part["group_index"])] + [last]

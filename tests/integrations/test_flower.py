@@ -1,12 +1,96 @@
 """What Flower and `celery inspect` see of workers, with an app that knows nothing of Flujo."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
 
 import pytest
 
+from flujo_worker.celery_app.consumer.pool import POOL
+from tests.support.fleet import wait_until
+
 pytestmark = [pytest.mark.integrations, pytest.mark.services, pytest.mark.acceptance]
+
+HERE = Path(__file__).parent
+ATTACHED = ("celery", "-A", "flower_app", "worker", "-c", "2", "-P")
+ATTEMPTS = 3
+SECRET = "the customer's name"
+
+
+@contextmanager
+def running(site, *command, **environment):
+    """A process, stopped in order at the end."""
+    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(HERE), **environment}
+    with (site.folder / "workers.log").open("ab") as log:
+        process = subprocess.Popen([sys.executable, "-m", *command], env=environment, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def flower(site):
+    """Flower as its documentation starts it for a broker; returns what its HTTP API answers to a path."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def ask(path):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/{path}", timeout=30) as answer:
+                return json.load(answer)
+        except URLError:
+            return None
+
+    command = ("celery", "--broker", site.settings.broker(), "flower", "--address=127.0.0.1", f"--port={port}")
+    with running(site, *command, FLOWER_UNAUTHENTICATED_API="true"):
+        wait_until(lambda: ask("workers") is not None, what=site.log)
+        yield ask
+
+
+def failed(site, flower, most_s):
+    """A run whose last step fails, as Flower shows its attempts within some seconds of its end, oldest first."""
+    run = site.client.enqueue("flower_shop:orders", SECRET)
+    assert run.result(timeout=60).run_status == "failed", site.log()
+    until = time.monotonic() + most_s
+    while True:
+        tasks = [each for key, each in flower("tasks").items() if key.startswith(f"{run.id}:")]
+        if sum(each["state"] in ("SUCCESS", "FAILURE") for each in tasks) == ATTEMPTS or time.monotonic() > until:
+            return sorted(tasks, key=lambda each: each["timestamp"])
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("flujo_worker", "worker"), (*ATTACHED, "custom"), (*ATTACHED, "threads"), (*ATTACHED, "prefork")],
+    ids=" ".join,
+)
+def test_flower_shows_workers_and_each_attempt(site, flower, command):
+    """With its pipeline and step as its name, its start and end, a failure as one, and no values."""
+    with running(site, *command, CELERY_CUSTOM_WORKER_POOL=POOL):
+        wait_until(lambda: failed(site, flower, most_s=1), what=site.log)  # Flower has enabled events
+        shown = failed(site, flower, most_s=20)
+        [worker] = [name for name, is_online in flower("workers?status=1").items() if is_online]
+        details = flower(f"workers?refresh=1&workername={worker}")[worker]
+    assert [(each["name"], each["state"]) for each in shown] == [
+        ("flower_shop:orders/price", "SUCCESS"),
+        ("flower_shop:orders/charge", "FAILURE"),
+        ("flower_shop:orders/charge", "FAILURE"),
+    ]
+    for each in shown:
+        assert each["worker"] == worker
+        assert each["received"] <= each["started"] <= (each["succeeded"] or each["failed"])
+    assert "the bank is closed" in shown[-1]["exception"]
+    assert {queue["name"] for queue in details["active_queues"]} >= {"flujo.attempts", "flujo.control"}
+    assert SECRET not in json.dumps([shown, details])
 
 
 @pytest.fixture(scope="module")

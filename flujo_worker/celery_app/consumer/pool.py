@@ -21,6 +21,7 @@ from celery.worker import state
 
 from flujo_client.contract.envelope import TASKS
 from flujo_worker.celery_app.consumer.channel import Capacity, connection_for
+from flujo_worker.celery_app.consumer.events import sends_of_tasks
 from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts
 from flujo_worker.celery_app.consumer.stopping import after
 from flujo_worker.concurrency.call_context import waiting_for_locks
@@ -84,7 +85,8 @@ class Held:
     ) -> None:
         self.headers, self.wire, self.chord, self.queue, self.hostname = headers, wire, chord, queue, hostname
         self.id: str = headers["id"]
-        self.task_id, self.name = self.id, str(headers["task"])
+        self.task_id, self.type = self.id, str(headers["task"])
+        self.name = headers["shadow"] or self.type
         self.time_start = time.time()
 
     @property
@@ -104,7 +106,7 @@ class Held:
             "name": self.name,
             "args": self.headers["argsrepr"],
             "kwargs": self.headers["kwargsrepr"],
-            "type": self.name,
+            "type": self.type,
             "hostname": self.hostname,
             "time_start": self.time_start,
             "acknowledged": True,
@@ -174,11 +176,10 @@ class AttemptPool(TaskPool, Taker):
 
     def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
         """Return whether Celery's tracer can be left out unnoticed."""
-        events = consumer.event_dispatcher
         return (
             self._carrier is not None
             and not any(signal.receivers for signal in _TOLD)
-            and not (events and events.enabled)
+            and not sends_of_tasks(consumer.event_dispatcher)
             and trace.build_tracer is _TRACER
             and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
         )
@@ -245,7 +246,7 @@ class AttemptPool(TaskPool, Taker):
         state.task_accepted(held)
 
     def _begin(self, held: Held, refusals: Refusals) -> None:
-        work = self._serving.carry_out(held.name, held.wire, task_id=held.id)
+        work = self._serving.carry_out(held.type, held.wire, task_id=held.id)
         self._engine.begin(self._carry_out(held, work, refusals))
 
     async def _carry_out(self, held: Held, work: Coroutine[Any, Any, bool], refusals: Refusals) -> None:

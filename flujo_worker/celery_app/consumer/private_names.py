@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -46,6 +47,8 @@ NAMES: Final[dict[str, Sequence[str]]] = {
         "on_chord_part_return",
     ],
     "celery.worker.consumer:Consumer": ("create_task_handler", "on_decode_error", "on_invalid_task"),
+    "celery.events.dispatcher:EventDispatcher": ("_outbound_buffer", "groups"),
+    "celery.local:Proxy": ("_get_current_object",),
     "celery.worker.control": ("Panel",),
     "celery.worker.state": ("should_stop", "task_accepted", "task_ready", "task_reserved"),
     "celery.worker.strategy": ("default",),
@@ -156,6 +159,11 @@ class HubWaker:
 
 def _look_again() -> None:
     """Do nothing: once awake, the hub asks for messages before it waits again."""
+
+
+def bound_unsent(dispatcher: Any, most: int) -> None:
+    """Let a dispatcher keep only the newest events that the broker has not taken; Celery would keep all."""
+    dispatcher._outbound_buffer = deque(maxlen=most)  # noqa: SLF001
 
 
 def raw_of(message: Any) -> dict[str, Any]:

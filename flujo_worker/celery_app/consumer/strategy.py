@@ -21,7 +21,7 @@ from kombu.serialization import loads
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SWEEP, TASKS, Envelope
-from flujo_client.transport.broker import task_headers
+from flujo_client.transport.broker import shown_name, task_headers
 from flujo_client.transport.chords import is_membership
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_worker.celery_app.consumer.pool import AttemptPool, Held, Shortcut
@@ -65,7 +65,7 @@ def strategy(
     def take_own(envelope: Envelope) -> None:
         """Take an attempt of no chord. The message is as this process has written it."""
         assert pool is not None, "only Flujo's own pool can take a message"
-        headers = _own_headers(task.name, envelope.key, envelope.ticket.run, envelope.step)
+        headers = _own_headers(task.name, envelope.key, envelope.ticket.run, envelope.step, envelope.ticket.reference)
         pool.begin_own(Held(headers, {}, None, envelope.queue, consumer.hostname), envelope, refusals)
 
     def take_unread(item: Mapping[str, Any]) -> bool:
@@ -163,11 +163,13 @@ def _headers_of(
     group, index = headers.get("group"), headers.get("group_index")
     if not is_membership(named.run, group, index, embedded.get("chord")):
         raise WireError(f"its chord does not belong to run {named.run!r:.80}")
-    return _own_headers(name, headers["id"], named.run, named.step) | {"group": group, "group_index": index}
+    own = _own_headers(name, headers["id"], named.run, named.step, wire.get("reference"))
+    return own | {"group": group, "group_index": index}
 
 
-def _own_headers(name: str, task_id: str, run: str, step: str) -> dict[str, Any]:
-    return task_headers(name, task_id) | {"flujo_run": run, "flujo_step": step}
+def _own_headers(name: str, task_id: str, run: str, step: str, reference: str | None) -> dict[str, Any]:
+    shadow = None if name == TASK_JOIN else shown_name(str(reference), step)
+    return task_headers(name, task_id) | {"shadow": shadow, "flujo_run": run, "flujo_step": step}
 
 
 def _headers_of_call(

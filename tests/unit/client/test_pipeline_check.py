@@ -10,6 +10,7 @@ from flujo_client.errors import MissingAgentError, PipelineError, StepInvocation
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, step
+from flujo_client.plan.identity import identify
 from tests.support.builders import echo, pipeline_of
 
 
@@ -73,6 +74,11 @@ def test_only_missing_agents_have_an_error_of_their_own():
 @Celery("shop", set_as_current=False).task(name="shop.charge")
 def charge(order):
     return order
+
+
+def test_a_celery_task_is_known_by_its_own_module():
+    """Until its app is finalized it is a proxy, which says that it is of Celery's module."""
+    assert identify(charge) == {"callable": f"{__name__}:charge"}
 
 
 @pytest.mark.parametrize("mock", [MagicMock(), AsyncMock(), OurMock()])

@@ -8,7 +8,14 @@ from celery.app import trace
 
 from flujo_worker.celery_app.consumer.pool import AttemptPool, Held
 
-HEADERS = {"id": "run:a:s:1:step", "task": "flujo.attempt", "argsrepr": "(…)", "kwargsrepr": "{}", "group": None}
+HEADERS = {
+    "id": "run:a:s:1:step",
+    "task": "flujo.attempt",
+    "argsrepr": "(…)",
+    "kwargsrepr": "{}",
+    "group": None,
+    "shadow": None,
+}
 
 
 def act():
@@ -34,7 +41,9 @@ def task():
 
 
 def consumer(*, events=False):
-    return SimpleNamespace(event_dispatcher=SimpleNamespace(enabled=events))
+    """A worker as any is that heartbeats, whose events of tasks somebody has enabled or not."""
+    groups = {"worker", "task"} if events else {"worker"}
+    return SimpleNamespace(event_dispatcher=SimpleNamespace(enabled=True, groups=groups))
 
 
 def test_where_no_one_listens_the_tracer_is_left_out(pool, task):
@@ -59,6 +68,8 @@ def test_a_receiver_of_a_signal_is_called(pool, task, name):
 
 def test_task_events_are_sent(pool, task):
     assert not pool.can_skip_tracer(task, consumer(events=True))
+    every_group = SimpleNamespace(event_dispatcher=SimpleNamespace(enabled=True, groups=set()))
+    assert not pool.can_skip_tracer(task, every_group)
 
 
 def test_a_tracer_that_someone_has_replaced_is_used(pool, task, monkeypatch):
