@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from redis import Redis, Sentinel
-from redis.backoff import NoBackoff
+from redis.backoff import FullJitterBackoff, NoBackoff
 from redis.connection import parse_url
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
@@ -57,13 +57,19 @@ def connect(url: str, sentinel: Mapping[str, Any], *, patience_s: float | None =
         url: where Redis is, or its Sentinels are.
         sentinel: what `Settings.sentinel_options()` returns.
         patience_s: seconds that each command may take, for callers that can do without an answer: a connection that is gone is
-            replaced once and without a pause. None waits up to 10 seconds, and tries again as redis-py does.
+            replaced once and without a pause. None waits up to 10 seconds, and tries again ten times, with pauses of up to a second.
     """
-    options: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 5.0}
+    retry, errors = Retry(FullJitterBackoff(cap=1, base=0.01), 10), [ConnectionLost, NoAnswer]
     if patience_s is not None:
-        once = Retry(NoBackoff(), 1, (ConnectionLost,))
-        options = {"socket_timeout": patience_s, "socket_connect_timeout": patience_s, "retry": once}
-    options |= {"socket_keepalive": True, "max_connections": _MAX_CONNECTIONS}
+        retry, errors = Retry(NoBackoff(), 1, (ConnectionLost,)), [ConnectionLost]
+    options: dict[str, Any] = {
+        "socket_timeout": patience_s or 10.0,
+        "socket_connect_timeout": patience_s or 5.0,
+        "socket_keepalive": True,
+        "max_connections": _MAX_CONNECTIONS,
+        "retry": retry,
+        "retry_on_error": errors,  # redis-py before 6 tries nothing again without it
+    }
     if not url.startswith(SENTINEL):
         return Redis.from_url(url, **options)
     return _through_sentinels(url, sentinel, options)

@@ -114,12 +114,14 @@ class FlujoWorker:
             return host
 
     def _listen(self) -> None:
-        signals.celeryd_init.connect(self._prepare, weak=False)
-        signals.setup_logging.connect(self._set_up_logging, weak=False) if self._is_own else None
-        signals.worker_process_init.connect(self._start_in_child, weak=False)
-        signals.worker_ready.connect(self._start_in_main, weak=False)
-        signals.worker_process_shutdown.connect(self._stop, weak=False)
-        signals.worker_shutdown.connect(self._stop, weak=False)
+        """Receive Celery's signals. Without a `dispatch_uid`, Celery before 5.7 drops those of a second worker in the same process."""
+        own: dict[str, Any] = {"weak": False, "dispatch_uid": self}
+        signals.celeryd_init.connect(self._prepare, **own)
+        signals.setup_logging.connect(self._set_up_logging, **own) if self._is_own else None
+        signals.worker_process_init.connect(self._start_in_child, **own)
+        signals.worker_ready.connect(self._start_in_main, **own)
+        signals.worker_process_shutdown.connect(self._stop, **own)
+        signals.worker_shutdown.connect(self._stop, **own)
 
     def _prepare(self, sender: str = "", instance: Any = None, **_: Any) -> None:
         """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others."""

@@ -20,7 +20,6 @@ from flujo_client.embedded.redis import Redis
 from flujo_client.embedded.state import Ownership
 from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE, BulkChannel, Capacity, connection_for
 from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
-from flujo_worker.celery_app.consumer.private_names import HubWaker
 from tests.support.fleet import PATIENCE_S, wait_until
 from tests.support.junk import JUNK, push
 
@@ -239,10 +238,11 @@ def test_a_freed_slot_is_filled_at_once(url):
 def test_many_freed_slots_wake_the_hub_once_and_no_wait_is_no_wake_up(monkeypatch):
     """The hub is woken once for each time that it found no free slot."""
     calls = []
-    monkeypatch.setattr(HubWaker, "wake", lambda _: calls.append(1))
+    hub = Hub()
+    monkeypatch.setattr(hub, "call_soon", calls.append)
     capacity = Capacity(slots := Slots(0))
     capacity.wake()
-    capacity.serve(Hub())
+    capacity.serve(hub)
     capacity.wake()
     assert calls == []
     assert not capacity.has_room()

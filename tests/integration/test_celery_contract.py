@@ -2,6 +2,7 @@
 
 import base64
 import socket
+import threading
 import time
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 import redis
 from celery import Celery, chord
 from kombu import Queue
+from kombu.asynchronous import Hub
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_ATTEMPT, JoinSignal
@@ -17,6 +19,7 @@ from flujo_client.transport.broker import Broker
 from flujo_client.transport.chords import membership
 from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker.celery_app.app import _own_app
+from flujo_worker.celery_app.consumer.private_names import let_calls_wake
 from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import DispatchError
 from tests.support.builders import enqueued
@@ -205,3 +208,32 @@ def test_an_unreachable_backend_gives_up_within_seconds():
         with pytest.raises(DispatchError, match="run:outer"):
             RedisPublisher(settings, _own_app(settings)).open_chord("run", OUTER, 1)
     assert time.monotonic() - before < 20
+
+
+def test_a_call_from_a_thread_wakes_a_hub_at_once():
+    """Acknowledgements of a threads pool are such calls; before kombu 5.7 they waited for the hub's next event: a second and more."""
+    hub, called, ended = Hub(), threading.Event(), threading.Event()
+    quiet, _other_end = socket.socketpair()
+
+    def run():
+        while not ended.is_set():
+            hub.run_once()
+
+    for _ in range(2):
+        hub.reset()  # as at the end of a connection
+        hub.add_reader(quiet, bool)
+        let_calls_wake(hub)
+        running = threading.Thread(target=run, daemon=True)
+        running.start()
+        waits = []
+        for _ in range(5):
+            called.clear()
+            begun = time.monotonic()
+            hub.call_soon(called.set)
+            called.wait()
+            waits.append(time.monotonic() - begun)
+        assert sorted(waits)[2] < 0.5
+        hub.call_soon(ended.set)
+        running.join()
+        ended.clear()
+    hub.close()

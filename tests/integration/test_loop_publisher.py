@@ -1,6 +1,7 @@
 """Pushes from the engine's event loop, on a real Redis: together, in order, and past lost connections."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ import redis
 from flujo_client.config.manager import Settings
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.loop_publisher import LoopPublisher
+from flujo_client.transport.redis import ConnectionLost, connect
 from tests.support.builders import enqueued
 from tests.support.fleet import wait_until
 
@@ -136,6 +138,32 @@ def test_a_redis_that_does_not_answer_keeps_no_one_waiting(broker, monkeypatch):
             await publisher.publish([numbered(2)])
 
     publishing(broker, act)
+
+
+def test_a_worker_may_lose_its_connection_as_often_as_it_likes(broker):
+    """Each lost connection is replaced by a new one, which no pool of connections counts."""
+    for _ in range(100):
+        broker.new_connection()
+
+
+@pytest.mark.parametrize(("patience_s", "most"), [(None, 10), (5.0, 1)])
+def test_a_command_is_sent_again_when_its_connection_is_lost(redis_url, monkeypatch, patience_s, most):
+    """Whatever redis-py is installed: before 6.0, it tried nothing again."""
+    monkeypatch.setattr("redis.retry.sleep", bool)
+    client = connect(redis_url, {}, patience_s=patience_s)
+    answers = client.parse_response
+    for losses in (most, most + 1):
+        errors = [ConnectionLost("away")] * losses
+
+        def lose(*args, answers=answers, errors=errors, **options):
+            if errors:
+                raise errors.pop()
+            return answers(*args, **options)
+
+        client.parse_response = lose
+        with pytest.raises(ConnectionLost) if losses > most else nullcontext():
+            assert client.ping()
+    client.close()
 
 
 def waiting_for(broker, queue=QUEUE):

@@ -19,7 +19,7 @@ from kombu.transport import virtual
 from kombu.utils.json import loads
 
 from flujo_client.transport.redis import ResponseError, is_not_allowed
-from flujo_worker.celery_app.consumer.private_names import HubWaker, OpenChannel
+from flujo_worker.celery_app.consumer.private_names import OpenChannel, let_calls_wake
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Capacity:
 
     def __init__(self, slots: FreeSlots) -> None:
         self._slots = slots
-        self._waker = HubWaker()
+        self._hub: Any = None
         self._is_awaited = False
         self.queues: Collection[str] = frozenset()
         """The queues that messages are taken from now."""
@@ -51,7 +51,8 @@ class Capacity:
 
     def serve(self, hub: Any) -> None:
         """Wake this hub from now on."""
-        self._waker.serve(hub)
+        self._hub = hub
+        let_calls_wake(hub)
 
     def has_room(self) -> bool:
         """Return whether a slot is free; if none is, the next `wake` wakes the hub. Called by the hub's thread."""
@@ -62,9 +63,13 @@ class Capacity:
 
     def wake(self) -> None:
         """Notify the hub that a slot is free again, if it waits for one. Safe to call from any thread, any number of times."""
-        if self._is_awaited:
+        if self._is_awaited and self._hub is not None:
             self._is_awaited = False
-            self._waker.wake()
+            self._hub.call_soon(_look_again)
+
+
+def _look_again() -> None:
+    """Do nothing: once awake, the hub asks for messages before it waits again."""
 
 
 def connection_for(capacity: Capacity) -> type[kombu.Connection]:

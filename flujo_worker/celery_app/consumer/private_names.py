@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -135,32 +136,6 @@ class OpenChannel(stock.Channel):
         self.connection._deliver(message, queue)  # noqa: SLF001
 
 
-class HubWaker:
-    """Wakes the hub that waits for messages. From kombu 5.7 on, a call from another thread does; before, only something to read does."""
-
-    def __init__(self) -> None:
-        self._hub: Any = None
-        self._ends: tuple[socket.socket, socket.socket] | None = None
-
-    def serve(self, hub: Any) -> None:
-        """Wake this hub from now on. To be called again for a hub that was reset."""
-        self._hub = hub
-        if not hasattr(hub, "_create_waker"):
-            self._ends = self._ends or socket.socketpair()
-            hub.add_reader(self._ends[0], self._ends[0].recv, 64)
-
-    def wake(self) -> None:
-        """Let the hub look for messages again. Safe to call from any thread."""
-        if self._ends is not None:
-            self._ends[1].send(b"!")
-        elif self._hub is not None:
-            self._hub.call_soon(_look_again)
-
-
-def _look_again() -> None:
-    """Do nothing: once awake, the hub asks for messages before it waits again."""
-
-
 def bound_unsent(dispatcher: Any, most: int) -> None:
     """Let a dispatcher keep only the newest events that the broker has not taken; Celery would keep all."""
     dispatcher._outbound_buffer = deque(maxlen=most)  # noqa: SLF001
@@ -169,6 +144,34 @@ def bound_unsent(dispatcher: Any, most: int) -> None:
 def raw_of(message: Any) -> dict[str, Any]:
     """Return a message as it lay in its list; empty if kombu has not kept it."""
     return getattr(message, "_raw", None) or {}
+
+
+def let_calls_wake(hub: Any) -> None:
+    """Let a call from another thread wake a hub at once, as kombu does from 5.7 on; to be called again for a hub that was reset.
+
+    Before, a call waits for the hub's next event, which may take 10 seconds while a worker has as many messages as it may: an acknowledgement
+    from a thread is such a call.
+    """
+    if hasattr(hub, "_create_waker"):
+        return
+    if not isinstance(hub.call_soon, _WakingCalls):
+        hub.call_soon = _WakingCalls(hub.call_soon)
+    hub.add_reader(hub.call_soon.heard, hub.call_soon.heard.recv, 4096)
+
+
+class _WakingCalls:
+    """A hub's `call_soon` that gives the hub something to read."""
+
+    def __init__(self, call_soon: Callable[..., Any]) -> None:
+        self._call_soon = call_soon
+        self._ring, self.heard = socket.socketpair()
+        self._ring.settimeout(0)
+
+    def __call__(self, *args: Any) -> Any:
+        called = self._call_soon(*args)
+        with suppress(BlockingIOError):  # there is enough to read
+            self._ring.send(b"!")
+        return called
 
 
 def _count_part(backend: Any, part: ChordPart, client: Any) -> None:
