@@ -91,14 +91,20 @@ def collect(settings: Settings, timeout: float, app: str | None = None) -> Facts
 
 def _app(reference: str, timeout: float, *, connects: bool) -> AppFacts:
     """Read an app's settings; `connects`: have kombu connect to its broker."""
-    app, django = find_app(reference), sys.modules.get("django")
+    app, conf = (
+        find_app(reference),
+        sys.modules.get("django.conf"),
+    )  # kombu imports some of Django wherever it is installed
     options = {f"{TRANSPORT}.{name}": value for name, value in (app.conf.broker_transport_options or {}).items()}
     return AppFacts(
         reference,
         {name: options.get(name, app.conf.get(name)) for name in READ},
         is_attached=TASK_SWEEP in app.tasks,
         broker_error=_tried(app.connection_for_write().connect, timeout)[1] if connects else None,
-        changes_driver=django is not None and django.VERSION >= (4, 2) and is_installed("psycopg2"),
+        changes_driver=conf is not None
+        and conf.settings.configured
+        and sys.modules["django"].VERSION >= (4, 2)
+        and is_installed("psycopg2"),
     )
 
 

@@ -54,7 +54,8 @@ class AppFacts:
 
 
 def app_findings(app: AppFacts) -> Iterator[Diagnosis]:
-    """Yield the findings about an app."""
+    """Yield the findings about an app: one for each line to change."""
+    found: dict[str, Diagnosis] = {}
     if app.is_attached:
         yield Diagnosis("ok", "app", app.reference)
     else:
@@ -66,7 +67,8 @@ def app_findings(app: AppFacts) -> Iterator[Diagnosis]:
     for name, reported, level, what, change in _RULES:
         value = app.values.get(name)
         if (bool(value) is reported) if isinstance(reported, bool) else (value is not None and value < reported):
-            yield Diagnosis(level, "app", f"{name} is {value!r}: {what}", change)
+            found.setdefault(change, Diagnosis(level, "app", f"{name} is {value!r}: {what}", change))
+    yield from found.values()
     if app.changes_driver:
         what = "since Flujo installed psycopg 3, Django uses it, also where code expects cursors of psycopg2"
         yield Diagnosis("note", "django", what, "replace psycopg2.extras, such as execute_values, on Django's cursors")

@@ -1,5 +1,6 @@
 """Pipelines on someone's own Celery app, under the plain celery command, and in the prefork pool."""
 
+import json
 import os
 import subprocess
 import sys
@@ -226,3 +227,45 @@ def test_an_app_that_cannot_carry_pipelines_is_refused(site, spoil, said, way_ou
         FlujoWorker(app, settings=site.settings)
     assert way_out in refused.value.suggestion
     assert not [name for name in app.tasks if name.startswith("flujo.")]
+
+
+BUSY = """
+import os
+from celery import Celery
+from flujo_worker import FlujoWorker
+
+app = Celery("busy", broker=os.environ["FLUJO_BROKER_URL"], backend=os.environ["FLUJO_BROKER_URL"])
+app.conf.task_compression = "gzip"
+app.conf.worker_max_tasks_per_child = 1
+FlujoWorker(app)
+"""
+
+
+@pytest.mark.large
+def test_doctor_reads_the_app_and_names_the_queues_that_its_workers_lack(site, tmp_path):
+    """With `-A`, in the app's folder, beside a worker of the app that was started with a `-Q` from before."""
+    (tmp_path / "busy.py").write_text(BUSY)
+    environment = {**os.environ, **site.settings.as_environment()}
+    tools, before = Path(sys.executable).parent, site.live_pids()
+    celery = [str(tools / "celery"), "-A", "busy", "worker", "-P", "threads", "-c", "1", "-Q", "celery"]
+    with (site.folder / "workers.log").open("ab") as log:
+        process = subprocess.Popen(celery, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: site.live_pids() - before, what=site.log)
+        doctor = [str(tools / "flujo"), "-A", "busy", "doctor", "--json"]
+        told = subprocess.run(doctor, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    finally:
+        process.terminate()
+        process.wait(60)
+    found = json.loads(told.stdout)["findings"]
+    assert [each["change"] for each in found if each["thing"] == "queues"] == [
+        "celery -A busy worker -Q flujo.attempts",
+        "celery -A busy worker -Q flujo.control",
+    ]
+    assert {each["what"].partition(" is ")[0]: each["level"] for each in found if each["thing"] == "app"} == {
+        "busy": "ok",
+        "broker_transport_options.socket_timeout": "warning",
+        "task_compression": "warning",
+        "worker_max_tasks_per_child": "note",
+        "result_backend_thread_safe": "note",
+    }

@@ -196,3 +196,9 @@ def test_without_any_of_our_queues_each_is_named():
         each.change for each in diagnose(facts(app=app(), workers=(worker("celery"),))) if each.thing == "queues"
     ]
     assert missing == ["celery -A shop worker -Q flujo.attempts", "celery -A shop worker -Q flujo.control"]
+
+
+def test_two_settings_with_one_line_to_change_are_one_finding():
+    missing = {"broker_transport_options.socket_timeout": None, "broker_transport_options.health_check_interval": None}
+    [change] = [each.change for each in diagnose(facts(app=app(missing))) if each.level != "ok"]
+    assert change == "broker_transport_options = {'socket_timeout': 10, 'health_check_interval': 5}"
