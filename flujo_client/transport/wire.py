@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -55,6 +55,20 @@ def register(keys: Keys = (), *, max_bytes: int = MAX_BYTES) -> None:
         content_type=CONTENT_TYPE,
         content_encoding=CONTENT_ENCODING,
     )
+
+
+def register_later(settle: Callable[[], object]) -> None:
+    """Make the serializer known to kombu in this process; the first message that is written or read calls `settle`, which is to `register`."""
+
+    def write(payload: Any) -> Any:
+        settle()
+        return serialization.dumps(payload, serializer=SERIALIZER)[2]
+
+    def read(body: Any) -> Any:
+        settle()
+        return serialization.loads(body, CONTENT_TYPE, CONTENT_ENCODING, accept={CONTENT_TYPE})
+
+    serialization.register(SERIALIZER, write, read, content_type=CONTENT_TYPE, content_encoding=CONTENT_ENCODING)
 
 
 def dump(payload: Any, *, keys: Keys = (), max_bytes: int = MAX_BYTES) -> bytes:

@@ -3,8 +3,8 @@
     app = FlujoWorker().app                 # celery -A package.module worker -P threads
     FlujoWorker(your_app)                   # your app runs pipelines too
 
-Attaching changes none of your settings: the options of our tasks are set on the tasks. Settings that would exclude them are rejected, with
-a suggestion.
+Attaching changes none of your settings, and reads them only when a worker starts: the options of our tasks are set on the tasks, and the
+members of their chords are counted by a result backend of their own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import Celery, signals
@@ -22,12 +23,14 @@ from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.config.models import SENTINEL
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.redact import mask_url
-from flujo_client.transport.wire import SERIALIZER, register
+from flujo_client.transport.wire import SERIALIZER, register, register_later
 from flujo_worker import failpoints
 from flujo_worker.celery_app import tasks
 from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
 from flujo_worker.celery_app.consumer.pool import AttemptPool
+from flujo_worker.celery_app.consumer.private_names import counting_backend
 from flujo_worker.celery_app.consumer.refusals import Refusals
+from flujo_worker.celery_app.consumer.remote import OpenNode
 from flujo_worker.celery_app.consumer.stopping import (
     AWAY_S,
     STOPPING,
@@ -48,7 +51,6 @@ if TYPE_CHECKING:
 CONFIGURATION, UNREACHABLE = 2, os.EX_UNAVAILABLE
 """The exit codes of a worker that is set up wrongly, and of one that a service does not answer: those of every command."""
 
-_LOCAL_BACKENDS = ("redis://", "rediss://", SENTINEL, "unix://")
 _BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
 
 
@@ -61,22 +63,17 @@ class FlujoWorker:
             what neither says is your app's: the broker, the key prefix, the result backend, and the database of its Django project.
 
     Raises:
-        ConfigurationError: your app has no Redis result backend, or another broker than flujo.toml or the environment.
+        ConfigurationError: without an app, a setting is malformed or missing. Workers of an app of yours refuse to start instead, so that
+            your other processes, such as tests, do start.
     """
 
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
-        if app is not None:
-            ConfigManager.attached = app
-        self.settings = settings or ConfigManager(app=app).settings()
-        if self.settings.is_embedded:
-            from flujo_client.embedded.local import join_services
-
-            self.settings = join_services(self.settings)
-        keys = self.settings.keys()
-        register(keys, max_bytes=self.settings.limits.message_max_bytes)
-        failpoints.arm(self.settings.failpoints)
-        self.app = _own_app(self.settings) if app is None else _checked(app, self.settings)
-        self._is_own = app is None
+        self._given, self._theirs, self._is_own = settings, app, app is None
+        if app is None:
+            self.app = _own_app(self.settings)
+        else:
+            self.app = ConfigManager.attached = app
+            register_later(lambda: self.settings)
         self._hosts: dict[int, Host] = {}
         self._pool: AttemptPool | None = None
         self._slots: int | None = None
@@ -84,9 +81,33 @@ class FlujoWorker:
         self._lock = threading.Lock()
         self._name = ""
         self._parents_keys: OwnKeys | None = None
-        _carry(self.app, self.host, self._keys, self.settings, is_alone=self._is_own)
+        counting = None if self._is_own else lambda: self._counting
+        _carry(self.app, self.host, self._keys, lambda: self.settings, counting=counting)
         self.app.steps["worker"].add(on_stop(self._begin_stop))
         self._listen()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Return the settings, which are read when they are first needed.
+
+        Raises:
+            ConfigurationError: a setting is malformed or missing, no services run, or your app has another broker.
+        """
+        settings = self._given or ConfigManager(app=self._theirs).settings()
+        if settings.is_embedded:
+            from flujo_client.embedded.local import join_services
+
+            settings = join_services(settings)
+        if self._theirs is not None:
+            _require_the_broker(self._theirs, settings)
+        register(settings.keys(), max_bytes=settings.limits.message_max_bytes)
+        failpoints.arm(settings.failpoints)
+        return settings
+
+    @cached_property
+    def _counting(self) -> Any:
+        """Return what counts the parts of our chords in an app of yours, and sends their joins: none of its settings applies."""
+        return counting_backend(_own_app(self.settings, fixups=()))
 
     @property
     def queues(self) -> tuple[str, str]:
@@ -132,7 +153,8 @@ class FlujoWorker:
         # Celery takes the working directory off the path again once it has found the app.
         sys.path.extend(folder for folder in self._search_path if folder not in sys.path)
         for queue in self.queues:
-            self.app.amqp.queues.select_add(queue)
+            # An exchange of its own: an app's default one may be of a type that copies messages, or not be bound to lists at all.
+            self.app.amqp.queues.select_add(queue, exchange=queue, exchange_type="direct", routing_key=queue)
 
     def _require_readiness(self) -> None:
         """End the worker before it takes a message that it could not carry."""
@@ -247,8 +269,9 @@ def _is_prefork(pool: object) -> bool:
     return "prefork" in type(pool).__module__
 
 
-def _own_app(settings: Settings) -> Celery:
-    app = Celery("flujo", broker=settings.broker(), backend=settings.results(), set_as_current=False)
+def _own_app(settings: Settings, **options: Any) -> Celery:
+    app = Celery("flujo", broker=settings.broker(), backend=settings.results(), set_as_current=False, **options)
+    app.control.mailbox.node_cls = OpenNode  # type: ignore[attr-defined]  # its stubs lack it
     app.conf.update(
         accept_content=[SERIALIZER],
         result_accept_content=[SERIALIZER],
@@ -292,41 +315,38 @@ def _own_app(settings: Settings) -> Celery:
 
 
 def _carry(
-    app: Celery, host: Callable[[], Host], keys: Callable[[], OwnKeys], settings: Settings, *, is_alone: bool
+    app: Celery,
+    host: Callable[[], Host],
+    keys: Callable[[], OwnKeys],
+    settings: Callable[[], Settings],
+    *,
+    counting: Callable[[], Any] | None = None,
 ) -> None:
-    """Add our tasks to an app, and a gate before its workers' consumers."""
+    """Add our tasks to an app, and a gate before its workers' consumers. Without a backend of their own for `counting`, the app is ours."""
     refusals = Refusals(settings)
-    tasks.add(app, host, refusals, keys)
-    app.steps["consumer"].add(guarding(ItemGate(app, settings, refusals, tasks.NAMES, is_alone=is_alone)))
+    tasks.add(app, host, refusals, keys, counting)
+    gate = cache(lambda: ItemGate(app, settings(), refusals, tasks.NAMES, is_alone=counting is None))
+    app.steps["consumer"].add(guarding(gate))
 
 
 def _place(url: str) -> str:
     return url.partition("?")[0].rstrip("/").removesuffix("/0")
 
 
-def _checked(app: Celery, settings: Settings) -> Celery:
-    """Refuse an app that cannot carry pipelines. One that runs tasks eagerly is a test's, and may have no broker: its worker is refused."""
-    if app.conf.task_always_eager:
-        return app
-    if not str(app.conf.result_backend or "").startswith(_LOCAL_BACKENDS):
-        raise ConfigurationError(
-            "this Celery app's result backend is not Redis, which chords need",
-            suggestion="set result_backend to a redis:// URL; only chord members use it",
-        )
+def _require_the_broker(app: Celery, settings: Settings) -> None:
+    """Raise ConfigurationError if an app reads messages elsewhere than these settings publish them."""
     from flujo_client.config.app_settings import broker_of
 
-    broker = broker_of(app) or ""
-    prefix = str((app.conf.broker_transport_options or {}).get("global_keyprefix", ""))
+    broker, options = broker_of(app) or "", app.conf.broker_transport_options or {}
+    prefix, master = str(options.get("global_keyprefix", "")), options.get("master_name")
     if _place(broker) != _place(settings.broker()) or prefix != settings.broker_key_prefix:
         raise ConfigurationError(
             f"this Celery app consumes from {mask_url(broker)} with key prefix '{prefix}', "
             f"pipelines are published to {settings.broker_url} with '{settings.broker_key_prefix}'",
-            suggestion="set FLUJO_BROKER_URL and FLUJO_BROKER_KEY_PREFIX to the app's",
+            suggestion="leave FLUJO_BROKER_URL and FLUJO_BROKER_KEY_PREFIX out, or set them to the app's",
         )
-    master = (app.conf.broker_transport_options or {}).get("master_name")
-    if settings.broker().startswith(SENTINEL) and master != settings.sentinel_master:
+    if broker.startswith(SENTINEL) and master != settings.sentinel_master:
         raise ConfigurationError(
             f"this Celery app's `master_name` is {master!r}, but `sentinel_master` is {settings.sentinel_master!r}",
-            suggestion="set FLUJO_SENTINEL_MASTER to the `master_name` in the app's broker_transport_options",
+            suggestion="leave FLUJO_SENTINEL_MASTER out, or set it to the `master_name` in the app's broker_transport_options",
         )
-    return app

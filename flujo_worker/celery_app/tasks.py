@@ -42,10 +42,17 @@ _OPTIONS: dict[str, Any] = {
     "max_retries": 0,
     "time_limit": NEVER_S,
     "soft_time_limit": NEVER_S,
-    "rate_limit": 0,
     "throws": (StepFailed,),  # expected: Celery logs a line for it, and we have logged more
     "typing": False,
     "Request": OwnRequest,
+    # What the settings of an app would say of all its tasks.
+    "rate_limit": 0,
+    "track_started": False,
+    "acks_on_failure": True,
+    "acks_on_timeout": True,
+    "acks_on_failure_or_timeout": True,
+    "retry_on_worker_lost": False,
+    "store_errors_even_if_ignored": False,
     "shared": False,  # Celery would give them to every other app of the process as well, with this one's host
 }
 
@@ -60,8 +67,22 @@ def _annotate(task: Any) -> None:
 NAMES = frozenset({*TASKS.values(), TASK_SWEEP, TASK_HEALTH_CHECK})
 
 
-def add(app: Celery, host: Callable[[], Host], refusals: Refusals, keys: Callable[[], OwnKeys]) -> None:
-    """Register our tasks with an app; `host` returns this process's engine."""
+def add(
+    app: Celery,
+    host: Callable[[], Host],
+    refusals: Refusals,
+    keys: Callable[[], OwnKeys],
+    backend: Callable[[], Any] | None = None,
+) -> None:
+    """Register our tasks with an app.
+
+    Args:
+        app: the app.
+        host: returns this process's engine.
+        refusals: records refused messages.
+        keys: returns which keys this process lacks.
+        backend: returns the result backend that counts the parts of chords; None for the app's own.
+    """
 
     def deliver(self: Any, *args: Any) -> None:  # a join gets the parts of its chord before its message
         _deliver(self, lambda: host().deliver(self.name, args[-1], task_id=self.request.id), refusals)
@@ -72,11 +93,13 @@ def add(app: Celery, host: Callable[[], Host], refusals: Refusals, keys: Callabl
     def health_check() -> None:
         host().health_check()
 
+    counting = {} if backend is None else {"backend": property(lambda _: backend())}
     register: Any = partial(
         app.task,
         Strategy=staticmethod(partial(strategy, refusals=refusals, keys=keys)),
         annotate=classmethod(_annotate),
         **_OPTIONS,
+        **counting,
     )
     for name in TASKS.values():
         register(deliver, name=name, bind=True)

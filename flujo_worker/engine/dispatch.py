@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_client.transport.chords import group_of
@@ -43,7 +43,7 @@ MOST_HELD: Final = 10_000
 
 
 class RedisPublisher:
-    """Publishes to Redis, and reads the queues there; the app's result backend counts the parts of chords.
+    """Publishes to Redis, and reads the queues there; the result backend of the app's join task counts the parts of chords.
 
     Attributes:
         is_muted: whether it sends nothing, because others would refuse what this process signs.
@@ -74,7 +74,7 @@ class RedisPublisher:
             self._broker.redis.rpush(self._broker.key(like.queue, like.ticket.priority), message)
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
-        backend: Any = self._app.backend  # its stubs know no chords
+        backend: Any = self._app.tasks[TASK_JOIN].backend  # its stubs know no chords
         with _failing_as(f"the chord of {run}:{fan_out} was not opened"):
             backend.set_chord_size(group_of(run, fan_out), lanes)
 

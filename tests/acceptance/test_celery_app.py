@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
-from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.breadth import large
 from tests.support.fleet import FOLDER, STEPS, assert_merged_once, wait_until
@@ -188,14 +186,6 @@ def test_a_worker_that_cannot_use_its_database_takes_no_message(site, services, 
     assert len(said.splitlines()) == (2 if trouble == "unmigrated" else 3)
 
 
-def other_backend(app):
-    app.conf.result_backend = "db+sqlite:///results"
-
-
-def no_backend(app):
-    app.conf.result_backend = None
-
-
 def test_an_app_that_runs_tasks_eagerly_is_attached_and_its_worker_refused(site, tmp_path):
     """Tests set `task_always_eager`, and import the module that attaches."""
     (tmp_path / "eager_app.py").write_text(
@@ -210,32 +200,12 @@ def test_an_app_that_runs_tasks_eagerly_is_attached_and_its_worker_refused(site,
     assert (ended.returncode, "unset task_always_eager" in ended.stderr) == (2, True), ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("spoil", "said", "way_out"),
-    [
-        (other_backend, "not Redis", "redis://"),
-        (no_backend, "not Redis", "redis://"),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
-def test_an_app_that_cannot_carry_pipelines_is_refused(site, spoil, said, way_out):
-    """Design §4: with problems and the way out, before anything is registered."""
-    url = site.settings.broker()
-    app = Celery("unfit", broker=url, backend=url, set_as_current=False)
-    spoil(app)
-    with pytest.raises(ConfigurationError, match=said) as refused:
-        FlujoWorker(app, settings=site.settings)
-    assert way_out in refused.value.suggestion
-    assert not [name for name in app.tasks if name.startswith("flujo.")]
-
-
 BUSY = """
 import os
 from celery import Celery
 from flujo_worker import FlujoWorker
 
 app = Celery("busy", broker=os.environ["FLUJO_BROKER_URL"], backend=os.environ["FLUJO_BROKER_URL"])
-app.conf.task_compression = "gzip"
 app.conf.worker_max_tasks_per_child = 1
 FlujoWorker(app)
 """
@@ -265,7 +235,5 @@ def test_doctor_reads_the_app_and_names_the_queues_that_its_workers_lack(site, t
     assert {each["what"].partition(" is ")[0]: each["level"] for each in found if each["thing"] == "app"} == {
         "busy": "ok",
         "broker_transport_options.socket_timeout": "warning",
-        "task_compression": "warning",
         "worker_max_tasks_per_child": "note",
-        "result_backend_thread_safe": "note",
     }

@@ -118,19 +118,19 @@ def test_runs_outlive_the_loss_of_the_primary(site, watched, lose):
 
 def test_an_attached_app_names_the_same_master(site):
     url = site.settings.broker()
-    app = Celery(broker=url, backend=url, accept_content=["json", "flujo"])
+    app = Celery(broker=url, backend=url)
     with pytest.raises(ConfigurationError, match="`master_name` is None, but `sentinel_master` is 'mymaster'"):
-        FlujoWorker(app, settings=site.settings)
+        _ = FlujoWorker(app, settings=site.settings).settings
     app.conf.broker_transport_options = {"master_name": MASTER}
-    assert FlujoWorker(app, settings=site.settings).app is app
+    assert FlujoWorker(app, settings=site.settings).settings == site.settings
 
 
 def test_an_attached_app_may_have_only_its_results_behind_sentinels(watched, services):
     broker, backend = services.broker_url, watched.settings["broker_url"]
     values = {**watched.settings, "broker_url": broker, "result_backend_url": backend}
-    app = Celery(broker=broker, backend=backend, accept_content=["json", "flujo"])
+    app = Celery(broker=broker, backend=backend)
     settings = Settings.model_validate({"database_url": services.database_url, **values})
-    assert FlujoWorker(app, settings=settings).app is app
+    assert FlujoWorker(app, settings=settings).settings == settings
 
 
 def test_sentinels_that_do_not_know_the_master_are_named_without_the_password(watched, services):

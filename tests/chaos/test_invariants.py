@@ -128,7 +128,9 @@ def found(site, observed):
 
 def test_a_message_that_a_worker_refused_is_found(calm, copy):
     faults = FaultDeck(calm.site, calm.traffic, 1)
-    Refusals(copy.settings).record(WireError("its signature is wrong", reason="undecodable"), b"{}", queue="any")
+    Refusals(lambda: copy.settings).record(
+        WireError("its signature is wrong", reason="undecodable"), b"{}", queue="any"
+    )
     faults.end()
     assert found(copy, faults.observed) == {"no_dead_letters": 1}
 

@@ -512,7 +512,8 @@ def test_each_item_of_a_bulk_is_screened(app, url, noted):
     settings = Settings(
         database_url="postgresql://nowhere/none", broker_url="redis://nowhere", broker_key_prefix=PREFIX
     )
-    app.steps["consumer"].add(guarding(ItemGate(app, settings, Refusals(), {"note"}, is_alone=True)))
+    gate = ItemGate(app, settings, Refusals(), {"note"}, is_alone=True)
+    app.steps["consumer"].add(guarding(lambda: gate))
     app.note.delay(1)
     push(client_of(url), f"{PREFIX}q", JUNK.values())
     app.note.delay(2)

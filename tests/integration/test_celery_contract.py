@@ -18,7 +18,7 @@ from flujo_client.contract.envelope import TASK_ATTEMPT, JoinSignal
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.chords import membership
 from flujo_client.transport.wire import SERIALIZER, register
-from flujo_worker.celery_app.app import _own_app
+from flujo_worker.celery_app.app import FlujoWorker, _own_app
 from flujo_worker.celery_app.consumer.private_names import let_calls_wake
 from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import DispatchError
@@ -204,9 +204,10 @@ def test_an_unreachable_backend_gives_up_within_seconds():
         taken.bind(("127.0.0.1", 0))
         url = f"redis://127.0.0.1:{taken.getsockname()[1]}"
         settings = Settings(database_url="postgresql://nowhere/none", broker_url=url)
+        app = FlujoWorker(settings=settings).app
         before = time.monotonic()
         with pytest.raises(DispatchError, match="run:outer"):
-            RedisPublisher(settings, _own_app(settings)).open_chord("run", OUTER, 1)
+            RedisPublisher(settings, app).open_chord("run", OUTER, 1)
     assert time.monotonic() - before < 20
 
 

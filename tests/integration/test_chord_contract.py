@@ -15,6 +15,7 @@ from celery.app.task import Context
 from celery.contrib.testing.worker import start_worker
 
 from flujo_client.config.manager import Settings
+from flujo_client.contract.envelope import TASK_JOIN
 from flujo_client.errors import SerializationError
 from flujo_client.transport.broker import Broker, celery_message
 from flujo_client.transport.chords import group_of, membership
@@ -46,6 +47,10 @@ def lists(redis_url):
         yield client
 
 
+def join(*_):
+    """The task whose backend counts."""
+
+
 @pytest.fixture
 def app(settings, monkeypatch):
     """Our app, as in a worker's process: any thread's current app, which Celery before 5.6 looks for a chord's group with."""
@@ -53,6 +58,7 @@ def app(settings, monkeypatch):
     monkeypatch.setattr(_state._tls, "current_app", None)
     register()
     app = _own_app(settings)
+    app.task(join, name=TASK_JOIN, shared=False)
     trace.setup_worker_optimizations(app)
     yield app
     trace.reset_worker_optimizations(app)
@@ -225,7 +231,7 @@ def toys(app, request, settings):
 
     if request.param == "wrapped":
         app.Task = Wrapped
-    _carry(app, Host, lambda: None, settings, is_alone=True)
+    _carry(app, Host, lambda: None, lambda: settings)
     queues = ["flujo.attempts"]
     with start_worker(app, pool="threads", concurrency=1, queues=queues, perform_ping_check=False, loglevel="CRITICAL"):
         yield

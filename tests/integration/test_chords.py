@@ -133,7 +133,7 @@ def worker(redis_url):
     settings = Settings(database_url="postgresql://nowhere/none", broker_url=redis_url)
     register()
     app, toys = _own_app(settings), []
-    _carry(app, lambda: toys[-1], lambda: None, settings, is_alone=True)
+    _carry(app, lambda: toys[-1], lambda: None, lambda: settings)
     queues = ["flujo.attempts", "flujo.control"]
     with start_worker(app, pool="threads", concurrency=4, queues=queues, perform_ping_check=False, loglevel="WARNING"):
         yield RedisPublisher(settings, app), toys

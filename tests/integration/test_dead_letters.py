@@ -48,8 +48,8 @@ def test_the_last_thousand_are_kept_and_all_are_counted(settings, lists):
 
 
 def test_the_newest_are_read_without_their_contents(settings, lists):
-    Refusals(settings).record(WireError("older", reason="foreign"), b"first", queue="q")
-    Refusals(settings).record(WireError("no \ud800 message", reason="malformed"), b"secret", queue="q\ud800")
+    Refusals(lambda: settings).record(WireError("older", reason="foreign"), b"first", queue="q")
+    Refusals(lambda: settings).record(WireError("no \ud800 message", reason="malformed"), b"secret", queue="q\ud800")
     [letter] = Broker(settings).dead_letters(1)
     assert (letter.reason, letter.queue, letter.bytes) == ("malformed", "q\ufffd", 6)
     assert "secret" not in repr(letter)
@@ -58,7 +58,7 @@ def test_the_newest_are_read_without_their_contents(settings, lists):
 @pytest.mark.parametrize("item", [JUNK["ten megabytes of zeros"], b"\xff" * 100_000, b'"\\ud800"' * 3])
 def test_what_is_kept_is_cut(settings, lists, item):
     """Whatever it is, it can be read by people, and takes a few kilobytes."""
-    Refusals(settings).record(WireError("no \ud800 message", reason="malformed"), item, queue="q\ud800")
+    Refusals(lambda: settings).record(WireError("no \ud800 message", reason="malformed"), item, queue="q\ud800")
     [letter] = lists.lrange("shop:flujo:dead_letters", 0, -1)
     told = json.loads(letter)
     assert (told["reason"], told["bytes"]) == ("malformed", len(item))
@@ -68,7 +68,7 @@ def test_what_is_kept_is_cut(settings, lists, item):
 def test_a_redis_that_takes_nothing_stops_no_one(settings, caplog):
     """The refusal is logged all the same."""
     away = settings.with_services(settings.database(), "redis://127.0.0.1:1")
-    Refusals(away).record(WireError("it is no object", reason="malformed"), b"5", queue="q")
+    Refusals(lambda: away).record(WireError("it is no object", reason="malformed"), b"5", queue="q")
     assert "message in 'q' refused as malformed: it is no object (1 bytes)" in caplog.text
 
 

@@ -133,7 +133,9 @@ def test_health_shows_the_stored_report_and_its_trend(site, page, execute):
 
 
 def test_refused_messages_are_shown_without_their_contents(site, page):
-    Refusals(site.settings).record(WireError(f"no message {EVIL}", reason="malformed"), b"sk-secret", queue="q\ud800")
+    Refusals(lambda: site.settings).record(
+        WireError(f"no message {EVIL}", reason="malformed"), b"sk-secret", queue="q\ud800"
+    )
     data = shown(page(), "/dead-letters")
     assert (data["refused"], data["letters"][0]["detail"]) == ({"malformed": 1}, f"no message {EVIL}")
     assert "sk-secret" not in page().get("/dead-letters").text

@@ -22,7 +22,7 @@ from flujo_worker.celery_app.consumer.channel import BulkChannel
 from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.private_names import let_calls_wake
 from flujo_worker.celery_app.consumer.refusals import Refusals
-from flujo_worker.celery_app.consumer.remote import OpenNode, RemoteControl, note_once
+from flujo_worker.celery_app.consumer.remote import RemoteControl, note_once
 from flujo_worker.celery_app.consumer.screen import screen
 from flujo_worker.errors import WireError
 
@@ -45,8 +45,6 @@ class ItemGate:
         self._queues = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._max_bytes = settings.limits.message_max_bytes or MAX_BYTES
         self._remote = RemoteControl(settings, own)
-        if is_alone:
-            app.control.mailbox.node_cls = OpenNode  # type: ignore[attr-defined]  # its stubs lack it
         self._reading = ""
         self._pool: AttemptPool | None = None
 
@@ -154,14 +152,14 @@ def _is_watched(client: Any) -> bool:
     return "parse_response" in vars(client)
 
 
-def guarding(gate: ItemGate) -> type[bootsteps.StartStopStep]:
-    """Return the consumer's step that puts a gate before it."""
+def guarding(gate: Callable[[], ItemGate]) -> type[bootsteps.StartStopStep]:
+    """Return the consumer's step that puts a gate before it; `gate` returns it whenever a connection begins."""
 
     class Guarding(bootsteps.StartStopStep):
         requires = (Tasks,)
 
         def start(self, consumer: Any) -> None:
-            gate.guard(consumer)
+            gate().guard(consumer)
 
         def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
             let_calls_wake(hub)

@@ -15,7 +15,10 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from celery import current_app
 from kombu.transport import redis as stock
+
+from flujo_client.contract.envelope import TASK_JOIN
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -189,6 +192,23 @@ def _count_part(backend: Any, part: ChordPart, client: Any) -> None:
         client.expire(keys[0], backend.expires)
 
 
+def counting_backend(app: Celery) -> Any:
+    """Return an app's result backend, for tasks of another app. Before Celery 5.6 it looks for the group of a chord with the current app."""
+    backend: Any = app.backend
+    count = backend.on_chord_part_return
+
+    def count_as_current(*args: Any, **options: Any) -> Any:
+        theirs = current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001
+        app.set_current()
+        try:
+            return count(*args, **options)
+        finally:
+            theirs.set_current()
+
+    backend.on_chord_part_return = count_as_current
+    return backend
+
+
 class ChordPart(NamedTuple):
     """A task that has ended, as its chord counts it: the ids of the task and of its group, its place there, and the chord's body as a signature."""
 
@@ -205,7 +225,7 @@ def count_parts(app: Celery, parts: Sequence[ChordPart]) -> None:
     trip; Celery counts the last one, and signals when the count is complete. If Redis refuses one, as when it does not know the script,
     Celery counts them all: a part that is counted twice counts once.
     """
-    backend: Any = app.backend
+    backend: Any = app.tasks[TASK_JOIN].backend
     last = {part.group: part for part in parts}
     rest = [part for part in parts if last[part.group] is not part]
     if rest:

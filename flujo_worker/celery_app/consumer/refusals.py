@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 from flujo_client.config.manager import Settings
@@ -23,11 +25,16 @@ PATIENCE_S = 2.0
 
 
 class Refusals:
-    """Records refused messages. Safe for several threads and after a fork."""
+    """Records refused messages. Safe for several threads and after a fork. The settings are read at the first one."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Callable[[], Settings]) -> None:
+        self._settings = settings
+
+    @cached_property
+    def _dead_letters(self) -> DeadLetters:
+        settings = self._settings()
         client = connect(settings.broker(), settings.sentinel_options(), patience_s=PATIENCE_S)
-        self._dead_letters = DeadLetters(client, settings.broker_key_prefix)
+        return DeadLetters(client, settings.broker_key_prefix)
 
     def record(self, error: WireError, item: bytes, *, queue: str) -> None:
         """Record an item as it lay in its list."""

@@ -26,7 +26,6 @@ BROKER = BrokerFacts("8.0", NOW, "noeviction", is_kept=True)
 GOOD = {
     "broker_transport_options.socket_timeout": 10,
     "broker_transport_options.health_check_interval": 5,
-    "result_backend_thread_safe": True,
 }
 
 
@@ -130,13 +129,11 @@ CASES = {
     "eager": ({"app": app({"task_always_eager": True})}, "error", "task_always_eager is True: workers refuse to start", "task_always_eager = False"),
     "lists": ({"app": app({"broker_transport_options.sep": ":"})}, "error", "broker_transport_options.sep is ':'", "remove 'sep'"),
     "half-open connections": ({"app": app({"broker_transport_options.socket_timeout": None})}, "warning", "wait for ever", "'socket_timeout': 10"),
-    "compression": ({"app": app({"task_compression": "gzip"})}, "warning", "task_compression is 'gzip'", "task_compression = None"),
     "killed at a reconnect": (
         {"app": app({"worker_cancel_long_running_tasks_on_connection_loss": True})}, "warning", "kills steps in a prefork pool", "on_connection_loss = False",
     ),
     "small children": ({"app": app({"worker_max_memory_per_child": 50_000})}, "warning", "each attempt ends its prefork child", "= 400_000"),
     "short-lived children": ({"app": app({"worker_max_tasks_per_child": 1})}, "note", "each attempt is a task", "worker_max_tasks_per_child = 1000"),
-    "threads": ({"app": app({"result_backend_thread_safe": False})}, "note", "each thread opens a connection", "result_backend_thread_safe = True"),
     "redelivery": ({"app": app({"broker_transport_options.visibility_timeout": 60})}, "note", "visibility_timeout is 60", "'visibility_timeout': 3600"),
     "time limit": ({"app": app({"task_time_limit": 300})}, "note", "task_time_limit is 300: it does not limit steps", "timeout_s"),
     "no queue in -Q": ({"app": app(), "workers": (worker("celery", "flujo.attempts"),)}, "warning", "no worker consumes flujo.control", "celery -A shop worker -Q flujo.control"),
