@@ -1,9 +1,11 @@
 """The fixtures every test may ask for; those of services are in `support/services.py`."""
 
+import functools
 import gc
 import logging
 import signal
 
+import click.testing
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -14,6 +16,10 @@ settings.register_profile("fast", derandomize=True, max_examples=10, **any_pace)
 settings.load_profile("check")
 """A check says the same of the same code every time; `make laws` looks for what no one has seen yet, `make test-fast` at a few examples of each
 property. How busy the machine is says nothing of the code."""
+
+if not hasattr(click.testing, "StreamMixer"):  # click before 8.2
+    runner = click.testing.CliRunner
+    runner.__init__ = functools.partialmethod(runner.__init__, mix_stderr=False)
 
 pytest_plugins = ["tests.support.forking", "tests.support.services"]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import threading
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 from pydantic import TypeAdapter
@@ -11,6 +14,10 @@ from pydantic_core import SchemaError, SchemaValidator
 from pydantic_core.core_schema import no_info_before_validator_function
 
 Core = dict[str, Any]
+
+_CAN_REBUILD: Final = "_use_prebuilt" in inspect.signature(SchemaValidator).parameters
+"""Since pydantic 2.13."""
+_marking: Final = threading.Lock()
 
 _NO_SCHEMAS: Final = frozenset({"metadata", "serialization", "default", "expected", "members"})
 
@@ -34,9 +41,26 @@ def core_of(kind: Any) -> Core | None:
 def validator_by(core: Core) -> SchemaValidator | None:
     """Make a validator by a core schema, without those of its models, which pydantic would reuse; None if it cannot be made."""
     try:
-        return SchemaValidator(core, None, False)  # noqa: FBT003 - it has no keyword
+        if _CAN_REBUILD:
+            return SchemaValidator(core, None, False)  # noqa: FBT003 - it has no keyword
+        with _incomplete(core):
+            return SchemaValidator(core)
     except SchemaError:
         return None
+
+
+@contextmanager
+def _incomplete(core: Core) -> Iterator[None]:
+    """Mark the models of a schema as incomplete: pydantic-core without the option above reuses only the validators of complete ones."""
+    classes = {each["cls"] for each in schemas_in(core) if vars(each.get("cls", object)).get("__pydantic_complete__")}
+    with _marking:
+        try:
+            for each in classes:
+                type.__setattr__(each, "__pydantic_complete__", False)
+            yield
+        finally:
+            for each in classes:
+                type.__setattr__(each, "__pydantic_complete__", True)
 
 
 def behind(function: Callable[[Any], Any], core: Core) -> Core:

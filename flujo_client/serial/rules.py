@@ -138,7 +138,10 @@ def _private_defaults(cls: type[BaseModel], fields: Entries) -> Entries | None:
         return None
     private: Entries = {}
     for name, attribute in cls.__private_attributes__.items():
-        default = attribute.get_default(call_default_factory=True, validated_data={**fields, **private})
+        if hasattr(attribute, "default_factory_takes_validated_data"):
+            default = attribute.get_default(call_default_factory=True, validated_data={**fields, **private})
+        else:  # pydantic before 2.13
+            default = attribute.get_default()
         if default is not PydanticUndefined:
             private[name] = default
     return private

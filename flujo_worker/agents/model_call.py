@@ -93,14 +93,14 @@ def _shown(history: str | None) -> str | None:
 
 def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
     """Make a run's model settings, and report which of them the model ignores."""
-    from flujo_worker.agents.models import NO_RETRIES, dropped_by, each_of, retries_itself
+    from flujo_worker.agents.models import dropped_by, each_of, without_retries
 
     settings = {key: value for key, value in options.items() if value is not None}
     own = getattr(agent, "model_settings", None)
     for each in [] if model is None else each_of(model):
         if dropped := dropped_by(each, {**(own if isinstance(own, dict) else {}), **settings}):
             emit_dropped_options(dropped, model=each.model_name)
-    return settings | NO_RETRIES if model is not None and retries_itself(model) else settings
+    return settings if model is None else without_retries(model, settings)
 
 
 def emit_dropped_options(options: Sequence[str], **by: Any) -> None:

@@ -123,15 +123,23 @@ def each_of(model: Model[Any]) -> list[Model[Any]]:
     return list(others) if isinstance(others, list | tuple) else [model]
 
 
-def retries_itself(model: Model[Any]) -> bool:
-    """Return whether a model has a provider's client, whose own retries can be turned off for a request."""
-    return any(each.provider is not None and "max_retries" not in each.unsupported_settings for each in each_of(model))
+def without_retries(model: Model[Any], settings: Any) -> Any:
+    """Return settings with which a model's client sends one request; pydantic-ai before 2.58 has none: there, set it at the client."""
+    models = each_of(model)
+    if not hasattr(model, "unsupported_settings"):
+        clients: list[Any] = [getattr(each, "client", None) for each in models]
+        for client in clients:
+            if hasattr(client, "max_retries"):
+                client.max_retries = 0
+        return settings
+    is_needed = any(each.provider is not None and "max_retries" not in each.unsupported_settings for each in models)
+    return settings | NO_RETRIES if is_needed else settings
 
 
 def dropped_by(model: Model[Any], settings: Mapping[str, Any]) -> list[str]:
     """Return the given settings that a model does not send."""
     given = [name for name, value in settings.items() if value is not None and name != "max_retries"]
-    ignored = model.unsupported_settings | _by_profile(model, settings)
+    ignored = _by_profile(model, settings) | getattr(model, "unsupported_settings", frozenset())
     return [name for name in given if name in ignored]
 
 

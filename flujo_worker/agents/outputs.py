@@ -18,10 +18,12 @@ from typing import Annotated, Any, Final, Literal, TypeGuard, Union, get_args, g
 from pydantic import BaseModel, Field, Json, TypeAdapter, WithJsonSchema
 from pydantic.errors import PydanticUserError
 from pydantic_ai import RunContext, StructuredDict
+from pydantic_ai import _utils as library_internals
+from pydantic_ai import output as library_output
 from pydantic_ai.capabilities import AbstractCapability, RawToolArgs
 from pydantic_ai.exceptions import ModelRetry, UserError
 from pydantic_ai.messages import BinaryImage, ToolCallPart
-from pydantic_ai.output import NativeOutput, OutputContext, PendingModelResponse, PromptedOutput, TextOutput, ToolOutput
+from pydantic_ai.output import NativeOutput, OutputContext, PromptedOutput, TextOutput, ToolOutput
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
 from typing_extensions import TypedDict, is_typeddict, override
 
@@ -34,8 +36,9 @@ from flujo_worker.aros.typed import changed
 KEY: Final = "response"
 """The key under which pydantic-ai requests a type that is not an object with fields, such as `list[int]`."""
 
+_LOOKS_INTO_ANNOTATED: Final = hasattr(library_internals, "unwrap_annotated")
 _MARKERS: Final = (NativeOutput, PromptedOutput, TextOutput, ToolOutput)
-_BESIDES: Final = (BinaryImage, DeferredToolRequests, PendingModelResponse)
+_BESIDES: Final = (BinaryImage, DeferredToolRequests, getattr(library_output, "PendingModelResponse", BinaryImage))
 
 
 class Unsupported(Exception):
@@ -58,7 +61,7 @@ def is_chosen(member: Any) -> bool:
 
 def has_fields(output_type: Any) -> TypeGuard[type]:
     """Return whether pydantic-ai asks for a type as it is: a model, a dataclass, a TypedDict, a StructuredDict."""
-    kind = get_args(output_type)[0] if get_origin(output_type) is Annotated else output_type
+    kind = get_args(output_type)[0] if _LOOKS_INTO_ANNOTATED and get_origin(output_type) is Annotated else output_type
     if not isinstance(kind, type) or get_origin(kind) is not None:
         return False
     return issubclass(kind, BaseModel) or is_dataclass(kind) or is_typeddict(kind) or is_structured_dict(kind)

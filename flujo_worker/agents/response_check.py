@@ -114,6 +114,7 @@ def _beginning(response: Any) -> str:
 
 _READS_RESPONSES: Final = "_process_response"
 """The name, in each of pydantic-ai's models, of the function that reads a provider's response."""
+_UNDECODED: Final = (json.JSONDecodeError, UnicodeError)
 _NOT_JSON: Final = "Expected a JSON response"
 """How pydantic-ai's error begins for a response of another content type, which has no class of its own."""
 _ACCEPT: Final = 'or accept such answers with StepConfig(accept_finish_reasons=["{}"])'
@@ -125,6 +126,7 @@ class ResponseCheck(AbstractCapability[Any]):
     def __init__(self, accepted: Collection[str]) -> None:
         self._accepted = accepted
         self._last: ModelResponse | None = None
+        self._counted = 0
         self._offered: set[str] = set()
 
     @override
@@ -137,7 +139,7 @@ class ResponseCheck(AbstractCapability[Any]):
             UnreadableResponse: the provider's response is not an answer in its format.
             AnswerTooLarge: it has more bytes than are read.
         """
-        model, found = request_context.model, ""
+        model, found, self._counted = request_context.model, "", ctx.usage.total_tokens
         with hearing(model) as heard:
             try:
                 response = await handler(request_context)
@@ -174,6 +176,10 @@ class ResponseCheck(AbstractCapability[Any]):
         if reason in self._accepted:
             return response
         emit_response(response.text or "", reason)
+        if (
+            ctx.usage.total_tokens == self._counted
+        ):  # an old pydantic-ai counts later, and never counts a response that is refused
+            ctx.usage.incr(response.usage)
         raise _stopped(reason, most)
 
     def explained(self, error: Exception) -> Exception:
@@ -235,9 +241,11 @@ def _says_anything(response: ModelResponse) -> bool:
 def _is_unreadable(error: Exception) -> bool:
     """Return whether the library could not read a response: what it raised while it did, or that the body is not JSON."""
     if isinstance(error, ModelAPIError):
-        is_undecoded = isinstance(error.__cause__, (json.JSONDecodeError, UnicodeError))
+        is_undecoded = isinstance(error.__cause__, _UNDECODED)
         return type(error) is ModelAPIError and (is_undecoded or error.message.startswith(_NOT_JSON))
     if isinstance(error, ContentFilterError):
         return False
-    frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return any(code.co_name == _READS_RESPONSES and "pydantic_ai" in code.co_filename for code in frames)
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, _UNDECODED) and any("httpx" in code.co_filename for code in codes):
+        return True  # an old pydantic-ai has no error of its own for it
+    return any(code.co_name == _READS_RESPONSES and "pydantic_ai" in code.co_filename for code in codes)

@@ -16,6 +16,7 @@ from flujo_client.embedded.postgres import find_binaries
 from tests.compat import POSTGRES
 from tests.compat.environments import environment, find_postgres, find_python, major_of, version_of
 from tests.compat.page import Shown, page, table
+from tests.compat.pins import PRODUCTS, beside, resolve
 from tests.compat.rows import LOWEST, NEWEST, POSTGRES_VERSIONS, PYTHONS, ROOT, ROWS, Row
 from tests.compat.turns import by_turns
 
@@ -43,9 +44,12 @@ def main() -> None:
     wanted = [LOWEST.celery] if options.lowest else options.only or []
     shown = [tried(Try(row)) for row in ROWS if row.celery in wanted] if wanted else everything()
     print(table(shown))
+    found = [] if wanted else [resolve(product) for product in PRODUCTS]
     if not wanted:
-        PAGE.write_text(page(shown, date=time.strftime("%Y-%m-%d"), machine=machine()), encoding="utf-8")
-    sys.exit(not all(each.is_green for each in shown))
+        print(beside(found))
+        text = page(shown, products=beside(found), date=time.strftime("%Y-%m-%d"), machine=machine())
+        PAGE.write_text(text, encoding="utf-8")
+    sys.exit(not all(each.is_green for each in shown) or any(each.refusal for each in found))
 
 
 class Try(NamedTuple):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.compat.rows import ROOT, ROWS, Row
+from tests.compat.rows import LOWEST, ROOT, ROWS, Row
 
 CACHE = ROOT / ".cache/compat"
 WHEELS = ("--only-binary", ":all:")
@@ -53,10 +53,16 @@ def write_locks() -> None:
     """Write the lock file of each row anew, with uv."""
     for row in ROWS:
         of_its_time = [f"--exclude-newer={row.until}"] if row.until else []
-        text = ["--universal", "--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate", "--quiet"]
-        command = ["uv", "pip", "compile", "-", *text, *WHEELS, *of_its_time, "--python-version=3.11"]
-        lock = subprocess.run(command, input="\n".join(row.pins), capture_output=True, text=True, check=True)
-        row.lock.write_text(lock.stdout, encoding="utf-8")
+        row.lock.write_text(_locked("-", "--universal", *of_its_time, text="\n".join(row.pins)), encoding="utf-8")
+    # The oldest row has the oldest of everything that is required directly, on this platform.
+    every = _locked("pyproject.toml", "--extra=worker", "--resolution=lowest-direct", "-c", str(LOWEST.lock))
+    LOWEST.lock.write_text(every, encoding="utf-8")
+
+
+def _locked(*wanted: str, text: str = "") -> str:
+    style = ["--generate-hashes", "--no-emit-index-url", "--no-header", "--no-annotate", "--quiet"]
+    command = ["uv", "pip", "compile", *wanted, *style, *WHEELS, "--python-version=3.11"]
+    return subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=True).stdout
 
 
 def _run(*command: str | Path) -> None:

@@ -42,6 +42,17 @@ Measured on {date}: {machine}.
 - **Time** is that of nested fan-outs against the newest row, in the pool of `flujo worker`: the median of rounds in which all rows took turns. It must
   not exceed {most} x.
 
+## Beside your versions
+
+`pip install "flujo-worker[worker]"` on Python 3.11 keeps the versions that these public products are installed with (`tests/compat/pins.toml` names
+them, with their sources), and takes for the others:
+
+{products}
+
+The oldest row of the first table is also the oldest of every package that `flujo-worker[worker]` requires directly. Two things are less with an older
+pydantic-ai: before 2.58, retries are turned off at the provider's client, once and for all who share it, and no event names the settings that a model
+ignores.
+
 Other combinations that satisfy the requirements of the package are likely to work: choose a kombu and a redis-py of your Celery's time, because pip
 resolves them apart.
 """
@@ -110,6 +121,6 @@ def table(lines: Iterable[Shown]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def page(lines: Iterable[Shown], *, date: str, machine: str) -> str:
+def page(lines: Iterable[Shown], *, products: str, date: str, machine: str) -> str:
     """Write the page."""
-    return TEXT.format(table=table(lines), date=date, machine=machine, most=MOST)
+    return TEXT.format(table=table(lines), products=products, date=date, machine=machine, most=MOST)

@@ -54,11 +54,13 @@ def test_what_failed_is_named():
 def test_what_was_skipped_is_named_with_its_reason():
     line = Shown(["1.0"] * len(HEADS), skipped="no Python 3.14 was found")
     assert line.is_green
-    assert "| skipped: no Python 3.14 was found |" in page([line], date="2026-01-01", machine="2 processors")
+    assert "| skipped: no Python 3.14 was found |" in page(
+        [line], products="", date="2026-01-01", machine="2 processors"
+    )
     assert len(line.cells()) == len(shown().cells())
 
 
 def test_the_page_names_day_and_machine():
-    text = page([shown()], date="2026-01-01", machine="2 processors")
+    text = page([shown()], products="", date="2026-01-01", machine="2 processors")
     assert "2026-01-01: 2 processors" in text
     assert CONTRACT in text

@@ -44,6 +44,8 @@ def nested(depth, leaf=1):
 class Talking:
     """A model that says one thing after the other; what it received stays here."""
 
+    __name__ = "talking"  # an old pydantic-ai asks for it
+
     def __init__(self, *answers):
         self.answers, self.told = list(answers), []
 

@@ -68,7 +68,7 @@ def test_a_call_counts_what_it_has_used(used, least_s):
 
 
 def rate_refusal(seconds):
-    return ai.ModelHTTPError(429, "large", retry_after=seconds)
+    return ai.ModelHTTPError(429, "large", headers={"Retry-After": str(seconds)})
 
 
 @pytest.mark.parametrize("limit", [{}, {"requests_per_minute": 6000}])
