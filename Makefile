@@ -105,7 +105,7 @@ audit: $(STAMP) ## licences and pins of dependencies, and known vulnerabilities 
 		echo "vulnerabilities were not looked up: pip-audit is not on PATH"; \
 	fi
 
-check: lint types imports docs test test-slow test-integrations test-browser pages ## what CI runs
+check: lint types imports docs test test-slow test-integrations compat-lowest test-browser pages ## what CI runs
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .

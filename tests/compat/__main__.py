@@ -32,7 +32,7 @@ TESTS = (
 OURS = Path(sys.base_prefix) / "bin" / "python3"
 """The Python that this environment was made with."""
 
-QUIET = ("-q", "--disable-warnings", "-p", "no:cacheprovider", "-o", "junit_family=xunit1")
+QUIET = ("-q", "--disable-warnings", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "--forks", "2")
 CHOICE = "not large and not chaos"
 
 
@@ -88,13 +88,13 @@ def tried(what: Try) -> Shown:
             report = Path(folder) / "junit.xml"
             pytest = [environment(row, python), "-m", "pytest", *QUIET, "-m", CHOICE]
             print(f"Celery {' / '.join(shown.title)}", file=sys.stderr)
-            subprocess.run(
+            shown.exit_code = subprocess.run(
                 [*pytest, f"--junitxml={report}", *TESTS],
                 cwd=ROOT,
                 env=os.environ | {POSTGRES: str(server)},
                 stdout=sys.stderr,
                 check=False,
-            )
+            ).returncode
             shown.read(report.read_text(encoding="utf-8"))
     return shown
 

@@ -35,7 +35,7 @@ Measured on {date}: {machine}.
   from Redis.
 - **Chain**, **fan-out**, **nested fan-outs**, **kill -9** and **orderly stop** each ran in four pools: that of `flujo worker`, and that of an
   [attached application](../how-to/attach-to-an-existing-celery-app.md) with our pool, with `--pool threads` and with `--pool prefork`.
-- **Nested fan-outs** are twenty runs at once, each with three fan-outs of three branches inside a fan-out.
+- **Nested fan-outs** are eight runs at once, each with three fan-outs of three branches inside a fan-out.
 - **kill -9** ends a worker while its step runs: another worker runs the step again, and its result counts once.
 - **Orderly stop** is SIGTERM: the worker ends its step, gives back its lease, and exits with 0.
 - **Sent again** counts the messages of fan-outs that the sweeper had to send, because a first one was lost or came too late. It must be 0.
@@ -68,6 +68,7 @@ class Shown:
         skipped: why it was not tried.
         ratio: the time of nested fan-outs, against the newest row's.
         sent_again: how many messages were sent again in all.
+        exit_code: what pytest ended with.
     """
 
     title: Sequence[str]
@@ -75,6 +76,7 @@ class Shown:
     skipped: str | None = None
     ratio: float | None = None
     sent_again: int = 0
+    exit_code: int = 0
 
     @property
     def is_green(self) -> bool:
@@ -83,7 +85,13 @@ class Shown:
             return True
         has_all = all(self.passed.get(column) for column in (CONTRACT, *SHOWS.values()))
         passed = all(ok for tests in self.passed.values() for ok in tests.values())
-        return has_all and passed and self.sent_again == 0 and (self.ratio is None or self.ratio <= MOST)
+        return (
+            has_all
+            and passed
+            and self.exit_code == 0
+            and self.sent_again == 0
+            and (self.ratio is None or self.ratio <= MOST)
+        )
 
     def read(self, junit: str) -> None:
         """Add what pytest reported, in its XML."""

@@ -40,6 +40,12 @@ def test_a_report_with_a_failure_or_without_a_column_is_not(inside):
     assert not shown(**inside).is_green
 
 
+def test_a_pytest_that_ends_badly_is_not_green():
+    line = shown()
+    line.exit_code = 1
+    assert not line.is_green
+
+
 @pytest.mark.parametrize(("ratio", "is_green"), [(None, True), (1.3, True), (1.31, False)])
 def test_a_row_may_take_a_third_longer(ratio, is_green):
     line = shown()
