@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
 
 from flujo_client.api import approvals, background_runs, bulk, explanations, operations
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
@@ -51,11 +51,14 @@ def _settings(config: ConfigManager) -> Settings:
 class _Connected:
     """The common part of both clients: their settings, and the embedded services that they use or started."""
 
+    _runner: ClassVar[Any]
+
     def __init__(
         self, settings: Settings | None = None, *, config: Path | None = None, app: Celery | None = None
     ) -> None:
         ConfigManager.attached = app or ConfigManager.attached
         self.settings, self._services = open_services(settings or _settings(ConfigManager(config)))
+        self._door: Any = self._runner(self.settings)
 
     @property
     def is_embedded(self) -> bool:
@@ -82,11 +85,8 @@ class FlujoClient(_Connected):
         SettingsError: a setting is malformed or missing, or your app has services that cannot be used; the message names the line to change.
     """
 
-    def __init__(
-        self, settings: Settings | None = None, *, config: Path | None = None, app: Celery | None = None
-    ) -> None:
-        super().__init__(settings, config=config, app=app)
-        self._door = SyncRunner(self.settings)
+    _runner = SyncRunner
+    _door: SyncRunner
 
     def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
@@ -294,11 +294,8 @@ class FlujoClient(_Connected):
 class AsyncFlujoClient(_Connected):
     """The async variant of FlujoClient, with the same names. `async with`, or `await close()`."""
 
-    def __init__(
-        self, settings: Settings | None = None, *, config: Path | None = None, app: Celery | None = None
-    ) -> None:
-        super().__init__(settings, config=config, app=app)
-        self._door = AsyncRunner(self.settings)
+    _runner = AsyncRunner
+    _door: AsyncRunner
 
     async def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""

@@ -45,18 +45,15 @@ def find_app(reference: str) -> Celery:
     from celery import Celery
     from celery.app.utils import find_app as resolve
 
+    found, cause = None, None
     try:
-        app = resolve(reference)
+        found = resolve(reference)
     except (ImportError, AttributeError, ValueError) as error:
-        raise _not_found(reference, f"{type(error).__name__}: {error}", error) from error
-    if not isinstance(app, Celery):
-        raise _not_found(reference, f"it is a {type(app).__name__}")
-    return app
-
-
-def _not_found(reference: str, why: str, cause: Exception | None = None) -> SettingsError:
-    return SettingsError(
-        f"the Celery app {reference!r} cannot be loaded: {why}",
+        cause = error
+    if isinstance(found, Celery):
+        return found
+    raise SettingsError(
+        f"the Celery app {reference!r} cannot be loaded: {cause or f'it is a {type(found).__name__}'}",
         suggestion="name it as for `celery -A`, such as `shop` or `shop.celery:app`, in the project's folder",
         cause=cause,
     )
@@ -74,8 +71,8 @@ def settings_of(app: Celery, known: Container[str] = ()) -> dict[str, Found]:
         "broker_url": broker_of,
         "result_backend_url": _results_of,
         "broker_key_prefix": lambda app: _options(app).get("global_keyprefix"),
-        "sentinel_master": lambda app: _of_sentinels(app, "master_name"),
-        "sentinel_password": lambda app: (_of_sentinels(app, "sentinel_kwargs") or {}).get("password"),
+        "sentinel_master": lambda app: _options(app).get("master_name"),
+        "sentinel_password": lambda app: (_options(app).get("sentinel_kwargs") or {}).get("password"),
         "database_url": lambda _: _database(),
     }
     values = {name: read(app) for name, read in readers.items() if name not in known}
@@ -92,35 +89,23 @@ def broker_of(app: Celery) -> str | None:
             f"{PLACE}: broker_write_url is {mask_url(url)}, but workers read from broker_read_url, {mask_url(read)}",
             suggestion="let both name the same Redis",
         )
-    return _secured(url, app.conf.broker_use_ssl, "broker_use_ssl") or None
+    return _secured(url, app.conf, "broker_use_ssl") or None
 
 
 def _results_of(app: Celery) -> str | None:
-    """Return the URL of the app's result backend if it is Redis: no other one can count the members of chords."""
-    url = _url(app.conf.result_backend)
-    return _secured(url, app.conf.redis_backend_use_ssl, "redis_backend_use_ssl") if url.startswith(_REDIS) else None
+    """Return the URL of the app's result backend, if it can count the members of our chords: Redis, with the broker's key prefix and master."""
+    url, brokers, own = _url(app.conf.result_backend), _options(app), app.conf.result_backend_transport_options or {}
+    is_alike = all(brokers.get(name) == own.get(name) for name in ("global_keyprefix", "master_name"))
+    return _secured(url, app.conf, "redis_backend_use_ssl") if is_alike and url.startswith(_REDIS) else None
 
 
-def _options(app: Celery, name: str = "broker_transport_options") -> Mapping[str, Any]:
-    return app.conf.get(name) or {}
-
-
-def _of_sentinels(app: Celery, name: str) -> Any:
-    """Return an option of Sentinel: the broker's, else the result backend's. There is one group of Sentinels, and one primary, for both."""
-    found = [_options(app, kind).get(name) for kind in ("broker_transport_options", "result_backend_transport_options")]
-    brokers, results = found
-    if brokers and results and brokers != results:
-        raise SettingsError(
-            f"{PLACE}: {name} differs between broker_transport_options and result_backend_transport_options",
-            suggestion="let both name the same, or set FLUJO_RESULT_BACKEND_URL to a Redis without Sentinels",
-        )
-    return brokers or results
+def _options(app: Celery) -> Mapping[str, Any]:
+    return app.conf.broker_transport_options or {}
 
 
 def _url(written: Any) -> str:
-    """Return a URL, or several, as our settings have it. redis-py knows fewer names than kombu for the check of a certificate."""
-    text = written if isinstance(written, str) else ";".join(written or ())
-    return _REQUIREMENT.sub(lambda found: found[1].lower(), text)
+    """Return a URL, or several, as one text."""
+    return written if isinstance(written, str) else ";".join(written or ())
 
 
 def _server(url: str) -> str:
@@ -128,21 +113,17 @@ def _server(url: str) -> str:
     return url.partition("?")[0].rpartition("@")[2].rpartition("://")[2].rstrip("/").removesuffix("/0")
 
 
-def _secured(url: str, options: Any, setting: str) -> str:
+def _secured(url: str, conf: Mapping[str, Any], setting: str) -> str:
     """Return a URL with the options of TLS that kombu and Celery take apart from it."""
-    if not options:
-        return url
-    if url.startswith(SENTINEL):
+    options = conf[setting]
+    if options and url.startswith(SENTINEL):
         raise SettingsError(f"{PLACE}: {setting} is set, but Sentinels are only supported without TLS")
-    given = {} if options is True else options
-    query = {name: _option(value) for name, value in given.items() if f"{name}=" not in url}
-    written = f"{url}{'&' if '?' in url else '?'}{urlencode(query)}" if query else url
-    return written.replace("redis://", "rediss://", 1) if written.startswith("redis://") else written
-
-
-def _option(value: Any) -> str:
-    """Write an option of TLS; `ssl.CERT_NONE` and its like by name."""
-    return str(getattr(value, "name", value)).removeprefix("CERT_").lower() if not isinstance(value, str) else value
+    given = options.items() if isinstance(options, Mapping) else ()
+    query = urlencode({name: getattr(value, "name", value) for name, value in given if f"{name}=" not in url})
+    written = f"{url}{'&' if '?' in url else '?'}{query}" if query else url
+    # redis-py knows fewer names than kombu for the check of certificates.
+    plain = _REQUIREMENT.sub(lambda found: found[1].lower(), written)
+    return re.sub("^redis:", "rediss:", plain) if options else plain
 
 
 _NOT_LIBPQS: Final = {

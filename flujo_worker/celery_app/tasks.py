@@ -74,15 +74,7 @@ def add(
     keys: Callable[[], OwnKeys],
     backend: Callable[[], Any] | None = None,
 ) -> None:
-    """Register our tasks with an app.
-
-    Args:
-        app: the app.
-        host: returns this process's engine.
-        refusals: records refused messages.
-        keys: returns which keys this process lacks.
-        backend: returns the result backend that counts the parts of chords; None for the app's own.
-    """
+    """Register our tasks with an app; `host` returns this process's engine, `backend` what counts the parts of chords instead of the app's."""
 
     def deliver(self: Any, *args: Any) -> None:  # a join gets the parts of its chord before its message
         _deliver(self, lambda: host().deliver(self.name, args[-1], task_id=self.request.id), refusals)

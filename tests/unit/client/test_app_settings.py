@@ -44,6 +44,7 @@ def test_broker_prefix_results_and_sentinels_are_the_apps():
             "global_keyprefix": "shop:",
             "sentinel_kwargs": {"password": "hush"},
         },
+        result_backend_transport_options={"master_name": "mymaster", "global_keyprefix": "shop:"},
     )
     found = read(app)
     assert (found.broker(), found.results()) == ("sentinel://:pw@a:26379/0;sentinel://b:26379/0", "redis://results/1")
@@ -135,7 +136,6 @@ SENTINELS = {"broker_url": "sentinel://a:26379/0", "broker_transport_options": {
         ),
         ({"broker_url": "sentinel://a:26379/0"}, "sentinel_master is missing"),
         ({**SENTINELS, "broker_use_ssl": True}, "broker_use_ssl is set, but Sentinels"),
-        ({**SENTINELS, "result_backend_transport_options": {"master_name": "other"}}, "master_name differs between"),
     ],
 )
 def test_a_broker_that_cannot_be_used_is_refused_by_the_line_to_change(conf, said):
@@ -147,6 +147,12 @@ def test_a_broker_that_cannot_be_used_is_refused_by_the_line_to_change(conf, sai
 @pytest.mark.parametrize("backend", [None, "django-db", "rpc://", "db+postgresql://u:p@db/results", "cache+memory://"])
 def test_results_are_kept_beside_the_broker_where_the_app_keeps_its_own_elsewhere(backend):
     assert read(app_with(broker_url="redis://one/0", result_backend=backend)).results() == "redis://one/0"
+
+
+@pytest.mark.parametrize("options", [{"global_keyprefix": "other:"}, {"master_name": "other"}])
+def test_results_are_kept_beside_the_broker_where_the_apps_follow_other_rules(options):
+    app = app_with(broker_url="redis://one/0", result_backend="redis://two/0", result_backend_transport_options=options)
+    assert read(app).results() == "redis://one/0"
 
 
 def test_a_client_takes_the_apps_services(monkeypatch):
