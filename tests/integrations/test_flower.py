@@ -16,7 +16,13 @@ import pytest
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.fleet import wait_until
 
-pytestmark = [pytest.mark.integrations, pytest.mark.services, pytest.mark.acceptance]
+KEY = "sixteen-bytes-or-more"
+pytestmark = [
+    pytest.mark.integrations,
+    pytest.mark.services,
+    pytest.mark.acceptance,
+    pytest.mark.site(signing_keys={"k": KEY}),
+]
 
 HERE = Path(__file__).parent
 ATTACHED = ("celery", "-A", "flower_app", "worker", "-c", "2", "-P")
@@ -95,19 +101,50 @@ def test_flower_shows_workers_and_each_attempt(site, flower, command):
 
 @pytest.fixture(scope="module")
 def two(site):
-    """Two processes of `flujo worker` on one host."""
-    yield site.workers(2, arguments=("--pool", "attempts", "--concurrency", "3"))
+    """Two processes of `flujo worker` on one host, and an attempt at work in one of them."""
+    site.workers(2, arguments=("--pool", "attempts", "--concurrency", "3"), code=HERE)
+    shop = site.folder / "opens"
+    run = site.client.enqueue("flower_shop:waiting", str(shop))
+    wait_until(lambda: run.status() == "running", what=site.log)
+    yield run
+    shop.touch()
+    assert run.result(timeout=60).run_status == "succeeded"
     site.dismiss()
 
 
 def celery(site, *arguments):
-    """Run Celery's command line with an app that it makes itself, which writes JSON."""
+    """What Celery's command line prints as JSON, with an app that it makes itself; one that it waits for stops it early."""
     command = [sys.executable, "-m", "celery", "--quiet", "--broker", site.settings.broker(), *arguments, "--json"]
-    return subprocess.run([*command, "--timeout", "5"], capture_output=True, text=True, check=False, timeout=60)
+    printed = subprocess.run([*command, "--timeout", "4"], capture_output=True, text=True, check=False, timeout=60)
+    return json.loads(printed.stdout)
 
 
 def test_celery_inspect_reaches_all_workers_or_one(site, two):
-    answers = json.loads(celery(site, "inspect", "ping").stdout)
+    answers = wait_until(lambda: any((shown := celery(site, "inspect", "active")).values()) and shown)
     assert len(answers) == 2
-    [name, _] = sorted(answers)
-    assert json.loads(celery(site, "inspect", "ping", "--destination", name).stdout) == {name: {"ok": "pong"}}
+    [(name, [held])] = [(name, held) for name, held in answers.items() if held]
+    assert (held["id"], held["name"]) == (f"{two.id}::wait:1", "flower_shop:waiting/wait")
+
+    def one(command):
+        [(answering, answer)] = celery(site, "inspect", command, "--destination", name).items()
+        assert answering == name
+        assert KEY not in json.dumps(answer)
+        return answer
+
+    assert one("ping") == {"ok": "pong"}
+    assert any(each.startswith("flujo.attempt ") for each in one("registered"))
+    assert one("stats")["pool"]["attempts"] == 1
+    assert {each["name"] for each in one("active_queues")} == {"flujo.attempts", "flujo.control"}
+    assert one("conf")["task_serializer"] == "flujo"
+    refused = celery(site, "control", "shutdown", "--destination", name)
+    assert "send it with `FlujoWorker().app.control`" in refused[name]["error"]
+    assert len(site.live_pids()) == 2
+
+
+def test_the_log_of_a_worker_names_a_refused_command_once(site, two):
+    """Flower asks every five seconds, and other apps revoke and greet as they like."""
+    name = min(celery(site, "inspect", "ping"))
+    before = site.log().count("'pool_restart'")
+    for _ in range(2):
+        celery(site, "control", "pool_restart", "--destination", name)
+    assert site.log().count("'pool_restart'") == before + 1
