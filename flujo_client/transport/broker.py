@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 PRIORITY_STEPS = (0, 3, 6, 9)
 SEPARATOR = "\x06\x16"
 SENT_HEADER = "flujo_sent_at"
-MOST_SHOWN = 200
-"""The maximum characters of the name that Flower shows."""
 PUSH_MESSAGES = 1000
 PUSH_BYTES = 8 * 1024 * 1024
 """The maximum size of one push: Redis serves no other client meanwhile."""
@@ -218,8 +216,8 @@ def celery_message(
 
 
 def shown_name(reference: str, step: str) -> str:
-    """Return the name under which logs, `celery inspect` and Flower show an attempt: its pipeline and its step, printable and bounded."""
-    name = f"{reference}/{step}"[:MOST_SHOWN]
+    """Return the name under which logs, `celery inspect` and Flower show an attempt: its pipeline and its step, in 200 printable characters."""
+    name = f"{reference}/{step}"[:200]
     return name if name.isprintable() else "".join(each if each.isprintable() else "?" for each in name)
 
 

@@ -16,7 +16,7 @@ from celery import signals
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Log
 from flujo_worker.celery_app.app import FlujoWorker
-from flujo_worker.celery_app.consumer.events import ON_REQUEST
+from flujo_worker.celery_app.consumer.events import EventsOnRequest
 from flujo_worker.celery_app.consumer.pool import POOL
 from flujo_worker.observe.log import configure
 
@@ -46,7 +46,7 @@ def serve(settings: Settings, *, concurrency: int | None, queues: str | None, po
     settings = settings.model_copy(update={"worker": own})
     _log_only(settings.log)
     flujo = FlujoWorker(settings=settings)
-    flujo.app.events.dispatcher_cls = ON_REQUEST
+    flujo.app.events.dispatcher_cls = EventsOnRequest  # type: ignore[assignment]  # its name, or the class
     worker = flujo.app.Worker(
         hostname=f"flujo-{os.getpid()}-{secrets.token_hex(2)}@{socket.gethostname()}",
         pool_cls=POOL if pool == "attempts" else pool,

@@ -205,24 +205,18 @@ class Host:
 
     def deliver(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         """Do what `carry_out` does, and wait for its end; return the result."""
-        return self.effects.run(self._delivered(task, wire, task_id=task_id))
+        return self.effects.run(self.carry_out(task, wire, task_id=task_id))
 
-    async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool:
+    async def perform(self, envelope: Envelope) -> DeliveryResult:
+        """Do what `carry_out` does, for an attempt whose message this process has written."""
+        return await self._attempts.deliver(envelope)
+
+    async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         """Perform the work of a message: an attempt, the start of a scope, or the join of a fan-out whose branches are all closed.
-
-        Returns:
-            whether the delivery counts as a part of its chord: it closed its branch and left the lane empty.
 
         Raises:
             WireError: the message is not one of that task, or was put under another task id; it is dropped and logged.
         """
-        return (await self._delivered(task, wire, task_id=task_id)).counts
-
-    async def perform(self, envelope: Envelope) -> bool:
-        """Do what `carry_out` does, for an attempt whose message this process has written."""
-        return (await self._attempts.deliver(envelope)).counts
-
-    async def _delivered(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         if task == TASK_JOIN:
             return await self._join(wire, task_id=task_id)
         try:

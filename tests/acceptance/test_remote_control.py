@@ -157,7 +157,7 @@ def test_json_of_any_app_reads_and_changes_nothing(site, control):
 
 
 def test_events_are_switched_on_and_off(site, control):
-    """Runs go on either way: with events, Flujo's own pool has Celery's tracer see each attempt."""
+    """Runs go on either way."""
     for command, done in (("enable_events", "enabled"), ("disable_events", "disabled")):
         assert answer_of(control, command) == {"ok": f"task events {done}"}
         assert_merged_once(site, site.enqueue("three"), ["first", "second", "third"])

@@ -136,7 +136,7 @@ def test_celery_inspect_reaches_all_workers_or_one(site, two):
     assert one("stats")["pool"]["attempts"] == 1
     assert {each["name"] for each in one("active_queues")} == {"flujo.attempts", "flujo.control"}
     assert one("conf")["task_serializer"] == "flujo"
-    refused = celery(site, "control", "shutdown", "--destination", name)
+    [refused] = celery(site, "control", "shutdown", "--destination", name)
     assert "send it with `FlujoWorker().app.control`" in refused[name]["error"]
     assert len(site.live_pids()) == 2
 

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from celery.events.dispatcher import EventDispatcher
 
-from flujo_worker.celery_app.consumer.private_names import bound_unsent
-
-ON_REQUEST: Final = "flujo_worker.celery_app.consumer.events:EventsOnRequest"
-MOST_UNSENT: Final = 10_000
-"""Events that wait for a broker that does not take them: it is away, or the user lacks the channel."""
+if TYPE_CHECKING:
+    from flujo_worker.attempts.isolation import FailureText
+    from flujo_worker.celery_app.consumer.pool import Held
 
 
 class EventsOnRequest(EventDispatcher):
     """Sends nothing, not even heartbeats, before somebody enables events."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        bound_unsent(self, MOST_UNSENT)
-
     def send(self, type: str, *args: Any, **fields: Any) -> Any:  # noqa: A002 - Celery's name
         """Send an event if somebody listens to those of tasks."""
-        return super().send(type, *args, **fields) if sends_of_tasks(self) else None
+        return super().send(type, *args, **fields) if _sends_of_tasks(self) else None
 
 
-def sends_of_tasks(dispatcher: Any) -> bool:
+class PoolEvents:
+    """Sends the events of messages that bypass Celery's tracer, as the tracer would.
+
+    The consumer's thread sends them, in order: the event loop waits for no socket.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
+
+    def begun(self, held: Held) -> None:
+        """Report that a message was received and is worked on."""
+        shown = {"name": held.name, "args": held.headers["argsrepr"], "kwargs": held.headers["kwargsrepr"]}
+        self._put(held, "task-received", **shown, root_id=held.id, parent_id=None, retries=0, eta=None, expires=None)
+        self._put(held, "task-started")
+
+    def ended(self, held: Held, failure: FailureText | None) -> None:
+        """Report the end of the work, and the failure of an attempt."""
+        if failure is None:
+            self._put(held, "task-succeeded", result="None", runtime=time.time() - held.time_start)
+        else:
+            self._put(held, "task-failed", exception=f"StepFailed({failure.message!r})", traceback=failure.traceback)
+
+    def _put(self, held: Held, type_: str, **fields: Any) -> None:
+        if _sends_of_tasks(held.consumer.event_dispatcher):
+            self._waiting.append((type_, {"uuid": held.id, "timestamp": time.time(), **fields}))
+            held.consumer.call_soon(self._send, held.consumer)
+
+    def _send(self, consumer: Any) -> None:
+        while self._waiting and consumer.event_dispatcher:
+            type_, fields = self._waiting.popleft()
+            consumer.event_dispatcher.send(type_, **fields)
+
+
+def _sends_of_tasks(dispatcher: Any) -> bool:
     """Return whether events of tasks are sent; `dispatcher` is a worker's, or None."""
     return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))

@@ -1,7 +1,7 @@
 """Celery's worker pool of our own: attempts are coroutines on the engine's loop, everything else runs in threads.
 
 A message of ours goes from the consumer to the engine without Celery's tracer, unless something listens to the tracer's signals: a
-signal's receivers, task events, an instrumentation. Then it takes the tracer's way, in a thread that waits for the engine.
+signal's receivers, an instrumentation. Then it takes the tracer's way, in a thread that waits for the engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from celery.worker import state
 
 from flujo_client.contract.envelope import TASKS
 from flujo_worker.celery_app.consumer.channel import Capacity, connection_for
-from flujo_worker.celery_app.consumer.events import sends_of_tasks
+from flujo_worker.celery_app.consumer.events import PoolEvents
 from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts
 from flujo_worker.celery_app.consumer.stopping import after
 from flujo_worker.concurrency.call_context import waiting_for_locks
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from flujo_client.contract.envelope import AttemptKind, Envelope
+    from flujo_worker.attempts.isolation import DeliveryResult
     from flujo_worker.celery_app.consumer.refusals import Refusals
     from flujo_worker.engine.engine import Engine
     from flujo_worker.runtime.effects import Effects
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
 
         effects: Effects
 
-        async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool: ...
+        async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult: ...
 
-        async def perform(self, envelope: Envelope) -> bool: ...
+        async def perform(self, envelope: Envelope) -> DeliveryResult: ...
 
         def announce_stop(self) -> None: ...
 
@@ -72,7 +73,7 @@ class Held:
         wire: what its body asks for.
         chord: the body of its chord, if it is part of one.
         queue: the queue that it lay in.
-        hostname: the worker's name.
+        consumer: Celery's, which has the worker's name and its dispatcher of events.
     """
 
     acknowledged = True
@@ -81,9 +82,9 @@ class Held:
     task = SimpleNamespace(acks_late=False)
 
     def __init__(
-        self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, hostname: str
+        self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, consumer: Any
     ) -> None:
-        self.headers, self.wire, self.chord, self.queue, self.hostname = headers, wire, chord, queue, hostname
+        self.headers, self.wire, self.chord, self.queue, self.consumer = headers, wire, chord, queue, consumer
         self.id: str = headers["id"]
         self.task_id, self.type = self.id, str(headers["task"])
         self.name = headers["shadow"] or self.type
@@ -107,7 +108,7 @@ class Held:
             "args": self.headers["argsrepr"],
             "kwargs": self.headers["kwargsrepr"],
             "type": self.type,
-            "hostname": self.hostname,
+            "hostname": self.consumer.hostname,
             "time_start": self.time_start,
             "acknowledged": True,
             "delivery_info": {"exchange": "", "routing_key": self.queue},
@@ -146,7 +147,7 @@ class AttemptPool(TaskPool, Taker):
         self._hands_back = False
         self.shortcuts: dict[str, Shortcut] = {}
         self.screen: Callable[[bytes, str], Mapping[str, Any]]
-        self._capacity = Capacity(self)
+        self._capacity, self._events = Capacity(self), PoolEvents()
 
     @property
     def free(self) -> int:
@@ -174,12 +175,11 @@ class AttemptPool(TaskPool, Taker):
         if isinstance(carrier.effects, LoopEffects):
             carrier.effects.taker = self
 
-    def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
-        """Return whether Celery's tracer can be left out unnoticed."""
+    def can_skip_tracer(self, task: Any) -> bool:
+        """Return whether Celery's tracer can be left out unnoticed: `PoolEvents` sends its events."""
         return (
             self._carrier is not None
             and not any(signal.receivers for signal in _TOLD)
-            and not sends_of_tasks(consumer.event_dispatcher)
             and trace.build_tracer is _TRACER
             and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
         )
@@ -244,17 +244,19 @@ class AttemptPool(TaskPool, Taker):
         self._count()
         state.task_reserved(held)
         state.task_accepted(held)
+        self._events.begun(held)
 
     def _begin(self, held: Held, refusals: Refusals) -> None:
         work = self._serving.carry_out(held.type, held.wire, task_id=held.id)
         self._engine.begin(self._carry_out(held, work, refusals))
 
-    async def _carry_out(self, held: Held, work: Coroutine[Any, Any, bool], refusals: Refusals) -> None:
-        effects = self._serving.effects
+    async def _carry_out(self, held: Held, work: Coroutine[Any, Any, DeliveryResult], refusals: Refusals) -> None:
+        effects, failure = self._serving.effects, None
         try:
             with waiting_for_locks(partial(self._step_aside, held)):
-                counts = await work
-            if counts and held.part is not None:
+                delivered = await work
+            failure = delivered.failure
+            if delivered.counts and held.part is not None:
                 await effects.together(self._count_parts, held.part)
         except WireError as refused:
             await effects.call(refusals.record, refused, held.id.encode(), queue=held.queue)
@@ -262,6 +264,7 @@ class AttemptPool(TaskPool, Taker):
             logger.exception("message %s failed", held.id)
         finally:
             state.task_ready(held)
+            self._events.ended(held, failure)
             held.is_done = True
             self._aside.discard(held)
             self._free()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
@@ -51,7 +50,6 @@ NAMES: Final[dict[str, Sequence[str]]] = {
         "on_chord_part_return",
     ],
     "celery.worker.consumer:Consumer": ("create_task_handler", "on_decode_error", "on_invalid_task"),
-    "celery.events.dispatcher:EventDispatcher": ("_outbound_buffer", "groups"),
     "celery.local:Proxy": ("_get_current_object",),
     "celery.worker.control": ("Panel",),
     "celery.worker.state": ("should_stop", "task_accepted", "task_ready", "task_reserved"),
@@ -137,11 +135,6 @@ class OpenChannel(stock.Channel):
     def deliver(self, message: Any, queue: str) -> None:
         """Pass a message to the queue's consumer."""
         self.connection._deliver(message, queue)  # noqa: SLF001
-
-
-def bound_unsent(dispatcher: Any, most: int) -> None:
-    """Let a dispatcher keep only the newest events that the broker has not taken; Celery would keep all."""
-    dispatcher._outbound_buffer = deque(maxlen=most)  # noqa: SLF001
 
 
 def raw_of(message: Any) -> dict[str, Any]:

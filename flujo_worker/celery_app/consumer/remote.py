@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Container
 from contextlib import closing, suppress
 from copy import copy
+from functools import lru_cache
 from typing import Any, Final
 
 from celery.utils.functional import maybe_list
@@ -35,17 +36,14 @@ OPEN: Final = frozenset(
     ("active", "active_queues", "clock", "conf", "ping", "query_task", "registered", "report", "reserved", "revoked")
 ) | {"disable_events", "enable_events", "heartbeat", "scheduled", "stats"}
 """The commands that workers of our own app also take in JSON, from whoever can reach the broker: they change nothing about a run."""
-_MOST_NOTES: Final = 50
 
 logger = logging.getLogger(__name__)
-_noted: set[str] = set()
 
 
+@lru_cache
 def note_once(line: str) -> None:
     """Log a line only the first time: Flower and other apps repeat their commands every few seconds."""
-    if line not in _noted and len(_noted) < _MOST_NOTES:
-        _noted.add(line)
-        logger.info(line)
+    logger.info(line)
 
 
 class RemoteControl:
@@ -138,18 +136,12 @@ class OpenNode(Node):
         """Dispatch a command, one in JSON only if it is open to everybody."""
         if message is None or message.content_type != _JSON:
             return super().handle_message(body, message)
-        if not _is_readable(body):
-            return note_once(
-                "ignored a remote control command in JSON that names no method, or workers by a regular expression"
-            )
+        is_command = isinstance(body, dict) and isinstance(body.get("method"), str)
+        if not is_command or body.get("matcher") not in (None, "glob"):  # a regular expression may take for ever
+            return None
         mailbox = copy(self.mailbox)
         mailbox.serializer = "json"
         return _JsonNode(self.hostname, self.state, self.channel, self.handlers, mailbox).handle_message(body, message)
-
-
-def _is_readable(body: Any) -> bool:
-    """Return whether a command can be read in bounded time: a regular expression may take for ever."""
-    return isinstance(body, dict) and isinstance(body.get("method"), str) and body.get("matcher") in (None, "glob")
 
 
 class _JsonNode(Node):

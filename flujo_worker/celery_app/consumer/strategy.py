@@ -54,19 +54,19 @@ def strategy(
     revoked = consumer.controller.state.revoked
 
     def can_take() -> bool:
-        return pool is not None and pool.can_skip_tracer(task, consumer)
+        return pool is not None and pool.can_skip_tracer(task)
 
     def take(message: Any) -> None:
         assert pool is not None, "only Flujo's own pool can take a message"
         given, _, embed = message.payload
         queue = message.delivery_info["routing_key"]
-        pool.take(Held(message.headers, given[-1], (embed or {}).get("chord"), queue, consumer.hostname), refusals)
+        pool.take(Held(message.headers, given[-1], (embed or {}).get("chord"), queue, consumer), refusals)
 
     def take_own(envelope: Envelope) -> None:
         """Take an attempt of no chord. The message is as this process has written it."""
         assert pool is not None, "only Flujo's own pool can take a message"
         headers = _own_headers(task.name, envelope.key, envelope.ticket.run, envelope.step, envelope.ticket.reference)
-        pool.begin_own(Held(headers, {}, None, envelope.queue, consumer.hostname), envelope, refusals)
+        pool.begin_own(Held(headers, {}, None, envelope.queue, consumer), envelope, refusals)
 
     def take_unread(item: Mapping[str, Any]) -> bool:
         """Take what can be taken. The rest passes through Celery's consumer, which refuses it if necessary."""

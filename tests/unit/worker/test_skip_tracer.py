@@ -6,6 +6,8 @@ import pytest
 from celery import Celery, Task, signals
 from celery.app import trace
 
+from flujo_worker.attempts.isolation import FailureText
+from flujo_worker.celery_app.consumer.events import EventsOnRequest, PoolEvents
 from flujo_worker.celery_app.consumer.pool import AttemptPool, Held
 
 HEADERS = {
@@ -40,14 +42,8 @@ def task():
     return own_task(Celery(set_as_current=False))
 
 
-def consumer(*, events=False):
-    """A worker as any is that heartbeats, whose events of tasks somebody has enabled or not."""
-    groups = {"worker", "task"} if events else {"worker"}
-    return SimpleNamespace(event_dispatcher=SimpleNamespace(enabled=True, groups=groups))
-
-
 def test_where_no_one_listens_the_tracer_is_left_out(pool, task):
-    assert pool.can_skip_tracer(task, consumer())
+    assert pool.can_skip_tracer(task)
 
 
 @pytest.mark.parametrize("name", ["task_received", "task_prerun", "task_postrun", "task_success", "task_failure"])
@@ -60,22 +56,37 @@ def test_a_receiver_of_a_signal_is_called(pool, task, name):
     signal = getattr(signals, name)
     signal.connect(receiver)
     try:
-        assert not pool.can_skip_tracer(task, consumer())
+        assert not pool.can_skip_tracer(task)
     finally:
         signal.disconnect(receiver)
-    assert pool.can_skip_tracer(task, consumer())
+    assert pool.can_skip_tracer(task)
 
 
-def test_task_events_are_sent(pool, task):
-    assert not pool.can_skip_tracer(task, consumer(events=True))
-    every_group = SimpleNamespace(event_dispatcher=SimpleNamespace(enabled=True, groups=set()))
-    assert not pool.can_skip_tracer(task, every_group)
+def test_task_events_are_sent_without_the_tracer_once_somebody_enables_them():
+    """Before, `flujo worker` sends nothing at all."""
+    sent = []
+    with Celery(broker="memory://", set_as_current=False) as app:
+        dispatcher = EventsOnRequest(app.connection_for_write(), app=app, groups=["worker"])
+        dispatcher.producer = SimpleNamespace(publish=lambda event, **_: sent.append(event))
+        consumer = SimpleNamespace(event_dispatcher=dispatcher, call_soon=lambda call, *given: call(*given))
+        held, events = Held({**HEADERS, "shadow": "shop:orders/price"}, {}, None, "q", consumer), PoolEvents()
+        for _ in range(2):
+            dispatcher.send("worker-heartbeat")
+            events.begun(held)
+            events.ended(held, None)
+            events.ended(held, FailureText("the bank is closed", "line 3"))
+            dispatcher.groups.add("task")
+    heartbeat, received, started, succeeded, failed = sent
+    assert (received["type"], received["uuid"], received["name"]) == ("task-received", held.id, "shop:orders/price")
+    assert [each["type"] for each in (heartbeat, started)] == ["worker-heartbeat", "task-started"]
+    assert (succeeded["type"], succeeded["runtime"] > 0) == ("task-succeeded", True)
+    assert (failed["type"], failed["exception"]) == ("task-failed", "StepFailed('the bank is closed')")
 
 
 def test_a_tracer_that_someone_has_replaced_is_used(pool, task, monkeypatch):
     """Sentry's integration does that."""
     monkeypatch.setattr(trace, "build_tracer", lambda *args, **kwargs: None)
-    assert not pool.can_skip_tracer(task, consumer())
+    assert not pool.can_skip_tracer(task)
 
 
 def test_an_application_s_own_class_of_tasks_is_called(pool):
@@ -84,16 +95,16 @@ def test_an_application_s_own_class_of_tasks_is_called(pool):
             return super().__call__(*args, **kwargs)
 
     app = Celery(task_cls=Own, set_as_current=False)
-    assert not pool.can_skip_tracer(own_task(app), consumer())
+    assert not pool.can_skip_tracer(own_task(app))
 
 
 def test_until_someone_serves_the_tracer_is_used(task):
     pool = AttemptPool(limit=2)
-    assert not pool.can_skip_tracer(task, consumer())
+    assert not pool.can_skip_tracer(task)
     pool.executor.shutdown()
 
 
 def test_a_message_shows_no_more_than_its_header(pool):
-    held = Held(HEADERS, {"context": "secret"}, None, "flujo.attempts", "worker@here")
+    held = Held(HEADERS, {"context": "secret"}, None, "flujo.attempts", SimpleNamespace(hostname="worker@here"))
     assert "secret" not in str(held.info())
     assert held.part is None
