@@ -16,7 +16,7 @@ SEEDS ?= 301 302 303
 DEFAULT := not chaos and not pages and not release and not integrations and not browser and not compat
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside compat compat-lowest docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside compat compat-lowest docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,7 +61,10 @@ test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and p
 	@$(ALONE) TEST_POOL=prefork $(BIN)/python -m pytest -q --forks 2 tests/acceptance # each of its workers is five processes
 
 test-integrations: $(STAMP) ## workers beside the real packages that users run with them, such as Sentry's
-	@$(ALONE) $(BIN)/python -m pytest -q --forks 2 -m integrations tests/integrations tests/stopwatch
+	@$(ALONE) $(BIN)/python -m pytest -q --forks 2 -m integrations tests/integrations
+
+stopwatch: $(STAMP) ## a team's Django project on Celery 5.4 becomes durable by ten lines: the time of each command; and dropped connections
+	@$(ALONE) $(BIN)/python -m pytest -q -s -m integrations tests/stopwatch
 
 test-browser: $(STAMP) ## a fleet that stops in many ways: each sentence about a run, and the page in Chromium where that is installed
 	@$(ALONE) $(BIN)/python -m pytest -q -m browser tests/page
@@ -105,7 +108,7 @@ audit: $(STAMP) ## licences and pins of dependencies, and known vulnerabilities 
 		echo "vulnerabilities were not looked up: pip-audit is not on PATH"; \
 	fi
 
-check: lint types imports docs test test-slow test-integrations compat-lowest test-browser pages ## what CI runs
+check: lint types imports docs test test-slow test-integrations compat-lowest stopwatch test-browser pages ## what CI runs
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
 
@@ -26,6 +27,7 @@ from flujo_client.gateway import requests
 from flujo_client.gateway.async_door import AsyncRunner
 from flujo_client.gateway.door import SyncRunner
 from flujo_client.gateway.effects import Operation, query
+from flujo_client.gateway.transaction import publish_on_commit
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
@@ -38,16 +40,6 @@ PAGE_RUNS = 500
 """As many runs or questions are read at once by `find_runs` and `find_approvals`."""
 
 
-def _settings(config: ConfigManager) -> Settings:
-    settings, app = config.settings(), config.attached
-    if settings.is_embedded and app is not None and app.conf.task_always_eager:
-        raise ConfigurationError(
-            "this Celery app runs tasks eagerly, and no worker would perform a run",
-            suggestion="in tests use flujo_worker.testing.LocalEngine, which needs no services; elsewhere unset task_always_eager",
-        )
-    return settings
-
-
 class _Connected:
     """The common part of both clients: their settings, and the embedded services that they use or started."""
 
@@ -56,9 +48,19 @@ class _Connected:
     def __init__(
         self, settings: Settings | None = None, *, config: Path | None = None, app: Celery | None = None
     ) -> None:
-        ConfigManager.attached = app or ConfigManager.attached
-        self.settings, self._services = open_services(settings or _settings(ConfigManager(config)))
-        self._door: Any = self._runner(self.settings)
+        ConfigManager.attached = app = app or ConfigManager.attached
+        is_eager = settings is None and app is not None and bool(app.conf.task_always_eager)
+        settings = settings or ConfigManager(config).settings()
+        self.settings, self._services = (settings, None) if is_eager else open_services(settings)
+        self._eager: Any = self._eager_runs() if is_eager else None
+        self._door: Any = self._eager or self._runner(self.settings)
+
+    def _eager_runs(self) -> Any:
+        """Return what performs the runs of an app whose tasks run eagerly."""
+        raise ConfigurationError(
+            "this Celery app runs tasks eagerly, which only FlujoClient does with runs",
+            suggestion="in tests use flujo_worker.testing.LocalEngine, which needs no services; elsewhere unset task_always_eager",
+        )
 
     @property
     def is_embedded(self) -> bool:
@@ -87,6 +89,12 @@ class FlujoClient(_Connected):
 
     _runner = SyncRunner
     _door: SyncRunner
+
+    def _eager_runs(self) -> Any:
+        from importlib.metadata import entry_points
+
+        (point,) = entry_points(group="flujo.eager")  # the worker's, which the client does not import
+        return point.load()(self)
 
     def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
@@ -121,7 +129,12 @@ class FlujoClient(_Connected):
             ServiceUnreachable: Postgres does not answer, or Redis has not answered within the last second. Nothing was recorded.
             ClientError: `connection` cannot be used; the message names what to pass.
         """
-        return RunHandle(self, self.perform(operations.enqueue(self.settings, pipeline, value, options)))
+        if self._eager is not None:
+            run: RunHandle[OutputT, ContextT] = self._eager.enqueue(pipeline, value, options)
+        else:
+            run = RunHandle(self, self.perform(operations.enqueue(self.settings, pipeline, value, options)))
+        publish_on_commit(options.get("connection"), run.publish)
+        return run
 
     def enqueue_many(
         self,
@@ -144,7 +157,9 @@ class FlujoClient(_Connected):
             FlujoError: as for `enqueue`. The message names the value's index, and how many values are recorded.
         """
         verb = bulk.enqueue_many(self.settings, pipeline, values, options)
-        return [RunHandle(self, each) for each in self.perform(verb)]
+        runs: list[RunHandle[OutputT, ContextT]] = [RunHandle(self, each) for each in self.perform(verb)]
+        publish_on_commit(options.get("connection"), partial(self.publish, runs))
+        return runs
 
     def publish(self, runs: Iterable[RunHandle]) -> None:
         """Publish runs that were enqueued inside your own transaction, now that you have committed it, as `RunHandle.publish` does for one."""
@@ -152,6 +167,8 @@ class FlujoClient(_Connected):
 
     def get_run(self, run_id: str) -> RunHandle:
         """Find a run; raises RunNotFound."""
+        if self._eager is not None:
+            return self._eager.get_run(run_id)  # type: ignore[no-any-return] # the worker's
         self.perform(operations.status_of(run_id))
         return RunHandle(self, operations.Enqueued(run_id, is_new=False))
 

@@ -65,8 +65,8 @@ def settings_of(app: Celery, known: Container[str] = ()) -> dict[str, Found]:
     Raises:
         SettingsError: what it has cannot be used here; the message names the line to change.
     """
-    if app.conf.task_always_eager:
-        return {}  # a test's app, which may have services of any kind
+    if app.conf.task_always_eager:  # a test's app: no service is used, whatever it or the environment names
+        return dict.fromkeys(("broker_url", "result_backend_url", "database_url"), Found(None, PLACE))
     readers: dict[str, Callable[[Celery], Any]] = {
         "broker_url": broker_of,
         "result_backend_url": _results_of,

@@ -91,7 +91,7 @@ class SyncRunner:
             min_size=0,
             max_size=4,
             kwargs=kwargs,
-            open=True,
+            open=False,
             timeout=10,
             name="flujo-client",
             configure=partial(set_up_session, reads_within_s=reads_within_s) if settings.prepare_statements else None,
@@ -174,6 +174,7 @@ class SyncRunner:
             logger.info(NOT_MARKED, len(ages), error.message)
 
     def _connect(self) -> Any:
+        self._pool.open()  # its threads begin here: a client that was made before a fork serves in each child
         if not self._is_checked:  # a wrong URL is reported at once, not after the pool's time-out
             psycopg.connect(self._url, **options(self._url)).close()
         return self._pool.connection()

@@ -6,7 +6,7 @@ None of these libraries is imported: they are recognised by the modules of their
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -75,6 +75,12 @@ async def async_connection(given: Any) -> psycopg.AsyncConnection[Any] | Asyncpg
     if not {("Connection", "asyncpg"), ("PoolConnectionProxy", "asyncpg")}.isdisjoint(_classes(found)):
         return AsyncpgConnection(found)
     raise _refused(given, found, _ASYNC)
+
+
+def publish_on_commit(given: Any, publish: Callable[[], None]) -> None:
+    """Publish as soon as the transaction of Django's `connection` is committed; for any other connection do nothing."""
+    if _kind(given) == "django":
+        given.on_commit(publish)
 
 
 @contextmanager

@@ -51,9 +51,10 @@ def with_usable_connections(call: Callable[[], T]) -> T:
 def _close_connections() -> None:
     django = sys.modules.get("django.db")  # code that has not imported it has no connections
     if django is not None and sys.modules["django.conf"].settings.configured:
-        django.close_old_connections()
         for connection in django.connections.all():
-            connection.health_check_enabled = True
+            if not connection.in_atomic_block:  # a test's transaction is open around an eager run
+                connection.close_if_unusable_or_obsolete()
+                connection.health_check_enabled = True
 
 
 def _plain(call: Callable[[], T]) -> T:
@@ -114,7 +115,7 @@ class Threads(Executor):
 
     def _serve(self, inbox: _Inbox) -> None:
         while (work := self._next(inbox)) is not None:
-            _call(*work)
+            perform_call(*work)
             self._at_work.pop(work[0], None)
             del work  # an idle thread must hold no values
             if self._is_closed:
@@ -134,7 +135,8 @@ class Threads(Executor):
         return None
 
 
-def _call(future: Future[Any], call: Callable[[], Any]) -> None:
+def perform_call(future: Future[Any], call: Callable[[], Any]) -> None:
+    """Make a call in this thread, with variables of its own, and give its result or its error to the future."""
     if not future.set_running_or_notify_cancel():
         return
     try:

@@ -78,9 +78,12 @@ class LocalEngine:
     Args:
         settings: limits, timeouts and allowed imports; the development defaults when None.
         faults: what goes wrong with messages; nothing when None.
+        threads: where user code is called; threads of its own when None.
     """
 
-    def __init__(self, settings: Settings | None = None, *, faults: Faults | None = None) -> None:
+    def __init__(
+        self, settings: Settings | None = None, *, faults: Faults | None = None, threads: Threads | None = None
+    ) -> None:
         settings = settings or Settings()
         # What a script or a notebook defines is found in this very process.
         self.settings = settings.model_copy(update={"allowed_imports": (*settings.allowed_imports, MAIN)})
@@ -89,7 +92,7 @@ class LocalEngine:
         self.bus: deque[bytes] = deque()
         self._faulty = None if faults is None else FaultyDelivery(faults)
         self.cache = InMemoryCache(clock=lambda: self.now)
-        self._loop, self._threads = Loop(), Threads("flujo-user")
+        self._loop, self._threads = Loop(), threads or Threads("flujo-user")
         self.watchdog_steps = Steps()
         self._watchdog = Watchdog(self._loop, self._threads, self.settings, self.watchdog_steps)
         self._watchdog.start()

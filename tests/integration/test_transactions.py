@@ -124,7 +124,7 @@ def test_a_run_is_part_of_a_transaction_of_sqlalchemy_that_is_awaited(site, url)
 
 def test_a_run_is_part_of_a_transaction_of_django(django_site):
     site, runs = django_site, []
-    before = run_ids(site)
+    before, waiting = run_ids(site), site.redis.llen("flujo.attempts")
     with transaction.atomic():
         site.client.enqueue(fine, 1, connection=django_connection)
         transaction.set_rollback(True)
@@ -132,9 +132,9 @@ def test_a_run_is_part_of_a_transaction_of_django(django_site):
         runs.append(site.client.enqueue(fine, 2, connection=connections["default"], idempotency_key="django"))
         runs.extend(site.client.enqueue_many(fine, [3, 4], connection=django_connection))
         assert site.client.enqueue(fine, 2, connection=django_connection, idempotency_key="django").id == runs[0].id
-        transaction.on_commit(runs[0].publish)
-        assert run_ids(site) == before
+        assert (run_ids(site), site.redis.llen("flujo.attempts")) == (before, waiting)
     assert run_ids(site) - before == {each.id for each in runs}
+    assert site.redis.llen("flujo.attempts") - waiting == len(runs), "Django's commit publishes them"
     assert site.rows("SELECT status FROM flujo_attempts WHERE run_id = %(run)s", run=runs[0].id) == [
         {"status": "queued"}
     ]
@@ -194,9 +194,7 @@ def place_in_django(client, customer):
     with transaction.atomic():
         with django_connection.cursor() as cursor:
             cursor.execute("INSERT INTO orders (customer) VALUES (%s)", [customer])
-        run = client.enqueue(fine, customer, connection=django_connection)
-        transaction.on_commit(run.publish)
-    return run
+        return client.enqueue(fine, customer, connection=django_connection)
 
 
 def test_orders_are_placed_with_their_runs_or_not_at_all(django_site, engine):

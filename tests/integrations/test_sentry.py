@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sentry_server import SentryServer
 
 from tests.support.fleet import wait_until
+from tests.support.sentry_server import SentryServer
 
 pytestmark = [pytest.mark.integrations, pytest.mark.services, pytest.mark.acceptance]
 

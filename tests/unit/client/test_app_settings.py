@@ -14,7 +14,7 @@ from flujo_client import FlujoClient
 from flujo_client.cli.main import cli
 from flujo_client.config.app_settings import find_app
 from flujo_client.config.manager import ConfigManager
-from flujo_client.errors import ConfigurationError, SettingsError
+from flujo_client.errors import SettingsError
 
 DATABASE = {"FLUJO_DATABASE_URL": "postgresql://db/app"}
 
@@ -161,10 +161,9 @@ def test_a_client_takes_the_apps_services(monkeypatch):
         assert client.settings.broker() == "redis://one/0"
 
 
-def test_a_client_of_an_eager_app_starts_no_services():
-    with pytest.raises(ConfigurationError, match="eagerly") as refused:
-        FlujoClient(app=app_with(task_always_eager=True))
-    assert "LocalEngine" in refused.value.suggestion
+def test_an_eager_app_has_no_services_whatever_the_environment_names():
+    found = read(app_with(task_always_eager=True, broker_url="memory://"), REDIS_URL="redis://common/0")
+    assert (found.database_url, found.broker_url, found.result_backend_url) == (None, None, None)
 
 
 def test_the_command_line_takes_an_app(tmp_path, monkeypatch):
