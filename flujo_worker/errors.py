@@ -12,10 +12,12 @@ WorkerError
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flujo_client.errors import FlujoError, KeyMissing
-from flujo_client.transport.dead_letters import Reason
+
+if TYPE_CHECKING:
+    from flujo_client.transport.dead_letters import Reason
 
 RETIRED: Final = 75
 """The exit code of a worker that retired: EX_TEMPFAIL, for its parent, or the supervisor of one that has none."""

@@ -13,8 +13,7 @@ from pathlib import Path
 import click
 
 from flujo_client.cli.entry import listen
-from flujo_client.cli.output import ErrorHandlingGroup
-from flujo_client.cli.plugins import LazyGroup, load, no_worker
+from flujo_client.cli.plugins import ErrorHandlingGroup, LazyGroup, load, no_worker
 
 GROUP = "flujo.commands"
 DEBUG = "--debug"

@@ -6,14 +6,12 @@ not answer, 130 interrupt.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import traceback
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
@@ -116,49 +114,8 @@ def exit_code(error: BaseException) -> int:
     return CONFIGURATION if isinstance(error, ConfigurationError) else RUNTIME
 
 
-class ErrorHandlingGroup(click.Group):
-    """A group whose commands' errors are printed in a line or two and become exit codes.
-
-    A group with a `--debug` option prints unexpected errors so too, and shows the traceback of any error when it is set.
-    """
-
-    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        try:
-            ended = super().main(*args, **{**kwargs, "standalone_mode": False})
-        except click.ClickException as error:
-            error.show()
-            sys.exit(error.exit_code)
-        except (click.Abort, KeyboardInterrupt):
-            sys.exit(INTERRUPT)
-        sys.exit(ended if isinstance(ended, int) else OK)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        found = super().resolve_command(ctx, args)
-        if not gc.isenabled():  # the command is imported, and nothing that is imported is garbage
-            gc.freeze()
-            gc.enable()
-        return found
-
-    def invoke(self, ctx: click.Context) -> Any:
-        is_debug = ctx.params.get("debug")
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError as error:
-            # Buffered output would be written at exit, with an error message.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(exit_code(error))
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
-            raise
-        except Exception as error:
-            if is_debug is None and not isinstance(error, FlujoError):
-                raise
-            _print_error(error, with_traceback=bool(is_debug))
-            ctx.exit(exit_code(error))
-
-
-def _print_error(error: Exception, *, with_traceback: bool) -> None:
+def print_error(error: Exception, *, with_traceback: bool) -> None:
+    """Show the person an error in a line or two, or with its whole traceback."""
     if with_traceback:
         stderr.print(Text(printable(redact("".join(traceback.format_exception(error))))), soft_wrap=True)
     else:

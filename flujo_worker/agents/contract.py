@@ -13,14 +13,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_jsonable_python
 
 from flujo_client.errors import ConfigurationError, FlujoError
-from flujo_client.schemas.faults import SchemaFault
-from flujo_client.schemas.schema import Check
 from flujo_client.serial import digest, dumps, loads, safe_serialize
+
+if TYPE_CHECKING:
+    from flujo_client.schemas.faults import SchemaFault
+    from flujo_client.schemas.schema import Check
 
 _CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
 """If only the client is installed, workers check the schema."""

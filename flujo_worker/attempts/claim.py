@@ -28,7 +28,7 @@ from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
 from flujo_client.serial import Resolver, decode
 from flujo_worker.agents.previews import text_of
 from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, reservations
-from flujo_worker.attempts.code import Loading
+from flujo_worker.attempts.code import PipelineLoading
 from flujo_worker.attempts.conversation import history_text
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.resume import is_for_tool
@@ -67,7 +67,7 @@ class Claims:
         self,
         stores: Stores,
         lease: Lease,
-        loading: Loading,
+        loading: PipelineLoading,
         threads: Executor,
         settings: Settings,
         effects: Effects,

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.code import AwaitedCode, ParkCause
@@ -42,15 +42,7 @@ from flujo_worker.user_code.hooks import HookCaller
 _PERFORMED = ("step", "resume")
 
 
-class _First(NamedTuple):
-    """The attempt that loads a pipeline, and the end of that: why it did not load, or None."""
-
-    key: str
-    fingerprint: str
-    ended: Future[CodeMismatch | None]
-
-
-class Loading:
+class PipelineLoading:
     """Loads the pipelines of attempts, each once, however many attempts come meanwhile.
 
     The first attempt loads its pipeline under its claim, so that a crash at the import counts against no other (ADR 13). The others wait
@@ -59,17 +51,25 @@ class Loading:
 
     def __init__(self, catalog: CodeRegistry, effects: Effects) -> None:
         self.catalog, self._effects = catalog, effects
-        self._first: dict[str, _First] = {}
+        self._first: dict[str, tuple[str, str, Future[CodeMismatch | None]]] = {}
         self._findings: dict[str, CodeMismatch] = {}
 
     @asynccontextmanager
     async def turn(self, envelope: Envelope) -> AsyncIterator[None]:
         """Wait until others have loaded an attempt's pipeline, or have not; inside, this attempt may be the one to load it."""
-        await self._wait(envelope)
+        ticket = envelope.ticket
+        while not self.catalog.has(ticket.reference):
+            own = envelope.key, ticket.fingerprint, Future[CodeMismatch | None]()
+            key, fingerprint, ended = self._first.setdefault(ticket.reference, own)
+            finding = None if key == envelope.key else await self._effects.result(ended)
+            if finding is not None and fingerprint == ticket.fingerprint:
+                self._findings[envelope.key] = finding
+            if key == envelope.key or envelope.key in self._findings:
+                break
         try:
             yield
         finally:
-            self._wake(envelope, None)
+            self._wake(envelope)
             self._findings.pop(envelope.key, None)
 
     async def entry(self, envelope: Envelope) -> LoadedPipeline:
@@ -79,37 +79,23 @@ class Loading:
         try:
             return await self._effects.call(self.find, envelope)
         except CodeMismatch as finding:
-            if finding.loaded is None:
-                self._findings[envelope.key] = finding
-                self._wake(envelope, finding)
+            self._findings[envelope.key] = finding
             raise
         finally:
-            self._wake(envelope, None)
+            self._wake(envelope)
 
     def find(self, envelope: Envelope) -> LoadedPipeline:
         """Do what `entry` does, in the calling thread."""
-        ticket, finding = envelope.ticket, self._findings.get(envelope.key)
-        if finding is not None:
+        if (finding := self._findings.get(envelope.key)) is not None:
             raise finding.with_traceback(None)
-        return self.catalog.entry(ticket.reference, ticket.fingerprint)
+        return self.catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
 
-    async def _wait(self, envelope: Envelope) -> None:
-        reference, fingerprint = envelope.ticket.reference, envelope.ticket.fingerprint
-        while not self.catalog.has(reference):
-            first = self._first.setdefault(reference, _First(envelope.key, fingerprint, Future()))
-            if first.key == envelope.key:
-                return
-            finding = await self._effects.result(first.ended)
-            if finding is not None and first.fingerprint == fingerprint:
-                self._findings[envelope.key] = finding
-                return
-
-    def _wake(self, envelope: Envelope, finding: CodeMismatch | None) -> None:
-        """Let the others go on, if this attempt was the first; `finding`: why the pipeline does not load."""
-        first = self._first.get(envelope.ticket.reference)
-        if first is not None and first.key == envelope.key:
+    def _wake(self, envelope: Envelope) -> None:
+        """Let the others go on, if this attempt was the first."""
+        key, _, ended = self._first.get(envelope.ticket.reference, (None, None, None))
+        if ended is not None and key == envelope.key:
             del self._first[envelope.ticket.reference]
-            first.ended.set_result(finding)
+            ended.set_result(self._findings.get(key))
 
 
 @dataclass(frozen=True, slots=True)

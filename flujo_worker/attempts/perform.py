@@ -26,7 +26,7 @@ from flujo_worker import failpoints
 from flujo_worker.attempts.admission import Admission, Admissions
 from flujo_worker.attempts.budget import ExpectedCall, emit_reservations
 from flujo_worker.attempts.claim import ClaimParameters, Claims
-from flujo_worker.attempts.code import Loading, Preparation, Prepared
+from flujo_worker.attempts.code import PipelineLoading, Preparation, Prepared
 from flujo_worker.attempts.gates import LimitRefusal
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
@@ -109,7 +109,7 @@ class Attempts:
         self._effects = effects = coordinator.effects
         self.preparation = Preparation(stores, hooks, settings, effects)
         self._admissions = Admissions(stores, coordinator, models, rates, hooks.catalog, settings)
-        self.loading = Loading(hooks.catalog, effects)
+        self.loading = PipelineLoading(hooks.catalog, effects)
         self.claims = Claims(stores, lease, self.loading, threads, settings, effects)
         self._outcomes = Outcomes(
             stores, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations, check=check

@@ -209,14 +209,12 @@ class CodeRegistry:
         if (entry := self._entries.get(reference)) is not None:
             return entry
         with self._loading.setdefault(reference, threading.Lock()):
-            try:
-                if (entry := self._entries.get(reference)) is None:
-                    entry = self._load(reference, fingerprint)
-                    put_bounded(self._entries, reference, entry)
-                    if not is_blueprint(reference):  # every worker has its code
-                        self._on_loaded(entry.plan.fingerprint)
-            finally:
+            if (entry := self._entries.get(reference)) is None:
+                entry = self._load(reference, fingerprint)
+                put_bounded(self._entries, reference, entry)
                 self._loading.pop(reference, None)
+                if not is_blueprint(reference):  # every worker has its code
+                    self._on_loaded(entry.plan.fingerprint)
         return entry
 
     def agent(self, agent: Any) -> Any:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from flujo_client.cli.output import ErrorHandlingGroup
-from flujo_client.cli.plugins import LazyGroup
+from flujo_client.cli.plugins import ErrorHandlingGroup, LazyGroup
 
 NAMES = ("beat", "chaos", "code", "migrate", "up", "worker")
 

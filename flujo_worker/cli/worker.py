@@ -1,24 +1,30 @@
 """`flujo worker`: options in, a worker process out, beside a small parent that replaces it when it retires.
 
-What the parent has no use for is imported in the worker process alone.
+What help and the parent have no use for is imported when it is used.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
+from typing import Final
 
 import click
-from celery.concurrency import get_available_pool_names
 
-from flujo_client.config.manager import ConfigManager
-from flujo_client.config.models import BUILD_NAME
 from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.cli.supervise import supervise
 
+POOLS: Final = ("attempts", "prefork", "eventlet", "gevent", "solo", "processes", "threads", "custom")
+"""Our pool, and those of `celery.concurrency`."""
+
 
 def _build(_ctx: click.Context, _option: click.Parameter, given: str | None) -> str | None:
-    if given is not None and not BUILD_NAME.fullmatch(given):
-        raise click.BadParameter("use up to 100 letters, digits and . _ + -, the first a letter or a digit")
+    if given is not None:
+        from flujo_client.config.models import BUILD_NAME
+
+        if not BUILD_NAME.fullmatch(given):
+            raise click.BadParameter("use up to 100 letters, digits and . _ + -, the first a letter or a digit")
     return given
 
 
@@ -30,7 +36,7 @@ def _build(_ctx: click.Context, _option: click.Parameter, given: str | None) -> 
 @click.option(
     "--pool",
     "-P",
-    type=click.Choice(["attempts", *get_available_pool_names()]),
+    type=click.Choice(POOLS),
     default="attempts",
     show_default=True,
     help="The pool: Flujo's own, or one of Celery's, such as threads, or prefork for CPU-bound steps.",
@@ -65,11 +71,25 @@ def command(  # noqa: PLR0913 - one for each option
     With --drain, stop the workers with these ids or on these hosts, by default those of this host. Each takes nothing new, finishes what ends
     within worker.shutdown_grace_s, and hands the rest to other workers.
     """
+    from flujo_client.config.manager import ConfigManager
+
     settings = ConfigManager().settings()
     if drains:
         ctx.exit(import_module("flujo_worker.cli.drain").drain(settings, names))
     if names:
         raise click.UsageError("worker names are accepted only with --drain")
     follow(supervise() if parent is None else parent)
-    serving = import_module("flujo_worker.cli.serving")
+    serving = _import_without_rich("flujo_worker.cli.serving")
     ctx.exit(serving.serve(settings, concurrency=concurrency, queues=queues, pool=pool, build=build))
+
+
+def _import_without_rich(module: str) -> ModuleType:
+    """Import a module while structlog finds no rich, which has a hundred modules and would draw tracebacks on a terminal."""
+    hides = "rich" not in sys.modules
+    if hides:
+        sys.modules["rich"] = None  # type: ignore[assignment]  # Python's own way to say that a module is not there
+    try:
+        return import_module(module)
+    finally:
+        if hides:
+            del sys.modules["rich"]

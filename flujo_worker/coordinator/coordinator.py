@@ -38,7 +38,7 @@ from flujo_worker.domain.values import (
 )
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
-from flujo_worker.ports import Admitted, ClaimId, Committed, Replies, Stores, Verdict
+from flujo_worker.ports import Admitted, ClaimId, Committed, FanOutPlace, Replies, Stores, Verdict
 from flujo_worker.runtime.effects import BlockingEffects, Effects
 from flujo_worker.runtime.fault_text import clean
 
@@ -242,8 +242,12 @@ class Coordinator:
 
     async def is_aborted(self, envelope: Envelope) -> bool:
         """Return whether a fan-out around this work was aborted."""
-        run = envelope.ticket.run
-        return bool(await self.effects.aborted_among([(run, fan_out) for fan_out in envelope.lanes]))
+        around = [(envelope.ticket.run, fan_out) for fan_out in envelope.lanes]
+        return bool(around) and await self.effects.together(self._are_aborted, around)
+
+    def _are_aborted(self, asked: Sequence[Sequence[FanOutPlace]]) -> list[bool]:
+        aborted = self._stores.scopes.aborted_among({place for around in asked for place in around})
+        return [not aborted.isdisjoint(around) for around in asked]
 
     def counts(self, envelope: Envelope) -> bool:
         """Return whether this attempt closed its branch and left the lane empty: a redelivery must know it."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flujo_client.transport.loop_publisher import Taken
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision, FanOut
-    from flujo_worker.ports import Committed, FanOutPlace, Stores
+    from flujo_worker.ports import Committed, Stores
     from flujo_worker.runtime.effects import ClaimTerms
     from flujo_worker.store.postgres.groups import GroupedLedger
 
@@ -330,14 +330,6 @@ class LoopEffects:
             self.taker.take_own(published)
         elif not self.taker.take_item(taken.message, published.queue):
             await self.call(self._sender.put_back, taken.message, published)
-
-    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
-        if not fan_outs:
-            return set()
-        return (await self.together(self._aborted_among_all, fan_outs)).intersection(fan_outs)
-
-    def _aborted_among_all(self, asked: Sequence[Sequence[FanOutPlace]]) -> list[set[FanOutPlace]]:
-        return [self._stores.scopes.aborted_among({place for some in asked for place in some})] * len(asked)
 
     async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
         batcher = self._batchers.get(act)

@@ -30,7 +30,6 @@ from flujo_worker.ports import Member, PendingHookCall, Room
 from flujo_worker.recovery.hand_back import become_hand_back
 from flujo_worker.recovery.quarantine import Quarantine
 from flujo_worker.store.migrate import START_PATIENCE_S, require_current
-from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.stop_requests import StopRequests
 
 if TYPE_CHECKING:
@@ -253,6 +252,7 @@ class Host:
     def health_check(self) -> None:
         """Make and store this slot's health report, unless that is done."""
         from flujo_worker.recovery.health import HealthCheck
+        from flujo_worker.store.postgres.health import HealthInPostgres
 
         HealthCheck(HealthInPostgres(self._services.stores.pool), self._services.post, self._services.settings).check()
 

@@ -18,7 +18,7 @@ from flujo_worker.concurrency.call_context import may_wait_for_locks
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.values import Decision, FanOut
 from flujo_worker.errors import RowLocked
-from flujo_worker.ports import Claim, Committed, FanOutPlace, PlanName, Room, Stores
+from flujo_worker.ports import Claim, Committed, PlanName, Room, Stores
 
 P = ParamSpec("P")
 Q = TypeVar("Q")
@@ -50,9 +50,6 @@ class Effects(Protocol):
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         """Publish what follows; what the broker does not take is left to the sweeper."""
-
-    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
-        """Return which fan-outs were aborted, by all that is committed when this is called."""
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what blocks: other statements, Redis, imports, sync code of users."""
@@ -94,9 +91,6 @@ class BlockingEffects:
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         self._send(envelopes, fan_out)
-
-    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
-        return self._stores.scopes.aborted_among(fan_outs)
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return function(*args, **kwargs)

@@ -240,9 +240,9 @@ class SteppedEffects(BlockingEffects):
         await self._pause("publish")
         await super().send(*args)
 
-    async def aborted_among(self, fan_outs: Any) -> Any:
-        await self._pause("look for aborts")
-        return await super().aborted_among(fan_outs)
+    async def together(self, act: Any, item: Any) -> Any:
+        await self._pause(act.__name__)
+        return await super().together(act, item)
 
     async def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         await self._pause(getattr(function, "__name__", "call"))

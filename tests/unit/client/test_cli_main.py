@@ -13,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
-from flujo_client.cli.output import ErrorHandlingGroup, exit_code, show_json
+from flujo_client.cli.output import exit_code, show_json
+from flujo_client.cli.plugins import ErrorHandlingGroup
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.trace import TraceNode
 from flujo_client.embedded.local import migrate
@@ -387,7 +388,8 @@ def test_a_broken_pipe_is_quiet():
     """Whoever reads no further, as `head` does, gets no complaint (§2.8)."""
     code = """
 import click
-from flujo_client.cli.output import ErrorHandlingGroup, show_json
+from flujo_client.cli.output import show_json
+from flujo_client.cli.plugins import ErrorHandlingGroup
 group = ErrorHandlingGroup(name="g")
 group.add_command(click.Command("act", callback=lambda: show_json(["x" * 100] * 10_000)))
 group(["act"])
