@@ -5,11 +5,13 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import orjson
 import pytest
 import redis
 from celery import Celery, chord
+from celery.concurrency.thread import TaskPool
 from kombu import Queue
 from kombu.asynchronous import Hub
 
@@ -19,7 +21,7 @@ from flujo_client.transport.broker import Broker
 from flujo_client.transport.chords import membership
 from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker.celery_app.app import FlujoWorker, _own_app
-from flujo_worker.celery_app.consumer.private_names import let_calls_wake
+from flujo_worker.celery_app.consumer.private_names import keep_events, let_calls_wake
 from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import DispatchError
 from tests.support.builders import enqueued
@@ -238,3 +240,26 @@ def test_a_call_from_a_thread_wakes_a_hub_at_once():
         running.join()
         ended.clear()
     hub.close()
+
+
+def test_an_event_that_comes_while_others_are_published_is_not_lost(monkeypatch):
+    """Flower sees that each attempt ends. Before Celery 5.7, a buffer was emptied of what came while it was published."""
+    app, published, senders = Celery(broker="memory://", set_as_current=False), [], []
+    with app.connection_for_write() as connection:
+        events = app.events.Dispatcher(connection, buffer_group=["task"])
+        keep_events(SimpleNamespace(event_dispatcher=events, pool=TaskPool(1, app=app)))
+
+        def publish(batch, **_):
+            batch = list(batch) if isinstance(batch, list) else [batch]
+            if not senders:
+                senders.append(threading.Thread(target=events.send, args=("task-succeeded",)))
+                senders[0].start()
+                senders[0].join(0.2)
+            published.extend(batch)
+
+        monkeypatch.setattr(events.producer, "publish", publish)
+        events.send("task-received")
+        events.flush()
+        senders[0].join()
+        events.flush()
+    assert [each["type"] for each in published] == ["task-received", "task-succeeded"]

@@ -20,7 +20,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.transport.wire import MAX_BYTES
 from flujo_worker.celery_app.consumer.channel import BulkChannel
 from flujo_worker.celery_app.consumer.pool import AttemptPool
-from flujo_worker.celery_app.consumer.private_names import let_calls_wake
+from flujo_worker.celery_app.consumer.private_names import keep_events, let_calls_wake
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.celery_app.consumer.remote import RemoteControl, note_once
 from flujo_worker.celery_app.consumer.screen import screen
@@ -160,6 +160,7 @@ def guarding(gate: Callable[[], ItemGate]) -> type[bootsteps.StartStopStep]:
 
         def start(self, consumer: Any) -> None:
             gate().guard(consumer)
+            keep_events(consumer)
 
         def register_with_event_loop(self, _consumer: Any, hub: Any) -> None:
             let_calls_wake(hub)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from celery import current_app
+from celery.concurrency.thread import TaskPool
 from kombu.transport import redis as stock
 
 from flujo_client.contract.envelope import TASK_JOIN
@@ -50,6 +51,7 @@ NAMES: Final[dict[str, Sequence[str]]] = {
         "on_chord_part_return",
     ],
     "celery.worker.consumer:Consumer": ("create_task_handler", "on_decode_error", "on_invalid_task"),
+    "celery.events.dispatcher:EventDispatcher": ("buffer_group",),
     "celery.local:Proxy": ("_get_current_object",),
     "celery.worker.control": ("Panel",),
     "celery.worker.state": ("should_stop", "task_accepted", "task_ready", "task_reserved"),
@@ -61,6 +63,7 @@ NAMES: Final[dict[str, Sequence[str]]] = {
 NEWER: Final[dict[str, dict[str, str]]] = {
     "kombu.transport.redis:Channel": {"_brpop_sent_at": "5.7", "_flush_brpop_reauth": "5.7", "brpop_timeout": "5.6"},
     "kombu.asynchronous.hub:Hub": {"_create_waker": "5.7"},
+    "celery.events.dispatcher:EventDispatcher": {"_prepare_event": "5.7"},
     "celery.backends.redis:RedisBackend": {
         "_chord_part_return_script": "5.7",
         "_chord_result_expires": "5.7",
@@ -135,6 +138,13 @@ class OpenChannel(stock.Channel):
     def deliver(self, message: Any, queue: str) -> None:
         """Pass a message to the queue's consumer."""
         self.connection._deliver(message, queue)  # noqa: SLF001
+
+
+def keep_events(consumer: Any) -> None:
+    """Let a worker that runs tasks in threads lose no event. Before Celery 5.7, those that come while others are published are dropped."""
+    dispatcher = consumer.event_dispatcher
+    if dispatcher and not hasattr(dispatcher, "_prepare_event") and isinstance(consumer.pool, TaskPool):
+        dispatcher.buffer_group = frozenset()
 
 
 def raw_of(message: Any) -> dict[str, Any]:
