@@ -91,21 +91,25 @@ def collect(settings: Settings, timeout: float, app: str | None = None) -> Facts
 
 def _app(reference: str, timeout: float, *, connects: bool) -> AppFacts:
     """Read an app's settings; `connects`: have kombu connect to its broker."""
-    app, conf = (
-        find_app(reference),
-        sys.modules.get("django.conf"),
-    )  # kombu imports some of Django wherever it is installed
+    app: Any = find_app(reference)
     options = {f"{TRANSPORT}.{name}": value for name, value in (app.conf.broker_transport_options or {}).items()}
     return AppFacts(
         reference,
         {name: options.get(name, app.conf.get(name)) for name in READ},
         is_attached=TASK_SWEEP in app.tasks,
         broker_error=_tried(app.connection_for_write().connect, timeout)[1] if connects else None,
-        changes_driver=conf is not None
-        and conf.settings.configured
-        and sys.modules["django"].VERSION >= (4, 2)
-        and is_installed("psycopg2"),
+        changes_driver=_changes_driver(),
+        namespace=app.namespace,
     )
+
+
+def _changes_driver() -> bool:
+    """Return whether the app's Django uses psycopg 3 although psycopg2 is installed. kombu imports parts of any Django."""
+    conf = sys.modules.get("django.conf")
+    if conf is None or not conf.settings.configured or sys.modules["django"].VERSION < (4, 2):
+        return False
+    engine = str(conf.settings.DATABASES.get("default", {}).get("ENGINE"))
+    return is_installed("psycopg2") and ("postgres" in engine or "postgis" in engine)
 
 
 def _unmet() -> Iterator[tuple[str, str | None]]:

@@ -5,6 +5,7 @@ Each rule was tried with real workers. Settings that Flujo's tasks replace by th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,7 +13,7 @@ from typing import Any, Final
 from flujo_client.health.finding import Diagnosis, Level
 
 TRANSPORT: Final = "broker_transport_options"
-_NOTICED: Final = "broker_transport_options = {'socket_timeout': 10, 'health_check_interval': 5}"
+_NOTICED: Final = "broker_transport_options = {'socket_timeout': 10, 'health_check_interval': 5, …}"
 _LISTS: Final = "its workers wait for runs with a priority at lists to which clients do not push them"
 _CHILD: Final = "a new prefork child takes about a second to start"
 _RULES: Final[tuple[tuple[str, bool | int, Level, str, str], ...]] = (
@@ -24,11 +25,12 @@ _RULES: Final[tuple[tuple[str, bool | int, Level, str, str], ...]] = (
     ("worker_cancel_long_running_tasks_on_connection_loss", True, "warning", "losing a connection to Redis kills steps in a prefork pool: they count as lost, and begin again", "worker_cancel_long_running_tasks_on_connection_loss = False"),
     ("worker_max_memory_per_child", 100_000, "warning", f"each attempt ends its prefork child, and {_CHILD}", "worker_max_memory_per_child = 400_000"),
     ("worker_max_tasks_per_child", True, "note", f"each attempt is a task, and {_CHILD}", "worker_max_tasks_per_child = 1000"),
-    (f"{TRANSPORT}.visibility_timeout", 3600, "note", "messages of longer steps are delivered again; the claim refuses these", "broker_transport_options = {'visibility_timeout': 3600}"),
+    (f"{TRANSPORT}.visibility_timeout", 3600, "note", "messages of longer steps are delivered again; the claim refuses these", "broker_transport_options = {'visibility_timeout': 3600, …}"),
     ("task_time_limit", True, "note", "it does not limit steps", "StepConfig(timeout_s=…)"),
     ("task_soft_time_limit", True, "note", "it does not limit steps", "StepConfig(timeout_s=…)"),
 )  # fmt: skip
 """Settings, each with the values that are reported: True for any that is set, False for none, a number for those below it."""
+_SETTING: Final = re.compile(r"\b(?:broker|task|worker)_[a-z_]+\b")
 READ: Final = tuple(name for name, *_ in _RULES)
 
 
@@ -42,6 +44,7 @@ class AppFacts:
         is_attached: whether it carries pipelines.
         broker_error: kombu's error when it connected to the broker; None if it succeeded.
         changes_driver: whether its Django uses psycopg 3 although psycopg2 is installed.
+        namespace: the prefix of its settings where they are written, such as `CELERY`; None for names in small letters.
     """
 
     reference: str
@@ -49,6 +52,7 @@ class AppFacts:
     is_attached: bool = True
     broker_error: str | None = None
     changes_driver: bool = False
+    namespace: str | None = None
 
 
 def app_findings(app: AppFacts) -> Iterator[Diagnosis]:
@@ -60,13 +64,21 @@ def app_findings(app: AppFacts) -> Iterator[Diagnosis]:
         what = f"no worker of {app.reference} runs pipelines"
         yield Diagnosis("warning", "app", what, "FlujoWorker(app), in the module of the app")
     if app.broker_error is not None:
-        change = "pip install 'redis>=6.4', or 'kombu<5.7' with Celery 5.3 or 5.4"
+        is_mismatch = "redis-py" in app.broker_error  # kombu names the version that it needs
+        pair = "pip install 'redis>=6.4', or 'kombu<5.7' with Celery 5.3 or 5.4"
+        change = pair if is_mismatch else "check the app's broker"
         yield Diagnosis("error", "app", f"its workers cannot reach Redis: {app.broker_error}", change)
     for name, reported, level, what, change in _RULES:
         value = app.values.get(name)
         if (bool(value) is reported) if isinstance(reported, bool) else (value is not None and value < reported):
-            found.setdefault(change, Diagnosis(level, "app", f"{name} is {value!r}: {what}", change))
+            finding = f"{name} is {value!r}: {what}", change
+            found.setdefault(change, Diagnosis(level, "app", *(_written(text, app.namespace) for text in finding)))
     yield from found.values()
     if app.changes_driver:
         what = "since Flujo installed psycopg 3, Django uses it, also where code expects cursors of psycopg2"
         yield Diagnosis("note", "django", what, "replace psycopg2.extras, such as execute_values, on Django's cursors")
+
+
+def _written(text: str, namespace: str | None) -> str:
+    """Return a text with the names of settings as the app's project writes them."""
+    return _SETTING.sub(lambda name: f"{namespace}_{name[0].upper()}", text) if namespace else text

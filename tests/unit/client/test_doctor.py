@@ -126,6 +126,7 @@ CASES = {
         {"app": app(broker_error="Redis transport requires redis-py versions 6.1.0 or later. You have 5.3.1")},
         "error", "cannot reach Redis: Redis transport requires redis-py", "'kombu<5.7' with Celery 5.3 or 5.4",
     ),
+    "broker that is away": ({"app": app(broker_error="Error 111 connecting to redis:6380")}, "error", "cannot reach Redis: Error 111", "check the app's broker"),
     "eager": ({"app": app({"task_always_eager": True})}, "error", "task_always_eager is True: workers refuse to start", "task_always_eager = False"),
     "lists": ({"app": app({"broker_transport_options.sep": ":"})}, "error", "broker_transport_options.sep is ':'", "remove 'sep'"),
     "half-open connections": ({"app": app({"broker_transport_options.socket_timeout": None})}, "warning", "wait for ever", "'socket_timeout': 10"),
@@ -135,6 +136,10 @@ CASES = {
     "small children": ({"app": app({"worker_max_memory_per_child": 50_000})}, "warning", "each attempt ends its prefork child", "= 400_000"),
     "short-lived children": ({"app": app({"worker_max_tasks_per_child": 1})}, "note", "each attempt is a task", "worker_max_tasks_per_child = 1000"),
     "redelivery": ({"app": app({"broker_transport_options.visibility_timeout": 60})}, "note", "visibility_timeout is 60", "'visibility_timeout': 3600"),
+    "names with a prefix": (
+        {"app": app({"broker_transport_options.visibility_timeout": 60}, namespace="CELERY")},
+        "note", "CELERY_BROKER_TRANSPORT_OPTIONS.visibility_timeout is 60", "CELERY_BROKER_TRANSPORT_OPTIONS = {'visibility_timeout': 3600, …}",
+    ),
     "time limit": ({"app": app({"task_time_limit": 300})}, "note", "task_time_limit is 300: it does not limit steps", "timeout_s"),
     "no queue in -Q": ({"app": app(), "workers": (worker("celery", "flujo.attempts"),)}, "warning", "no worker consumes flujo.control", "celery -A shop worker -Q flujo.control"),
     "two drivers": ({"app": app(changes_driver=True)}, "note", "Django uses it, also where code expects cursors of psycopg2", "psycopg2.extras"),
@@ -198,4 +203,4 @@ def test_without_any_of_our_queues_each_is_named():
 def test_two_settings_with_one_line_to_change_are_one_finding():
     missing = {"broker_transport_options.socket_timeout": None, "broker_transport_options.health_check_interval": None}
     [change] = [each.change for each in diagnose(facts(app=app(missing))) if each.level != "ok"]
-    assert change == "broker_transport_options = {'socket_timeout': 10, 'health_check_interval': 5}"
+    assert change == "broker_transport_options = {'socket_timeout': 10, 'health_check_interval': 5, …}"
