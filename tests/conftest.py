@@ -1,11 +1,9 @@
 """The fixtures every test may ask for; those of services are in `support/services.py`."""
 
-import functools
 import gc
 import logging
 import signal
 
-import click.testing
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -17,11 +15,7 @@ settings.load_profile("check")
 """A check says the same of the same code every time; `make laws` looks for what no one has seen yet, `make test-fast` at a few examples of each
 property. How busy the machine is says nothing of the code."""
 
-if not hasattr(click.testing, "StreamMixer"):  # click before 8.2
-    runner = click.testing.CliRunner
-    runner.__init__ = functools.partialmethod(runner.__init__, mix_stderr=False)
-
-pytest_plugins = ["tests.support.forking", "tests.support.services"]
+pytest_plugins = ["tests.support.forking", "tests.support.old_click", "tests.support.services"]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell without job control has its background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts."""

@@ -167,5 +167,5 @@ def _reasons(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
         return bool(effort != "none")
     thinking = settings.get("thinking")
     if thinking is None:
-        return bool(profile.get("thinking_enabled_by_default"))
+        return bool(profile.get("thinking_enabled_by_default", profile.get("openai_reasoning_enabled_by_default")))
     return thinking is not False or bool(profile.get("thinking_always_enabled"))

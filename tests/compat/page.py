@@ -49,9 +49,9 @@ them, with their sources), and takes for the others:
 
 {products}
 
-The oldest row of the first table is also the oldest of every package that `flujo-worker[worker]` requires directly. Two things are less with an older
-pydantic-ai: before 2.58, retries are turned off at the provider's client, once and for all who share it, and no event names the settings that a model
-ignores.
+The oldest row of the first table also has the oldest version of every package that `flujo-worker[worker]` requires directly; so do the tests without
+services. An old pydantic-ai differs in two ways. Before 2.58, retries are turned off at the provider's client, for all who share it, instead of in each
+request. And the event `agent.option.dropped` then names only the ignored settings that a model's profile lists.
 
 Other combinations that satisfy the requirements of the package are likely to work: choose a kombu and a redis-py of your Celery's time, because pip
 resolves them apart.

@@ -4,7 +4,7 @@ import pytest
 
 from tests.compat.pins import PRODUCTS, SHOWN, resolve
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(900)]  # pip takes minutes where uv takes seconds
 
 
 @pytest.mark.parametrize("product", PRODUCTS)

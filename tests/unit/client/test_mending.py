@@ -14,6 +14,7 @@ from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.blueprint.rules.table import Profile
 from flujo_client.blueprint.validate import autofix_file, validate, validate_text
 from flujo_client.cli.main import cli
+from tests.support.old_click import needs_end_of_input
 
 HERE = Path(__file__).parent
 CORPUS = sorted((HERE / "broken_blueprints").glob("*.yaml"))
@@ -223,7 +224,7 @@ old_click = pytest.mark.skipif(
 
 @pytest.mark.parametrize(
     ("answer", "code", "is_written"),
-    [("y\n", 0, True), ("n\n", 4, False), pytest.param("", 2, False, marks=old_click)],
+    [("y\n", 0, True), ("n\n", 4, False), pytest.param("", 2, False, marks=needs_end_of_input)],
 )
 def test_it_asks(file, answer, code, is_written):
     before = file.read_bytes()

@@ -13,6 +13,7 @@ from flujo_demo.terminal import answer_at_terminal, need_terminal
 
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import ConfigurationError
+from tests.support.old_click import needs_end_of_input
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,7 @@ def asking(typed):
     return CliRunner().invoke(ask, input=typed, standalone_mode=False)
 
 
+@needs_end_of_input
 def test_whoever_goes_away_is_told_how_to_answer_later():
     """The question stays open: nothing is answered, and nothing cancelled."""
     left = asking("maybe\n")
