@@ -271,7 +271,6 @@ def _is_prefork(pool: object) -> bool:
 
 def _own_app(settings: Settings, **options: Any) -> Celery:
     app = Celery("flujo", broker=settings.broker(), backend=settings.results(), set_as_current=False, **options)
-    app.control.mailbox.node_cls = OpenNode  # type: ignore[attr-defined]  # its stubs lack it
     app.conf.update(
         accept_content=[SERIALIZER],
         result_accept_content=[SERIALIZER],
@@ -311,6 +310,8 @@ def _own_app(settings: Settings, **options: Any) -> Celery:
         redis_socket_keepalive=True,
         result_expires=604_800,
     )
+    # Only now: the mailbox keeps the serializer that the app has when it is made.
+    app.control.mailbox.node_cls = OpenNode  # type: ignore[attr-defined]  # its stubs lack it
     return app
 
 
