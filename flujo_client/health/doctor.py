@@ -132,9 +132,8 @@ def _connections(facts: Facts) -> Iterator[Diagnosis]:
     each = facts.settings.worker.pool_max + GROUP_CONNECTIONS
     most, room = each * len(facts.live), facts.database.max_connections - RESERVED
     if most > room:
-        what = (
-            f"{_many(len(facts.live), 'worker process')} of {each} connections may open {most}; Postgres allows {room}"
-        )
+        processes = _many(len(facts.live), "worker process")
+        what = f"{processes} of {each} connections may open {most}; Postgres allows {room}"
         change = f"worker.pool_max = {max(1, room // len(facts.live) - GROUP_CONNECTIONS)} in flujo.toml, or max_connections = {most + 20} in postgresql.conf"
         yield Diagnosis("warning", "connections", what, change)
     elif facts.database.connections > 0.9 * room:
@@ -148,9 +147,8 @@ def _redis(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("error", "redis", message, way_out or None)
     if facts.broker is None:
         return
-    yield Diagnosis(
-        "ok", "redis", f"{facts.broker.version or 'unknown version'} {_at(facts, facts.settings.broker_url)}"
-    )
+    version = facts.broker.version or "unknown version"
+    yield Diagnosis("ok", "redis", f"{version} {_at(facts, facts.settings.broker_url)}")
     if facts.broker.not_granted:
         user = f"ACL SETUSER {urlsplit(str(facts.settings.broker_url)).username or 'default'} {facts.broker.rules}"
         yield Diagnosis("error", "redis", f"the user lacks {_some(facts.broker.not_granted)}", user)
@@ -240,26 +238,13 @@ def _security(facts: Facts) -> Iterator[Diagnosis]:
         what = "a message may name any module of a worker"
         yield Diagnosis("warning", "settings", what, 'allowed_imports = ["your_package"] in flujo.toml')
     if settings.mode == "development":
-        yield Diagnosis(
-            "note",
-            "settings",
-            "mode is development: production would require the missing settings",
-            "FLUJO_MODE=production",
-        )
+        what = "mode is development: production would require the missing settings"
+        yield Diagnosis("note", "settings", what, "FLUJO_MODE=production")
 
 
 RULES: Final[tuple[Callable[[Facts], Iterator[Diagnosis]], ...]] = (
-    _packages,
-    _postgres,
-    _grants,
-    _connections,
-    _redis,
-    _app,
-    _clocks,
-    _workers,
-    _pipelines,
-    _models,
-    _security,
+    *(_packages, _postgres, _grants, _connections, _redis, _app),
+    *(_clocks, _workers, _pipelines, _models, _security),
 )
 
 
