@@ -176,9 +176,8 @@ class ResponseCheck(AbstractCapability[Any]):
         if reason in self._accepted:
             return response
         emit_response(response.text or "", reason)
-        if (
-            ctx.usage.total_tokens == self._counted
-        ):  # an old pydantic-ai counts later, and never counts a response that is refused
+        # An old pydantic-ai counts later, and never counts a response that is refused.
+        if ctx.usage.total_tokens == self._counted:
             ctx.usage.incr(response.usage)
         raise _stopped(reason, most)
 

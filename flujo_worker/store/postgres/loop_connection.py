@@ -214,9 +214,8 @@ class LoopConnection:
 
     def _answer(self) -> None:
         first, *more = self._ended
-        if (
-            isinstance(first, psycopg.Error) and fate(first) == "away"
-        ):  # a standby, or a server that shuts down: look for another one
+        # A standby, or a server that shuts down: look for another one.
+        if isinstance(first, psycopg.Error) and fate(first) == "away":
             self._drop(first)
             return
         answered, self._answered = self._answered, None
