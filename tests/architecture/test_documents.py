@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+from celery import Celery
 from for_each import for_each
 from settings_table import page_with, settings_table
 
@@ -103,11 +104,13 @@ def test_what_is_shown_of_an_example_is_in_it(page):
 
 
 def test_every_piece_of_toml_is_read_as_settings(tmp_path):
-    """M-151: by the reader that reads yours."""
+    """M-151: by the reader that reads yours; a piece that names an app leaves the broker to it."""
+    app = Celery(broker="redis://localhost", set_as_current=False)
     for page in PAGES:
         for piece in TOML.findall(text(page)):
             (file := tmp_path / "flujo.toml").write_text(piece)
-            assert ConfigManager(file, environ={}).settings(), page
+            named = app if re.search("^app = ", piece, re.MULTILINE) else None
+            assert ConfigManager(file, environ={}, app=named).settings(), page
 
 
 @each_page
