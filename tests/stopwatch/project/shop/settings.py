@@ -4,6 +4,8 @@ import os
 import sys
 
 import sentry_sdk
+from sentry_sdk.integrations.celery import CeleryIntegration
+from sentry_sdk.integrations.django import DjangoIntegration
 
 INSTALLED_APPS += ["orders"]
 
@@ -26,4 +28,8 @@ CELERY_BEAT_SCHEDULE = {"count orders": {"task": "orders.tasks.count_orders", "s
 
 PAYMENTS_URL = os.environ["PAYMENTS_URL"]
 
-sentry_sdk.init(dsn=os.environ["SENTRY_DSN"])
+sentry_sdk.init(
+    dsn=os.environ["SENTRY_DSN"],
+    integrations=[CeleryIntegration(), DjangoIntegration()],
+    auto_enabling_integrations=False,
+)
