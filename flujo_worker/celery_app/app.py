@@ -222,9 +222,10 @@ class FlujoWorker:
     def _begin_stop(self, worker: Any) -> None:
         """Make each process of a stopping worker that performs attempts begin to stop: with prefork, the pool's."""
         if _is_prefork(worker.pool):
-            for pid in worker.pool.info["processes"]:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, STOPPING)
+            with suppress(AttributeError):  # after SIGQUIT, Celery has ended the pool before
+                for pid in worker.pool.info["processes"]:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, STOPPING)
         elif os.getpid() in self._hosts:
             self._begin_stop_here()
 

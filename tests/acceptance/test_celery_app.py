@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -198,6 +199,24 @@ def test_an_app_that_runs_tasks_eagerly_is_attached_and_its_worker_refused(site,
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, "unset task_always_eager" in ended.stderr) == (2, True), ended.stderr
+
+
+@pytest.mark.large
+def test_a_prefork_worker_that_is_told_to_end_at_once_does_so_without_an_error(site):
+    """Celery ends the pool before its steps are asked to stop."""
+    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
+    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-c", "1", "-P", "prefork", "-l", "INFO"]
+    log = site.folder / "quit.log"
+    with log.open("ab") as written:
+        process = subprocess.Popen(command, env=environment, stdout=written, stderr=written)
+    try:
+        wait_until(lambda: " ready." in log.read_text(), what=log.read_text)
+        process.send_signal(signal.SIGQUIT)
+        assert process.wait(60) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait(60)
+    assert "AttributeError" not in log.read_text()
 
 
 BUSY = """
