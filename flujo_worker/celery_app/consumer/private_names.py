@@ -44,7 +44,6 @@ NAMES: Final[dict[str, Sequence[str]]] = {
     "redis.connection:AbstractConnection": ("_sock",),
     "redis.client:Redis": ("parse_response",),
     "celery.backends.redis:RedisBackend": [
-        "_chord_zset",
         "encode_result",
         "expires",
         "get_key_for_group",
@@ -72,6 +71,8 @@ NEWER: Final[dict[str, dict[str, str]]] = {
 }
 """The names that older versions lack, with the version that brought each. We look for each name before we use it."""
 
+_IS_ORDERED: Final = 1
+"""As in Celery's default, which our backend has: parts are members of a sorted set, so one that is counted twice counts once in any version."""
 _NO_SIGNAL: Final = 0
 """The expiry of the signal's key for a part that must not signal: Redis rejects it, so nothing is claimed."""
 
@@ -183,14 +184,13 @@ class _WakingCalls:
 def _count_part(backend: Any, part: ChordPart, client: Any) -> None:
     """Count a part of a chord as `RedisBackend.on_chord_part_return` begins to, without asking whether Redis knows the script."""
     result = backend.encode([1, part.id, "SUCCESS", backend.encode_result(None, "SUCCESS")])
-    is_ordered = int(bool(backend._chord_zset))  # noqa: SLF001
     keys = [backend.get_key_for_group(part.group, name) for name in (".j", ".t", ".s", ".d", "", ".c")]
     if hasattr(backend, "_chord_part_return_script"):
         expires = backend.chord_expires or 0, backend._chord_result_expires  # noqa: SLF001
-        arguments = [part.id, result, is_ordered, part.group_index, *expires, _NO_SIGNAL, uuid.uuid4().hex]
+        arguments = [part.id, result, _IS_ORDERED, part.group_index, *expires, _NO_SIGNAL, uuid.uuid4().hex]
         client.evalsha(backend._chord_part_return_script.sha, len(keys), *keys, *arguments)  # noqa: SLF001
         return
-    client.zadd(keys[0], {result: part.group_index}) if is_ordered else client.rpush(keys[0], result)
+    client.zadd(keys[0], {result: part.group_index})
     if backend.expires:
         client.expire(keys[0], backend.expires)
 
