@@ -10,7 +10,7 @@ KILLS = "FLUJO_BENCH_KILLS"
 """The environment variable that says how often W7 kills."""
 
 W1_RUNS, W1_STEPS = 5, 20
-NESTED_RUNS, NESTED = 20, 3
+NESTED_RUNS, NESTED = 8, 3
 W2_RUNS, W2_STEPS = 200, 10
 FANS = (100, 1000)
 ITERATIONS = 1000
@@ -43,7 +43,7 @@ WORKLOADS = {
     "W2 hops": Workload("200 times 10 tasks, each of which sends the next"),
     "W3 100": Workload("fan-out of 100 and join"),
     "W3 1000": Workload("fan-out of 1000 and join"),
-    "nested": Workload("20 runs, each with 3 fan-outs of 3 in a fan-out"),
+    "nested": Workload("8 runs, each with 3 fan-outs of 3 in a fan-out"),
     "W4": Workload("loop of 1000 iterations of 2 steps"),
     "W5 1 KB": Workload("20 steps that carry and change a context of 1 KB"),
     "W5 100 KB": Workload("the same with 100 KB"),

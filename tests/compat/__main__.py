@@ -95,7 +95,8 @@ def tried(what: Try) -> Shown:
                 stdout=sys.stderr,
                 check=False,
             ).returncode
-            shown.read(report.read_text(encoding="utf-8"))
+            if report.exists():
+                shown.read(report.read_text(encoding="utf-8"))
     return shown
 
 

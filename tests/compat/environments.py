@@ -28,7 +28,7 @@ def environment(row: Row, interpreter: Path) -> Path:
             f"installing {row.name} with Python {version_of(interpreter)}: a minute or two, and once", file=sys.stderr
         )
         shutil.rmtree(where, ignore_errors=True)
-        draft = where.with_suffix(".txt")
+        draft = where.with_name(f"{where.name}.txt")
         draft.parent.mkdir(parents=True, exist_ok=True)
         draft.write_text(wanted, encoding="utf-8")
         _install(where, interpreter, draft)

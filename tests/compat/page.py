@@ -42,6 +42,9 @@ Measured on {date}: {machine}.
 - **Time** is that of nested fan-outs against the newest row, in the pool of `flujo worker`: the median of rounds in which all rows took turns. It must
   not exceed {most} x.
 
+Other combinations that satisfy the requirements of the package are likely to work: choose a kombu and a redis-py of your Celery's time, because pip
+resolves them apart.
+
 ## Beside your versions
 
 `pip install "flujo-worker[worker]"` on Python 3.11 keeps the versions that these public products are installed with (`tests/compat/pins.toml` names
@@ -49,12 +52,9 @@ them, with their sources), and takes for the others:
 
 {products}
 
-The oldest row of the first table also has the oldest version of every package that `flujo-worker[worker]` requires directly; so do the tests without
-services. An old pydantic-ai differs in two ways. Before 2.58, retries are turned off at the provider's client, for all who share it, instead of in each
+The oldest row of the first table also has the oldest version of every package that `flujo-worker[worker]` requires directly.
+An old pydantic-ai differs in two ways. Before 2.58, retries are turned off at the provider's client, for all who share it, instead of in each
 request. And the event `agent.option.dropped` then names only the ignored settings that a model's profile lists.
-
-Other combinations that satisfy the requirements of the package are likely to work: choose a kombu and a redis-py of your Celery's time, because pip
-resolves them apart.
 """
 
 

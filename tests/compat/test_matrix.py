@@ -12,8 +12,10 @@ import pytest
 from celery import Celery
 from packaging.requirements import Requirement
 
+from flujo_client.embedded.postgres import find_binaries
 from flujo_worker.celery_app.consumer.pool import POOL
-from tests.compat import SENT_AGAIN
+from tests.compat import POSTGRES, SENT_AGAIN
+from tests.compat.environments import major_of
 from tests.support.fleet import BRISK, FOLDER, STEPS, assert_merged_once, wait_until
 
 pytestmark = [pytest.mark.compat, pytest.mark.site(worker=BRISK | {"shutdown_grace_s": 60.0})]
@@ -94,6 +96,13 @@ def test_the_versions_are_allowed():
     needs = [need for need in map(Requirement, requires("flujo-worker")) if is_for_workers(need)]
     broken = {str(need): version(need.name) for need in needs if version(need.name) not in need.specifier}
     assert not broken
+
+
+def test_the_chosen_postgres_runs(site):
+    """The one that the environment names, or that of the wheel."""
+    folder = Path(os.environ.get(POSTGRES, find_binaries()))
+    [row] = site.rows("SHOW server_version")
+    assert int(row["server_version"].partition(".")[0]) == major_of(folder)
 
 
 def is_for_workers(need):

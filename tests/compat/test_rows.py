@@ -1,4 +1,4 @@
-"""The matrix tries what the package allows."""
+"""The matrix tries what the package allows, and its page shows what the matrix tries."""
 
 import re
 import tomllib
@@ -8,17 +8,19 @@ from packaging.requirements import Requirement
 
 from tests.compat.rows import LOWEST, ROOT, ROWS
 
+PAGE = (ROOT / "docs/reference/compatibility.md").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 ALLOWED = {need.name: need.specifier for need in map(Requirement, PROJECT["dependencies"])}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_each_row_is_allowed_and_locked(row):
+def test_each_row_is_allowed_locked_and_on_the_page(row):
     own = row.lock.read_text(encoding="utf-8")
     for pin in map(Requirement, row.pins):
         [exactly] = pin.specifier
         assert exactly.version in ALLOWED[pin.name]
         assert f"{pin} \\\n" in own
+    assert f"| {row.celery} | {row.kombu} | {row.redis} |" in PAGE
 
 
 @pytest.mark.parametrize("pin", LOWEST.pins)
