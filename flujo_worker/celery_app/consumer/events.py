@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery.events.dispatcher import EventDispatcher
 
 if TYPE_CHECKING:
-    from flujo_worker.attempts.isolation import FailureText
+    from flujo_worker.attempts.isolation import DeliveryResult
     from flujo_worker.celery_app.consumer.pool import Held
 
 
@@ -36,9 +36,11 @@ class PoolEvents:
         self._put(held, "task-received", **shown, root_id=held.id, parent_id=None, retries=0, eta=None, expires=None)
         self._put(held, "task-started")
 
-    def ended(self, held: Held, failure: FailureText | None) -> None:
-        """Report the end of the work, and the failure of an attempt."""
-        if failure is None:
+    def ended(self, held: Held, delivered: DeliveryResult | None) -> None:
+        """Report the end of the work. A delivery that merged nothing is rejected: that hides no end that its attempt had before."""
+        if delivered is None or delivered.disposition != "merged":
+            self._put(held, "task-rejected")
+        elif (failure := delivered.failure) is None:
             self._put(held, "task-succeeded", result="None", runtime=time.time() - held.time_start)
         else:
             self._put(held, "task-failed", exception=f"StepFailed({failure.message!r})", traceback=failure.traceback)

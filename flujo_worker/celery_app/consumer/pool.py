@@ -251,11 +251,10 @@ class AttemptPool(TaskPool, Taker):
         self._engine.begin(self._carry_out(held, work, refusals))
 
     async def _carry_out(self, held: Held, work: Coroutine[Any, Any, DeliveryResult], refusals: Refusals) -> None:
-        effects, failure = self._serving.effects, None
+        effects, delivered = self._serving.effects, None
         try:
             with waiting_for_locks(partial(self._step_aside, held)):
                 delivered = await work
-            failure = delivered.failure
             if delivered.counts and held.part is not None:
                 await effects.together(self._count_parts, held.part)
         except WireError as refused:
@@ -264,7 +263,7 @@ class AttemptPool(TaskPool, Taker):
             logger.exception("message %s failed", held.id)
         finally:
             state.task_ready(held)
-            self._events.ended(held, failure)
+            self._events.ended(held, delivered)
             held.is_done = True
             self._aside.discard(held)
             self._free()

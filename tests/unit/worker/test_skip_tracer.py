@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 from celery import Celery, Task, signals
 from celery.app import trace
+from celery.events.state import State
 
-from flujo_worker.attempts.isolation import FailureText
+from flujo_worker.attempts.isolation import DeliveryResult, FailureText
 from flujo_worker.celery_app.consumer.events import EventsOnRequest, PoolEvents
 from flujo_worker.celery_app.consumer.pool import AttemptPool, Held
 
@@ -73,10 +74,16 @@ def test_task_events_are_sent_without_the_tracer_once_somebody_enables_them():
         for _ in range(2):
             dispatcher.send("worker-heartbeat")
             events.begun(held)
-            events.ended(held, None)
-            events.ended(held, FailureText("the bank is closed", "line 3"))
+            for failure in (None, FailureText("the bank is closed", "line 3")):
+                events.ended(held, DeliveryResult("merged", failure=failure))
+            events.ended(held, DeliveryResult("ended"))
             dispatcher.groups.add("task")
-    heartbeat, received, started, succeeded, failed = sent
+    heartbeat, received, started, succeeded, failed, again = sent
+    shown = State()
+    for clock, each in enumerate((received, started, failed, received, started, again)):
+        shown.event({**each, "clock": clock, "local_received": each["timestamp"]})
+    assert shown.tasks[held.id].state == "FAILURE", "a doubled delivery hides the end"
+    assert again["type"] == "task-rejected"
     assert (received["type"], received["uuid"], received["name"]) == ("task-received", held.id, "shop:orders/price")
     assert [each["type"] for each in (heartbeat, started)] == ["worker-heartbeat", "task-started"]
     assert (succeeded["type"], succeeded["runtime"] > 0) == ("task-succeeded", True)
