@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from shop import DURABLE, Shop, database_variables, kill
 
 from tests.compat.environments import environment
-from tests.compat.rows import ROWS
+from tests.compat.rows import ROOT, ROWS
 from tests.support.fleet import wait_until
 from tests.support.sentry_server import SentryServer
 from tests.support.services import free_port, fresh_database, fresh_redis, temporary_folder
@@ -35,6 +35,12 @@ def programs():
     """Return the folder of the programs of an environment with Celery 5.4 and its libraries of that time, from wheels."""
     (row,) = [row for row in ROWS if row.celery == "5.4.0"]
     return environment(row, Path(sys.executable)).parent
+
+
+def test_the_how_to_shows_the_patch():
+    changed = re.findall(r"^[+-](?!\+\+ |-- )..*", DURABLE.read_text(), re.MULTILINE)
+    shown = (ROOT / "docs/how-to/use-with-django.md").read_text().splitlines()
+    assert [line for line in changed if line not in shown] == ["+flujo-worker[worker]~=0.1"]
 
 
 @contextmanager
