@@ -10,7 +10,6 @@ from celery.events.dispatcher import EventDispatcher
 
 if TYPE_CHECKING:
     from flujo_worker.attempts.isolation import DeliveryResult
-    from flujo_worker.celery_app.consumer.pool import Held
 
 
 class EventsOnRequest(EventDispatcher):
@@ -30,13 +29,13 @@ class PoolEvents:
     def __init__(self) -> None:
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
 
-    def begun(self, held: Held) -> None:
+    def begun(self, held: Any) -> None:
         """Report that a message was received and is worked on."""
         shown = {"name": held.name, "args": held.headers["argsrepr"], "kwargs": held.headers["kwargsrepr"]}
         self._put(held, "task-received", **shown, root_id=held.id, parent_id=None, retries=0, eta=None, expires=None)
         self._put(held, "task-started")
 
-    def ended(self, held: Held, delivered: DeliveryResult | None) -> None:
+    def ended(self, held: Any, delivered: DeliveryResult | None) -> None:
         """Report the end of the work. A delivery that merged nothing is rejected: that hides no end that its attempt had before."""
         if delivered is None or delivered.disposition != "merged":
             self._put(held, "task-rejected")
@@ -45,7 +44,7 @@ class PoolEvents:
         else:
             self._put(held, "task-failed", exception=f"StepFailed({failure.message!r})", traceback=failure.traceback)
 
-    def _put(self, held: Held, type_: str, **fields: Any) -> None:
+    def _put(self, held: Any, type_: str, **fields: Any) -> None:
         if _sends_of_tasks(held.consumer.event_dispatcher):
             self._waiting.append((type_, {"uuid": held.id, "timestamp": time.time(), **fields}))
             held.consumer.call_soon(self._send, held.consumer)
