@@ -52,9 +52,12 @@ them, with their sources), and takes for the others:
 
 {products}
 
-The oldest row of the first table also has the oldest version of every package that `flujo-worker[worker]` requires directly.
-An old pydantic-ai differs in two ways. Before 2.58, retries are turned off at the provider's client, for all who share it, instead of in each
-request. And the event `agent.option.dropped` then names only the ignored settings that a model's profile lists.
+Where `idna` is older than 3.18, only pydantic-ai 2.31 fits, which pip finds after minutes: `pip install "flujo-worker[worker]" "pydantic-ai-slim<2.32"`
+spares it the search.
+
+The oldest row of the first table also has the oldest version of every package that `flujo-worker[worker]` requires directly. An old pydantic-ai differs
+in two ways. Before 2.58, retries are turned off at the provider's client, for all who share it, instead of in each request. And the event
+`agent.option.dropped` then names only the ignored settings that a model's profile lists.
 """
 
 
