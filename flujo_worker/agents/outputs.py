@@ -88,7 +88,7 @@ def structured(schema: Schema, name: str) -> type:
 
 def described(output_type: Any, schema: Schema) -> Any:
     """Make a type that is asked for by `schema` and validated as it was. Raises Unsupported: what pydantic-ai refuses."""
-    if has_fields(output_type) and schema.get("type") != "object":
+    if has_fields(output_type) and (schema.get("type") != "object" or not _LOOKS_INTO_ANNOTATED):
         raise Unsupported
     # `$defs` are allowed only at the root that is sent, which may not be this schema's: pydantic-ai's own way inlines them.
     inlined = TypeAdapter(structured(under_key(schema), name="")).json_schema()["properties"][KEY]

@@ -56,8 +56,9 @@ Where `idna` is older than 3.18, only pydantic-ai 2.31 fits, which pip finds aft
 spares it the search.
 
 The oldest row of the first table also has the oldest version of every package that `flujo-worker[worker]` requires directly. An old pydantic-ai differs
-in two ways. Before 2.58, retries are turned off at the provider's client, for all who share it, instead of in each request. And the event
-`agent.option.dropped` then names only the ignored settings that a model's profile lists.
+in three ways. Before 2.58, retries are turned off at the provider's client, for all who share it, instead of in each request. And the event
+`agent.option.dropped` then names only the ignored settings that a model's profile lists. And before 2.51, a step's own schema is not requested from the
+provider for an agent whose output type is a model: the answer is still judged by it.
 """
 
 
