@@ -91,8 +91,9 @@ def parameters(method):
 )
 def test_an_option_that_does_not_exist_is_refused(called):
     """It was ignored where a method takes `**options`, so that a run had no tenant or no deadline."""
-    client = FlujoClient.__new__(FlujoClient)
-    client.settings, client._door = Settings(), Unreachable()
+    nowhere = {"database_url": "postgresql://nobody@127.0.0.1:1/none", "broker_url": "redis://127.0.0.1:1/0"}
+    client = FlujoClient(Settings.model_validate(nowhere))  # it connects when it is first used
+    client._door = Unreachable()
     with pytest.raises(TypeError, match="unexpected keyword argument 'tenat'"):
         called(client)
 
