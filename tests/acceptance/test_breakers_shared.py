@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from flujo_client.cli.main import cli
 from flujo_client.gateway import operator_requests
 from flujo_worker.guards.live import EVERY_S
+from tests.support.breadth import large
 from tests.support.fleet import Site, wait_until
 from tests.support.openai_server import OpenAIServer, Said
 
@@ -125,7 +126,7 @@ def test_a_run_that_waits_can_be_cancelled(site):
     assert set(statuses(site, [run])) == {"failed", "cancelled"}
 
 
-@pytest.mark.parametrize(("act", "pipeline"), [("close", "closed"), ("disable", "disabled")])
+@pytest.mark.parametrize(("act", "pipeline"), [("close", "closed"), large("disable", "disabled")])
 def test_an_operator_relieves_waiting_runs(site, provider, act, pipeline):
     """C-48: workers learn of a change within a second or two, and what waits asks again."""
 

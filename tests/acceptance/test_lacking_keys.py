@@ -29,7 +29,7 @@ WRONG = {
     "another value secret": {"value_keys": OTHERS},
     "another signing secret": {"signing_keys": OTHERS},
 }
-POOLS = ["attempts", large("threads"), "prefork"]
+POOLS = ["attempts", large("threads"), large("prefork")]
 
 
 @pytest.fixture

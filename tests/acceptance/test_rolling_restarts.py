@@ -41,7 +41,7 @@ def pool(name):
     [
         *product(["attempts"], ["patient", "in_thread", "deaf"]),
         *[large("threads", each) for each in ("patient", "in_thread", "deaf")],
-        *[large("prefork", "patient"), large("prefork", "in_thread"), ("prefork", "deaf")],
+        *[large("prefork", "patient"), large("prefork", "in_thread"), large("prefork", "deaf")],
     ],
 )
 def test_a_step_that_does_not_end_in_time_is_begun_by_another_worker(site, name, pipeline):

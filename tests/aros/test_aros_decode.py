@@ -11,6 +11,7 @@ from test_aros_corpus import CASES, SHARED
 from flujo_worker.aros import decode as decoding
 from flujo_worker.aros import last_resorts, parse, prepare
 from flujo_worker.aros.decode import ERRORS, decode, exact, same
+from tests.support.breadth import large
 
 YES = {
     "[]": [],
@@ -60,7 +61,7 @@ def test_off_takes_nothing_but_strict_json(text):
     assert not parse(text, {}, {"aop": "off"}).ok
 
 
-@pytest.fixture(params=["without msgspec", "without orjson and msgspec"])
+@pytest.fixture(params=[large("without msgspec"), "without orjson and msgspec"])
 def fewer_decoders(request, monkeypatch):
     monkeypatch.setattr(decoding, "_quick", None)
     if "orjson" in request.param:

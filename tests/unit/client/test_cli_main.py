@@ -234,6 +234,7 @@ def test_debug_shows_the_traceback():
     assert "Traceback" not in flujo("enqueue", "no colon", "--", "--debug", input="").stderr
 
 
+@pytest.mark.large
 @pytest.mark.processes
 def test_a_shell_completes_commands():
     """As the reference says to set it up; click has the scripts."""

@@ -226,6 +226,7 @@ def test_every_verdict_is_backed_by_its_evidence(expression, field, classifiers,
     assert (verdict.confidence == 0.0) is (verdict.category == "unknown")
 
 
+@pytest.mark.large
 def test_every_distribution_installed_here_has_a_verdict_that_stands():
     for name in installed_distributions():
         metadata = read_metadata(name)
