@@ -65,10 +65,12 @@ class ErrorHandlingGroup(click.Group):
         is_debug = ctx.params.get("debug")
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
+        except BrokenPipeError as error:
+            from flujo_client.cli.output import exit_code  # what has printed is there
+
             # Buffered output would be written at exit, with an error message.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(INTERRUPT)
+            ctx.exit(exit_code(error))
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:

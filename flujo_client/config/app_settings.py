@@ -108,9 +108,14 @@ def _url(written: Any) -> str:
     return written if isinstance(written, str) else ";".join(written or ())
 
 
+def place_of(url: str) -> str:
+    """Return a URL without options and without the database 0, which is the usual one."""
+    return url.partition("?")[0].rstrip("/").removesuffix("/0")
+
+
 def _server(url: str) -> str:
-    """Return the place that a URL names, without the user, the password, and options."""
-    return url.partition("?")[0].rpartition("@")[2].rpartition("://")[2].rstrip("/").removesuffix("/0")
+    """Return the place that a URL names, without the user and the password."""
+    return place_of(url).rpartition("@")[2].rpartition("://")[2]
 
 
 def _secured(url: str, conf: Mapping[str, Any], setting: str) -> str:

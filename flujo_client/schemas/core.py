@@ -15,8 +15,7 @@ from pydantic_core.core_schema import no_info_before_validator_function
 
 Core = dict[str, Any]
 
-_CAN_REBUILD: Final = "_use_prebuilt" in inspect.signature(SchemaValidator).parameters
-"""Since pydantic 2.13."""
+_CAN_REBUILD: Final = "_use_prebuilt" in inspect.signature(SchemaValidator).parameters  # since pydantic 2.13
 _marking: Final = threading.Lock()
 
 _NO_SCHEMAS: Final = frozenset({"metadata", "serialization", "default", "expected", "members"})

@@ -141,10 +141,8 @@ class Broker:
 
     def new_connection(self) -> Any:
         """Return a connection of redis-py's, not connected yet, for pushing from an event loop."""
-        pool = self.redis.connection_pool
-        return pool.connection_class(
-            **pool.connection_kwargs
-        )  # not `make_connection`, which counts it as the pool's for ever
+        pool = self.redis.connection_pool  # its `make_connection` would count it as the pool's for ever
+        return pool.connection_class(**pool.connection_kwargs)
 
     def pushes(self, envelopes: Sequence[Envelope]) -> Iterator[tuple[str, Sequence[bytes]]]:
         """Return the lists that messages are to be pushed to, each with what goes there at once."""

@@ -331,17 +331,13 @@ def _carry(
     app.steps["consumer"].add(guarding(gate))
 
 
-def _place(url: str) -> str:
-    return url.partition("?")[0].rstrip("/").removesuffix("/0")
-
-
 def _require_the_broker(app: Celery, settings: Settings) -> None:
     """Raise ConfigurationError if an app reads messages elsewhere than these settings publish them."""
-    from flujo_client.config.app_settings import broker_of
+    from flujo_client.config.app_settings import broker_of, place_of
 
     broker, options = broker_of(app) or "", app.conf.broker_transport_options or {}
     prefix, master = str(options.get("global_keyprefix", "")), options.get("master_name")
-    if _place(broker) != _place(settings.broker()) or prefix != settings.broker_key_prefix:
+    if place_of(broker) != place_of(settings.broker()) or prefix != settings.broker_key_prefix:
         raise ConfigurationError(
             f"this Celery app consumes from {mask_url(broker)} with key prefix '{prefix}', "
             f"pipelines are published to {settings.broker_url} with '{settings.broker_key_prefix}'",

@@ -245,9 +245,9 @@ class Coordinator:
         around = [(envelope.ticket.run, fan_out) for fan_out in envelope.lanes]
         return bool(around) and await self.effects.together(self._are_aborted, around)
 
-    def _are_aborted(self, asked: Sequence[Sequence[FanOutPlace]]) -> list[bool]:
-        aborted = self._stores.scopes.aborted_among({place for around in asked for place in around})
-        return [not aborted.isdisjoint(around) for around in asked]
+    def _are_aborted(self, places: Sequence[Sequence[FanOutPlace]]) -> list[bool]:
+        aborted = self._stores.scopes.aborted_among({each for around in places for each in around})
+        return [not aborted.isdisjoint(around) for around in places]
 
     def counts(self, envelope: Envelope) -> bool:
         """Return whether this attempt closed its branch and left the lane empty: a redelivery must know it."""

@@ -1,19 +1,18 @@
 """What Flower and `celery inspect` see of workers, with an app that knows nothing of Flujo."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 
 from flujo_worker.celery_app.consumer.pool import POOL
+from tests.support.commands import running
 from tests.support.fleet import wait_until
 
 KEY = "sixteen-bytes-or-more"
@@ -30,19 +29,6 @@ ATTEMPTS = 3
 SECRET = "the customer's name"
 
 
-@contextmanager
-def running(site, *command, **environment):
-    """A process, stopped in order at the end."""
-    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(HERE), **environment}
-    with (site.folder / "workers.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", *command], env=environment, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 @pytest.fixture(scope="module")
 def flower(site):
     """Flower as its documentation starts it for a broker; returns what its HTTP API answers to a path."""
@@ -57,7 +43,7 @@ def flower(site):
             return None
 
     command = ("celery", "--broker", site.settings.broker(), "flower", "--address=127.0.0.1", f"--port={port}")
-    with running(site, *command, FLOWER_UNAUTHENTICATED_API="true"):
+    with running(site, HERE, *command, FLOWER_UNAUTHENTICATED_API="true"):
         wait_until(lambda: ask("workers") is not None, what=site.log)
         yield ask
 
@@ -81,7 +67,7 @@ def failed(site, flower, most_s):
 )
 def test_flower_shows_workers_and_each_attempt(site, flower, command):
     """With its pipeline and step as its name, its start and end, a failure as one, and no values."""
-    with running(site, *command, CELERY_CUSTOM_WORKER_POOL=POOL):
+    with running(site, HERE, *command, CELERY_CUSTOM_WORKER_POOL=POOL):
         wait_until(lambda: failed(site, flower, most_s=1), what=site.log)  # Flower has enabled events
         shown = failed(site, flower, most_s=20)
         [worker] = [name for name, is_online in flower("workers?status=1").items() if is_online]

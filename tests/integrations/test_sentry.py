@@ -1,13 +1,10 @@
 """What Sentry hears of failed runs, from the real `sentry_sdk` over HTTP: the last failure of each step, once, as its user wrote it."""
 
-import os
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import running
 from tests.support.fleet import wait_until
 from tests.support.sentry_server import SentryServer
 
@@ -20,20 +17,6 @@ HERE = Path(__file__).parent
 def sentry():
     with SentryServer() as server:
         yield server
-
-
-@contextmanager
-def worker(site, sentry, *command):
-    """A worker as its user starts it, stopped in order at the end: so it has sent all that it will."""
-    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(HERE)}
-    environment["SENTRY_DSN"] = sentry.dsn
-    with (site.folder / "workers.log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", *command], env=environment, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +32,7 @@ def worker(site, sentry, *command):
 )
 def test_the_last_failure_of_a_step_is_one_event(site, sentry, command):
     """With the user's exception, their frames and their values; the attempt before it is none, and neither is the run's own failure."""
-    with worker(site, sentry, *command):
+    with running(site, HERE, *command, SENTRY_DSN=sentry.dsn):
         runs = [site.client.enqueue(f"sentry_shop:{name}", "shelf 7") for name in ("failing", "branches")]
         for run in runs:
             assert run.result(timeout=60).run_status == "failed", site.log()
@@ -73,7 +56,7 @@ def test_the_last_failure_of_a_step_is_one_event(site, sentry, command):
 
 def test_code_between_steps_that_fails_a_run_is_one_event(site, sentry):
     """A condition belongs to no attempt of its own."""
-    with worker(site, sentry, "flujo_worker", "worker"):
+    with running(site, HERE, "flujo_worker", "worker", SENTRY_DSN=sentry.dsn):
         run = site.client.enqueue("sentry_shop:endless", "night")
         assert run.result(timeout=60).run_status == "failed", site.log()
         wait_until(lambda: sentry.events, what=site.log)

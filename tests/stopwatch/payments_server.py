@@ -1,12 +1,12 @@
 """The shop's payment provider, on this machine: what it has charged is counted here, whatever becomes of workers."""
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
 
+from tests.support.post_server import PostServer
 
-class PaymentsServer:
-    """Charge orders over HTTP. A context manager.
+
+class PaymentsServer(PostServer):
+    """Charge orders over HTTP.
 
     Attributes:
         charged: the orders that were charged, in this order.
@@ -14,42 +14,20 @@ class PaymentsServer:
     """
 
     def __init__(self, *, held, declined):
+        super().__init__()
         self.charged, self.calls, self.held, self.declined = [], SimpleQueue(), held, declined
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Desk", (_Handler,), {"server_of": self}))
-
-    def __enter__(self):
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self._server.server_port}/"
+        return f"http://127.0.0.1:{self.port}/"
 
-    def take(self, order):
-        """Return the status of the answer to a call, or None for no answer."""
+    def answer(self, _headers, body):
+        order = int(body)
         is_first, self.held = order == self.held, None if order == self.held else self.held
         self.calls.put(order)
         if is_first:
             return None
         if order == self.declined:
-            return 402
+            return 402, b""
         self.charged.append(order)
-        return 200
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        status = self.server_of.take(int(self.rfile.read(int(self.headers["Content-Length"]))))
-        if status is None:
-            self.connection.recv(1)
-            return
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_):
-        """Log nothing."""
+        return 200, b""

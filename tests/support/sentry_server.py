@@ -2,47 +2,28 @@
 
 import gzip
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.support.post_server import PostServer
 
 
-class SentryServer:
-    """Take envelopes over HTTP. A context manager.
+class SentryServer(PostServer):
+    """Take envelopes over HTTP.
 
     Attributes:
         events: the events that came, oldest first.
     """
 
     def __init__(self):
+        super().__init__()
         self.events = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Door", (_Handler,), {"events": self.events}))
-
-    def __enter__(self):
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.shutdown()
-        self._server.server_close()
 
     @property
     def dsn(self):
-        return f"http://key@127.0.0.1:{self._server.server_port}/1"
+        return f"http://key@127.0.0.1:{self.port}/1"
 
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        self.events.extend(_events(body))
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"{}")
-
-    def log_message(self, *_):
-        """Say nothing."""
+    def answer(self, headers, body):
+        self.events.extend(_events(gzip.decompress(body) if headers.get("Content-Encoding") == "gzip" else body))
+        return 200, b"{}"
 
 
 def _events(envelope):
