@@ -5,10 +5,7 @@ Every ratio is to something else in the same run, by turns, because a machine's 
 
 import argparse
 import json
-import os
-import platform
 import sys
-import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +15,7 @@ from rich.table import Table
 
 from tests.bench import aros_cost, aros_decoders, aros_hard, aros_hostile, aros_rivals
 from tests.bench.aros_timing import Row
+from tests.bench.machine import machine
 
 OURS = "The corpus is our own, built from our rules, which favours us."
 PARTS: dict[str, tuple[str, Callable[[], list[Row]]]] = {
@@ -68,7 +66,7 @@ def main() -> None:
         rows = measure()
         figures[name] = rows
         console.print(table(title, rows))
-    figures["machine"] = machine()
+    figures["machine"] = circumstances()
     options.json.write_text(json.dumps(figures, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -88,15 +86,8 @@ def written(cell: object) -> str:
     return "" if cell is None else f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
-def machine() -> dict[str, object]:
-    return {
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
-        "versions": {name: installed(name) for name in LIBRARIES},
-        "date": time.strftime("%Y-%m-%d"),
-    }
+def circumstances() -> dict[str, object]:
+    return {**machine(), "versions": {name: installed(name) for name in LIBRARIES}}
 
 
 def installed(name: str) -> str:

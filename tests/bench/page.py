@@ -19,7 +19,7 @@ from flujo_client import FlujoClient, Settings
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import migrate
 from flujo_client.ui.app import flujo_ui
-from tests.bench.report import machine
+from tests.bench.report import circumstances
 from tests.support.services import temporary_folder
 
 RUNS: Final = 1_000_000
@@ -93,7 +93,9 @@ def main() -> None:
             pages = seed(client, embedded.database_url, options.runs)
             browser = TestClient(flujo_ui(client), base_url="http://localhost", client=("127.0.0.1", 50_000))
             figures = {name: measure(browser, path, options.requests) for name, path in pages.items()}
-    options.json.write_text(json.dumps({"machine": machine(), "runs": options.runs, "pages": figures}, indent=2) + "\n")
+    options.json.write_text(
+        json.dumps({"machine": circumstances(), "runs": options.runs, "pages": figures}, indent=2) + "\n"
+    )
     print(f"{'page':58} {'best':>7} {'median':>7} {'queries':>7} {'KB':>6}")
     for name, each in figures.items():
         print(

@@ -1,10 +1,8 @@
 """Print what was measured, and give it as JSON."""
 
 import os
-import platform
 import statistics
 import subprocess
-import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.figures import Result, Samples, Spread, judge, percentile, spread
+from tests.bench.machine import machine
 from tests.bench.workloads import ROWS, WORKLOADS
 
 CPU = " processor ms: "
@@ -31,7 +30,7 @@ def show_bench(samples: Samples) -> None:
         console.print(table)
     console.print(steps(samples))
     show_rows(samples, console)
-    console.print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    console.print(", ".join(f"{name} {value}" for name, value in circumstances().items()))
 
 
 def show_sides(samples: Samples, against: str) -> None:
@@ -49,7 +48,7 @@ def show_sides(samples: Samples, against: str) -> None:
     console.print(table)
     console.print(steps(samples))
     show_rows(samples, console)
-    console.print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    console.print(", ".join(f"{name} {value}" for name, value in circumstances().items()))
 
 
 def compared(values: list[float] | None, base: list[float] | None, unit: str) -> str:
@@ -118,7 +117,7 @@ def as_json(samples: Samples) -> dict[str, Any]:
         for each in (judge(row, samples) for row in ROWS)
         if each is not None
     ]
-    return {"rows": rows, "sides": sides, "machine": machine()}
+    return {"rows": rows, "sides": sides, "machine": circumstances()}
 
 
 def summary(values: list[float]) -> dict[str, Any]:
@@ -128,16 +127,8 @@ def summary(values: list[float]) -> dict[str, Any]:
     return {name: round(value, 6) for name, value in told.items()} | {"values": [round(each, 6) for each in values]}
 
 
-def machine() -> dict[str, object]:
-    return {
-        "tree": tree(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release().split('-')[0]} {platform.machine()}",
-        "versions": {name: version(name) for name in PACKAGES},
-        "date": time.strftime("%Y-%m-%d"),
-    }
+def circumstances() -> dict[str, object]:
+    return {"tree": tree(), **machine(), "versions": {name: version(name) for name in PACKAGES}}
 
 
 def tree() -> str:

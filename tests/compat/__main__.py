@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flujo_client.embedded.postgres import find_binaries
+from tests.bench.machine import machine
 from tests.compat import POSTGRES
 from tests.compat.environments import environment, find_postgres, find_python, major_of, version_of
 from tests.compat.page import Shown, page, table
@@ -55,7 +55,8 @@ def main() -> None:
     found = [] if wanted else [resolve(product) for product in PRODUCTS]
     if not wanted:
         print(beside(found))
-        text = page(shown, products=beside(found), date=time.strftime("%Y-%m-%d"), machine=machine())
+        here = "{cores} processors, {system}, Python {python}".format(**machine())
+        text = page(shown, products=beside(found), date=time.strftime("%Y-%m-%d"), machine=here)
         PAGE.write_text(text, encoding="utf-8")
     sys.exit(not all(each.is_green for each in shown) or any(each.refusal for each in found))
 
@@ -106,11 +107,6 @@ def tried(what: Try) -> Shown:
             if report.exists():
                 shown.read(report.read_text(encoding="utf-8"))
     return shown
-
-
-def machine() -> str:
-    """Return what the tests ran on."""
-    return f"{os.cpu_count()} processors, {platform.system()} {platform.release()}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":
