@@ -356,7 +356,7 @@ class WorkerRecord:
     started_at: datetime
     is_live: bool
     queues: tuple[str, ...] | None = None
-    """The queues it takes messages from; None: it has not reported them yet, or its version does not report them."""
+    """The queues it takes messages from; None: that is not known."""
     is_stopping: bool = False
     """It takes no more work, and ends when its attempts have ended or were handed back."""
     slowed: Mapping[str, Any] | None = None
@@ -372,5 +372,5 @@ class WorkerRecord:
     """The time of its orderly end."""
 
     def serves(self, queues: Collection[str]) -> bool:
-        """Return whether it takes messages from one of these queues; assumed of a live worker that has not reported them."""
+        """Return whether it takes messages from one of these queues; assumed of a live worker whose queues are not known."""
         return self.is_live and self.slots > 0 and (self.queues is None or not set(queues).isdisjoint(self.queues))

@@ -102,7 +102,7 @@ def approval_record(row: Row) -> Approval:
 
 
 def worker_record(row: Row) -> WorkerRecord:
-    """Read a row of `workers.sql`. Queues that cannot be read were not reported."""
+    """Read a row of `workers.sql`. Keys that cannot be read are left out."""
     values, _ = read_columns(row, {"queues": _texts, "slowed": mapping_or_none, "lacks": _texts})
     return WorkerRecord(**{**values, "lacks": values["lacks"] or ()})
 

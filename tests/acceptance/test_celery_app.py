@@ -235,12 +235,14 @@ def test_doctor_reads_the_app_and_names_the_queues_that_its_workers_lack(site, t
     """With `-A`, in the app's folder, beside a worker of the app that was started with a `-Q` from before."""
     (tmp_path / "busy.py").write_text(BUSY)
     environment = {**os.environ, **site.settings.as_environment()}
-    tools, before = Path(sys.executable).parent, site.live_pids()
+    tools = Path(sys.executable).parent
     celery = [str(tools / "celery"), "-A", "busy", "worker", "-P", "threads", "-c", "1", "-Q", "celery"]
+    # The killed worker of a test before this one consumes every queue until its lease is over.
+    wait_until(lambda: not site.live_pids())
     with (site.folder / "workers.log").open("ab") as log:
         process = subprocess.Popen(celery, cwd=tmp_path, env=environment, stdout=log, stderr=log)
     try:
-        wait_until(lambda: site.live_pids() - before, what=site.log)
+        wait_until(site.live_pids, what=site.log)
         doctor = [str(tools / "flujo"), "-A", "busy", "doctor", "--json"]
         told = subprocess.run(doctor, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     finally:

@@ -160,11 +160,11 @@ def test_damaged_reports_of_workers_break_no_list(site, run_cli):
                 [f"w{number}", at],
             )
             connection.execute(
-                "INSERT INTO flujo_events (name, data) VALUES ('worker.started', jsonb_build_object('worker', %s::text, 'queues', %s::jsonb))",
+                "INSERT INTO flujo_events (name, data) VALUES ('worker.lacks_key', jsonb_build_object('worker', %s::text, 'keys', %s::jsonb))",
                 [f"w{number}", TREES[number]],
             )
     found = site.client.ask(requests.workers())
-    assert {(each.id, each.queues) for each in found} == {("w0", ()), ("w1", None), ("w2", None), ("w3", None)}
+    assert {(each.id, each.lacks) for each in found} == {("w0", ()), ("w1", ()), ("w2", ()), ("w3", ())}
     run_cli("status", "--json")
 
 

@@ -1,12 +1,8 @@
--- The worker processes of the last day. Which queues a process consumes is in its first event, and whether it is slowed down in the last one
--- about that, and which keys it lacks in the last one about those; each later incarnation has the same id before the `~`.
-SELECT w.id, w.host, w.pid, w.build, w.slots, w.started_at, w.lease_until > now() AS is_live, w.stop_requested_at IS NOT NULL AS is_stopping, e.queues,
+-- The worker processes of the last day. Whether a process is slowed down is in the last event about that, and which keys it lacks in the last
+-- one about those; each later incarnation has the same id before the `~`.
+SELECT w.id, w.host, w.pid, w.build, w.slots, w.started_at, w.lease_until > now() AS is_live, w.stop_requested_at IS NOT NULL AS is_stopping, w.queues,
        s.slowed, l.lacks, w.code_build, w.lease_until, w.ended_at
 FROM flujo_workers w
-LEFT JOIN (
-    SELECT DISTINCT ON (data ->> 'worker') data ->> 'worker' AS worker, data -> 'queues' AS queues FROM flujo_events
-    WHERE run_id IS NULL AND name = 'worker.started'
-) e ON e.worker = split_part(w.id, '~', 1)
 LEFT JOIN (
     SELECT DISTINCT ON (split_part(data ->> 'worker', '~', 1)) split_part(data ->> 'worker', '~', 1) AS worker,
            CASE name WHEN 'worker.slowed' THEN data - 'worker' END AS slowed
