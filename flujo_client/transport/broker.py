@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import base64
 import os
-import time
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -20,27 +19,24 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.contract.deployment import BrokerFacts
-from flujo_client.contract.envelope import TASK_SWEEP, TASKS, Envelope, JoinSignal
+from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
-from flujo_client.transport.chords import membership
 from flujo_client.transport.dead_letters import DeadLetter, DeadLetters, Refused
 from flujo_client.transport.entry import CONTENT_TYPE
+from flujo_client.transport.messages import MessageWriter, TaskMessage
 from flujo_client.transport.redis import RedisError, connect, lacking, rules
-from flujo_client.transport.wire import MAX_BYTES, dump
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
 
 PRIORITY_STEPS = (0, 3, 6, 9)
 SEPARATOR = "\x06\x16"
-SENT_HEADER = "flujo_sent_at"
 PUSH_MESSAGES = 1000
 PUSH_BYTES = 8 * 1024 * 1024
 """The maximum size of one push: Redis serves no other client meanwhile."""
 _TAGS, _NUMBERS = uuid.uuid4().hex, count()
 """Delivery tags are unique by process and number: to draw each at random costs more than all else about a message."""
-_EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
 class Broker:
@@ -52,9 +48,7 @@ class Broker:
 
     def __init__(self, settings: Settings) -> None:
         self._url, self._prefix = settings.broker(), settings.broker_key_prefix
-        self._keys = settings.keys()
-        self._max_bytes = settings.limits.message_max_bytes
-        self._control = settings.worker.control_queue
+        self._writer = MessageWriter(settings)
         self.redis = connect(self._url, settings.sentinel_options())
 
     def reach(self) -> None:
@@ -128,7 +122,7 @@ class Broker:
 
     def request_sweep(self, queue: str) -> None:
         """Ask a worker to sweep at once; raises RedisError."""
-        self.redis.lpush(self.key(queue), self._message(TASK_SWEEP, (), str(uuid.uuid4()), queue, {}, None))
+        self.redis.lpush(self.key(queue), celery_message(self._writer.request_sweep(queue)))
 
     def key(self, queue: str, priority: int | None = None) -> str:
         """Return the Redis list of a queue's messages of a priority."""
@@ -149,7 +143,7 @@ class Broker:
         queues: dict[str, list[bytes]] = {}
         for envelope in envelopes:
             key = self.key(envelope.queue, envelope.ticket.priority)
-            queues.setdefault(key, []).append(self._work(envelope))
+            queues.setdefault(key, []).append(celery_message(self._writer.write(envelope)))
         return ((key, some) for key, messages in queues.items() for some in _portions(messages))
 
     @contextmanager
@@ -163,88 +157,25 @@ class Broker:
                 cause=error,
             ) from error
 
-    def _work(self, envelope: Envelope) -> bytes:
-        run, priority = envelope.ticket.run, envelope.ticket.priority
-        headers: dict[str, Any] = {"flujo_run": run, "flujo_step": envelope.step}
-        if envelope.kind != "join":
-            headers["shadow"] = shown_name(envelope.ticket.reference, envelope.step)
-        embed = _EMBED
-        part = membership(run, envelope.lanes, queue=self._control, priority=priority)
-        if part:
-            headers |= {"group": part["group_id"], "group_index": part["group_index"]}
-            embed = {**_EMBED, "chord": part["chord"]}
-        joins = envelope.kind == "join"
-        args: tuple[Any, ...] = ([], JoinSignal(run, envelope.address).to_wire()) if joins else (envelope.to_wire(),)
-        return self._message(TASKS[envelope.kind], args, envelope.key, envelope.queue, headers, priority, embed)
 
-    def _message(
-        self,
-        task: str,
-        args: tuple[Any, ...],
-        task_id: str,
-        queue: str,
-        headers: Mapping[str, Any],
-        priority: int | None,
-        embed: Mapping[str, Any] = _EMBED,
-    ) -> bytes:
-        body = dump((args, {}, embed), keys=self._keys, max_bytes=self._max_bytes or MAX_BYTES)
-        return celery_message(task, body, task_id=task_id, queue=queue, headers=headers, priority=priority)
-
-
-def celery_message(
-    task: str, body: bytes, *, task_id: str, queue: str, headers: Mapping[str, Any], priority: int | None
-) -> bytes:
+def celery_message(message: TaskMessage) -> bytes:
     """Write a task message as kombu's Redis transport stores it."""
-    message = {
-        "body": base64.b64encode(body).decode(),
+    written = {
+        "body": base64.b64encode(message.body).decode(),
         "content-encoding": "binary",
         "content-type": CONTENT_TYPE,
-        "headers": {**task_headers(task, task_id), SENT_HEADER: time.time(), **headers},
+        "headers": message.headers,
         "properties": {
-            "correlation_id": task_id,
+            "correlation_id": message.headers["id"],
             "reply_to": "",
             "delivery_mode": 2,
-            "delivery_info": {"exchange": "", "routing_key": queue},
-            "priority": priority or 0,
+            "delivery_info": {"exchange": "", "routing_key": message.queue},
+            "priority": message.priority or 0,
             "body_encoding": "base64",
             "delivery_tag": f"{_TAGS}-{os.getpid():x}-{next(_NUMBERS):x}",
         },
     }
-    return orjson.dumps(message)
-
-
-def shown_name(reference: str, step: str) -> str:
-    """Return the name under which logs, `celery inspect` and Flower show an attempt: its pipeline and its step, in 200 printable characters."""
-    name = f"{reference}/{step}"[:200]
-    return name if name.isprintable() else "".join(each if each.isprintable() else "?" for each in name)
-
-
-def task_headers(task: str, task_id: str) -> dict[str, Any]:
-    """Return the headers of a message that is to be executed once, at once, and reports nothing.
-
-    The reprs are short, for Flower and logs must not show what is in a context.
-    """
-    return {
-        "lang": "py",
-        "task": task,
-        "id": task_id,
-        "shadow": None,
-        "eta": None,
-        "expires": None,
-        "group": None,
-        "group_index": None,
-        "retries": 0,
-        "timelimit": [None, None],
-        "root_id": task_id,
-        "parent_id": None,
-        "argsrepr": f"({task_id})",
-        "kwargsrepr": "{}",
-        "origin": "flujo",
-        "ignore_result": True,
-        "replaced_task_nesting": 0,
-        "stamped_headers": None,
-        "stamps": {},
-    }
+    return orjson.dumps(written)
 
 
 def _portions(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

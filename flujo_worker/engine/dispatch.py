@@ -20,10 +20,11 @@ import orjson
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.errors import ServiceUnreachable
-from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
+from flujo_client.transport.broker import PRIORITY_STEPS, Broker
 from flujo_client.transport.chords import group_of
 from flujo_client.transport.dead_letters import Refused
 from flujo_client.transport.loop_publisher import LoopPublisher, Taken
+from flujo_client.transport.messages import SENT_HEADER
 from flujo_client.transport.redis import RedisError
 from flujo_worker import failpoints
 from flujo_worker.domain.values import FanOut

@@ -12,6 +12,7 @@ from container_pipelines import LETTERS
 
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, JoinSignal
 from flujo_client.transport.broker import celery_message
+from flujo_client.transport.messages import task_message
 from flujo_client.transport.wire import dump
 from tests.support.fleet import BRISK, Site, wait_until
 
@@ -73,7 +74,9 @@ def ring_by_hand(site, run, *, times):
     """Put doorbells of the run's fan-out into their queue, and wait until they are taken."""
     join_signal = JoinSignal(run.id, "fan")
     body = dump((([], join_signal.to_wire()), {}, {}), keys=(), max_bytes=10_000)
-    message = celery_message(TASK_JOIN, body, task_id=join_signal.key, queue=CONTROL_QUEUE, headers={}, priority=None)
+    message = celery_message(
+        task_message(TASK_JOIN, body, task_id=join_signal.key, queue=CONTROL_QUEUE, headers={}, priority=None)
+    )
     site.redis.lpush(CONTROL_QUEUE, *[message] * times)
     wait_until(lambda: site.redis.llen(CONTROL_QUEUE) == 0, what=site.log)
 

@@ -21,7 +21,8 @@ from flujo_client.errors import (
 )
 from flujo_client.expressions.templates import compile_expression, compile_template
 from flujo_client.serial import Packed, Resolver, decode
-from flujo_client.transport.broker import SENT_HEADER, celery_message
+from flujo_client.transport.broker import celery_message
+from flujo_client.transport.messages import SENT_HEADER, task_message
 from flujo_client.transport.wire import dump
 from flujo_worker.agents.prompts import render_text
 from flujo_worker.aros import parse
@@ -174,7 +175,7 @@ def genuine_messages() -> list[bytes]:
 def around(body: bytes) -> bytes:
     """Write a message of a step that has this body."""
     key = enqueued(run_id="run").first.key
-    return celery_message(TASK_ATTEMPT, body, task_id=key, queue="q", headers={}, priority=3)
+    return celery_message(task_message(TASK_ATTEMPT, body, task_id=key, queue="q", headers={}, priority=3))
 
 
 def values() -> list[bytes]:

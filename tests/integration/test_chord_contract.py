@@ -19,6 +19,7 @@ from flujo_client.contract.envelope import TASK_JOIN
 from flujo_client.errors import SerializationError
 from flujo_client.transport.broker import Broker, celery_message
 from flujo_client.transport.chords import group_of, membership
+from flujo_client.transport.messages import task_message
 from flujo_client.transport.wire import dump, load, register
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app
@@ -253,7 +254,7 @@ def test_an_unknown_task_name_returns_no_part(parts_of, toys, settings, lists):
     body = dump(((), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": part["chord"]}))
     headers = {"group": part["group_id"], "group_index": 0}
     renamed = celery_message(
-        "flujo.renamed", body, task_id="task-0", queue="flujo.attempts", headers=headers, priority=None
+        task_message("flujo.renamed", body, task_id="task-0", queue="flujo.attempts", headers=headers, priority=None)
     )
     lists.lpush("flujo.attempts", renamed)
     Broker(settings).publish([member(1)])

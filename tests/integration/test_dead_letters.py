@@ -8,8 +8,9 @@ import redis
 from celery import Celery
 
 from flujo_client.config.manager import Settings
-from flujo_client.transport.broker import SENT_HEADER, Broker
+from flujo_client.transport.broker import Broker
 from flujo_client.transport.dead_letters import MAX_ENTRIES, MOST_BYTES, DeadLetters, Refused
+from flujo_client.transport.messages import SENT_HEADER
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import WireError

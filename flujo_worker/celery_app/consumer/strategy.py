@@ -21,9 +21,9 @@ from kombu.serialization import loads
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SWEEP, TASKS, Envelope
-from flujo_client.transport.broker import shown_name, task_headers
 from flujo_client.transport.chords import is_membership
 from flujo_client.transport.entry import CONTENT_TYPE
+from flujo_client.transport.messages import shown_name, task_headers
 from flujo_worker.celery_app.consumer.pool import AttemptPool, Held, Shortcut
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.errors import WireError, key_missing_in

@@ -9,6 +9,7 @@ from kombu.utils.json import dumps, loads
 
 from flujo_client.contract.envelope import TASK_ATTEMPT
 from flujo_client.transport.broker import celery_message
+from flujo_client.transport.messages import task_message
 from flujo_client.transport.wire import dump
 from flujo_worker.celery_app.consumer.screen import largest_item, screen
 from flujo_worker.errors import WireError
@@ -33,7 +34,9 @@ JUDGED_LATER = {
 def genuine():
     first = enqueued().first
     body = dump(((first.to_wire(),), {}, {}))
-    return orjson.loads(celery_message(TASK_ATTEMPT, body, task_id=first.key, queue="q", headers={}, priority=3))
+    return orjson.loads(
+        celery_message(task_message(TASK_ATTEMPT, body, task_id=first.key, queue="q", headers={}, priority=3))
+    )
 
 
 def screened(item, *, is_ours=True, others=(), max_bytes=MEGABYTE):

@@ -16,8 +16,9 @@ from flujo_client.contract.envelope import (
     TASK_START,
     TASK_SWEEP,
 )
-from flujo_client.transport.broker import Broker, task_headers
+from flujo_client.transport.broker import Broker
 from flujo_client.transport.entry import CONTENT_TYPE
+from flujo_client.transport.messages import task_headers
 from flujo_client.transport.wire import dump, register
 from flujo_worker.celery_app.consumer.strategy import checked_headers
 from flujo_worker.errors import WireError
