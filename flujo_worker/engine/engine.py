@@ -53,9 +53,6 @@ P = ParamSpec("P")
 Q = TypeVar("Q")
 T = TypeVar("T")
 
-PUBLISH_WITHIN_S = 0.005
-"""Seconds after which an attempt that was claimed ahead is published, if its merge has not started."""
-
 LEAVE_SLOT_S = 0.25
 """Seconds after which a merge that goes alone leaves its attempt's slot to others."""
 
@@ -78,7 +75,6 @@ class Engine:
         self.loop = asyncio.new_event_loop()
         self.inbox = Inbox(self.loop)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._aside: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name="flujo-engine", daemon=True)
         self._thread.start()
 
@@ -90,12 +86,6 @@ class Engine:
     def begin(self, work: Coroutine[Any, Any, object]) -> None:
         """Carry out a message, which nothing waits for. Called on the loop."""
         self._tasks.add(self.loop.create_task(self._carried(work)))
-
-    def begin_aside(self, work: Coroutine[Any, Any, object]) -> None:
-        """Do other work that nothing waits for. Called on the loop."""
-        task = self.loop.create_task(work)
-        self._aside.add(task)
-        task.add_done_callback(self._aside.discard)
 
     async def _carried(self, work: Coroutine[Any, Any, object]) -> None:
         try:
@@ -184,7 +174,6 @@ class LoopEffects:
         self._locked_budgets: dict[str, float] = {}
         self._engine, self._stores, self._groups, self._threads = engine, stores, groups, threads
         self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
-        self._unpublished: tuple[Envelope, asyncio.TimerHandle] | None = None
         self.known_reservations: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
         self._batchers: dict[Callable[..., Any], Batcher[Any, Any]] = {}
 
@@ -235,8 +224,6 @@ class LoopEffects:
 
     async def commit(self, decision: Decision) -> Committed:
         asked = self._claiming_next(decision)
-        if self._unpublished is not None:
-            self._engine.loop.call_soon(self._publish_begun)  # while Postgres merges
         committed = await self._groups.commit(asked)
         if committed is None:
             slow = self._engine.loop.call_later(LEAVE_SLOT_S, may_wait_for_locks)
@@ -297,39 +284,15 @@ class LoopEffects:
             await self.call(self._sender.send, envelopes, fan_out)
             return
         first = envelopes[0]
-        if self._ahead.has(first.key):
+        is_claimed = self._ahead.has(first.key)
+        take = is_claimed or (len(envelopes) == 1 and self._engine.carries_one())
+        taken = await self._sender.push(envelopes, take=take and self._wants(first), is_claimed=is_claimed)
+        self._ahead.is_likely = is_own = taken is not None and taken.is_own
+        if is_claimed or (is_own and not first.lanes):
             self.taker.take_own(first)
-            self._publish_soon(first)
-            return
-        take = len(envelopes) == 1 and self._engine.carries_one() and self._wants(first)
-        await self._receive(await self._sender.push(envelopes, take=take), first)
-
-    def _publish_soon(self, begun: Envelope) -> None:
-        """Publish an attempt that has begun during its merge, because publishing earlier would delay its agent."""
-        self._publish_begun()
-        self._unpublished = begun, self._engine.loop.call_later(PUBLISH_WITHIN_S, self._publish_begun)
-
-    def _publish_begun(self) -> None:
-        if self._unpublished is not None:
-            (begun, timer), self._unpublished = self._unpublished, None
-            timer.cancel()
-            self._engine.begin_aside(self._publish_claimed(begun))
-
-    async def _publish_claimed(self, envelope: Envelope) -> None:
-        """Publish an attempt that has begun, and take its message back. If an older message is taken instead, carry that out too."""
-        taken = await self._sender.push([envelope], take=self._wants(envelope), is_claimed=True)
-        if taken is None or not taken.is_own:
-            await self._receive(taken, envelope)
-
-    async def _receive(self, taken: Taken | None, published: Envelope) -> None:
-        """Carry out the message that was taken when one was published, or put it back."""
-        self._ahead.is_likely = taken is not None and taken.is_own
-        if taken is None:
-            return
-        if taken.is_own and not published.lanes:
-            self.taker.take_own(published)
-        elif not self.taker.take_item(taken.message, published.queue):
-            await self.call(self._sender.put_back, taken.message, published)
+            taken = None if is_own else taken
+        if taken is not None and not self.taker.take_item(taken.message, first.queue):
+            await self.call(self._sender.put_back, taken.message, first)
 
     async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
         batcher = self._batchers.get(act)

@@ -1,8 +1,8 @@
 """Claim a run's next attempt in the merge of the one before, if this process will probably take its message as well.
 
-With an idle process and an empty queue, a run saves one of two round trips to Postgres per step (ADR 16). The attempt begins once the merge
-is committed. Its message is published and taken while its own merge is under way, or after a few milliseconds. If another message is taken
-first, that one is carried out as well, and the worker that gets the attempt's own message finds it claimed.
+With an idle process and an empty queue, a run saves one of two round trips to Postgres per step (ADR 16). The attempt begins once its message
+is published and taken back. If another message is taken first, that one is carried out as well, and the worker that gets the attempt's own
+message finds it claimed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim, Committed
 from flujo_worker.runtime.effects import ClaimTerms
 from tests.support.builders import decided, enqueued, failed, following, pipeline_of, succeeded
-from tests.support.fleet import wait_until
 
 FIRST = enqueued().first
 QUEUE = FIRST.queue
@@ -168,22 +167,11 @@ def alone(engine, *acts, item=OWN):
             ended = engine.loop.create_future()
             engine.begin(attempt(act, ended))
             results.append(await asyncio.wait_for(ended, 10))
-            await asyncio.wait_for(has_published(effects), 10)
-            if sender.answers.is_set():
-                await asyncio.gather(*engine._aside)
         return results
 
     *_, last = engine.run(perform())
-    sender.answers.set()
-    wait_until(lambda: not engine._aside)
     threads.shutdown()
     return last, ledger, sender, effects.taker
-
-
-async def has_published(effects):
-    await asyncio.sleep(0)
-    while effects._unpublished is not None:  # noqa: ASYNC110 - a timer ends it
-        await asyncio.sleep(0.001)
 
 
 async def step(effects):
@@ -244,42 +232,22 @@ def test_under_limits_an_attempt_is_claimed_ahead_if_its_reservations_are_known(
     assert claim == (Claim(1, over=over) if claimed_by else Claim(5))
 
 
-def test_what_was_claimed_begins_before_its_message_is_taken(engine):
+def test_what_was_claimed_begins_once_its_message_is_taken_back(engine):
+    """Until then nothing is under way that no message carries."""
+
     async def while_redis_is_silent(effects):
         effects._sender.answers.clear()
-        await step(effects)
-        return list(effects.taker.own)
+        sending = asyncio.ensure_future(step(effects))
+        while len(effects._sender.taken) < 2:  # noqa: ASYNC110 - another thread waits for the test
+            await asyncio.sleep(0)
+        begun = list(effects.taker.own)
+        effects._sender.answers.set()
+        await sending
+        return begun
 
     begun, _, sender, taker = alone(engine, step, while_redis_is_silent)
-    assert begun == taker.own == [NEXT, NEXT]
+    assert (begun, taker.own) == ([NEXT], [NEXT, NEXT])
     assert (sender.taken, sender.claimed) == ([True, True], [False, True])
-
-
-def test_a_claimed_attempt_is_published_during_its_merge(engine, monkeypatch):
-    """Publishing earlier would delay its agent; during the merge the engine only waits for Postgres."""
-    monkeypatch.setattr("flujo_worker.engine.engine.PUBLISH_WITHIN_S", 60.0)
-
-    async def step_and_merge(effects):
-        await step(effects)
-        sender, published = effects._sender, []
-
-        async def commit(_):
-            published.append(list(sender.claimed))
-            while len(sender.claimed) < 2:  # noqa: ASYNC110 - it is to be published first
-                await asyncio.sleep(0)
-            return Committed("merged")
-
-        effects._groups.commit = commit
-        await merge(effects)
-        return [*published, sender.claimed]
-
-    published, _, _, _ = alone(engine, step, step_and_merge)
-    assert published == [[False], [False, True]]
-
-
-def test_a_claimed_attempt_that_takes_long_is_published_before_its_merge(engine):
-    _, _, sender, _ = alone(engine, step, step)
-    assert sender.claimed == [False, True]
 
 
 def test_a_message_that_came_first_is_carried_out_as_well(engine):
