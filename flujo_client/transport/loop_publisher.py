@@ -1,7 +1,7 @@
 """Publishing from the engine's event loop: a push goes out in the call that asks for it, and no thread waits for Redis to answer.
 
 One push under way; what comes meanwhile, or at the same moment, goes together. In: envelopes. Out: nothing, or an error for all that went together: some
-of them may have arrived, and arrive twice when the sweeper sends them.
+of them may have arrived, and arrive twice when the sweeper sends them. Other commands go with them, and get their own answers.
 
 An idle caller may take a message in the same round trip: the oldest of the list that it pushes to, before any waiting consumer.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from flujo_client.transport.redis import ConnectionLost, NoAnswer, RedisError, ResponseError, is_not_allowed
 
@@ -41,10 +41,10 @@ class LoopPublisher:
         self._connection: Any = None
         self._is_connecting = False
         self._may_take = True
-        self._waiting: deque[_Push] = deque()
-        self._under_way: list[_Push] = []
-        self._unanswered = 0
-        self._answer: Any = None
+        self._waiting: deque[_Push | _Command] = deque()
+        self._under_way: list[_Push | _Command] = []
+        self._unanswered = self._of_pushes = 0
+        self._answers: list[Any] = []
         self._own: Sequence[bytes] = ()
         self._overdue: asyncio.TimerHandle | None = None
 
@@ -62,14 +62,24 @@ class LoopPublisher:
             RedisError: something may not have been published.
         """
         done: asyncio.Future[Taken | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Push(envelopes, take, done))
+        self._add(_Push(envelopes, take, done), at_once=take)
+        return done
+
+    def execute(self, *command: Any) -> asyncio.Future[Any]:
+        """Execute a command; its answer is to be awaited, and raises RedisError for a refusal, or where the command may not have arrived."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._add(_Command(command, done))
+        return done
+
+    def _add(self, waiting: _Push | _Command, *, at_once: bool = False) -> None:
+        self._waiting.append(waiting)
+        loop = waiting.done.get_loop()
         if self._connection is None:
-            self._connect(done.get_loop())
-        elif take:
+            self._connect(loop)
+        elif at_once:
             self._send()
         elif len(self._waiting) == 1:
-            done.get_loop().call_soon(self._send)  # after the others that the loop wakes at this moment
-        return done
+            loop.call_soon(self._send)  # after the others that the loop wakes at this moment
 
     def close(self) -> None:
         """Close the connection; to be called when the loop is closed."""
@@ -105,12 +115,15 @@ class LoopPublisher:
             return
         self._under_way = some
         try:
-            pushes = list(self._broker.pushes([envelope for each in some for envelope in each.envelopes]))
+            envelopes = [envelope for each in some if isinstance(each, _Push) for envelope in each.envelopes]
+            pushes = list(self._broker.pushes(envelopes)) if envelopes else []
             commands: list[tuple[Any, ...]] = [("LPUSH", key, *messages) for key, messages in pushes]
             if self._is_taking:
                 self._own = pushes[0][1]
                 commands = [("MULTI",), *commands, ("RPOP", commands[0][1]), ("EXEC",)]
-            self._unanswered = len(commands)
+            self._of_pushes = len(commands)
+            commands += [each.command for each in some if isinstance(each, _Command)]
+            self._unanswered, self._answers = len(commands), []
             self._connection.send_packed_command(self._connection.pack_commands(commands))
         except Exception as error:  # noqa: BLE001 - the publishing callers get it
             self._fail(error)
@@ -121,7 +134,7 @@ class LoopPublisher:
     def _readable(self) -> None:
         try:
             while self._unanswered and self._connection.can_read(0):
-                self._answer = self._connection.read_response()
+                self._answers.append(self._connection.read_response())
                 self._unanswered -= 1
         except ResponseError as error:
             self._refused(error)
@@ -130,7 +143,10 @@ class LoopPublisher:
             self._fail(error)
             return
         if self._under_way and not self._unanswered:
-            self._finish(*self._done())
+            done = self._pushed()
+            answers = iter(self._answers[self._of_pushes :])
+            for each in self._finish():
+                _end([each], None, next(answers)) if isinstance(each, _Command) else _end([each], *done)
             self._send()
         elif not self._under_way:
             self._fail(ConnectionLost("Redis closed the connection"))
@@ -138,21 +154,25 @@ class LoopPublisher:
     @property
     def _is_taking(self) -> bool:
         """Return whether what is under way takes a message too."""
-        return self._may_take and len(self._under_way) == 1 and self._under_way[0].take
+        first = self._under_way[0]
+        return self._may_take and len(self._under_way) == 1 and isinstance(first, _Push) and first.take
 
-    def _done(self) -> tuple[BaseException | None, Taken | None]:
-        """Return the result of what is under way: an error or none, and the message that was taken. EXEC's answer has those of all commands."""
+    def _pushed(self) -> tuple[BaseException | None, Taken | None]:
+        """Return what became of pushes: an error or none, and the message that was taken. EXEC's answer has those of all commands."""
         if not self._is_taking:
             return None, None
-        pushed, taken = self._answer
+        pushed, taken = self._answers[-1]
         error = pushed if isinstance(pushed, BaseException) else None
         return error, Taken(taken, taken in self._own) if isinstance(taken, bytes) else None
 
     def _refused(self, error: ResponseError) -> None:
-        """Handle an error of Redis. The transaction did not take place: the message is pushed again, without one."""
+        """Handle an error of Redis. A transaction did not take place: the message is pushed again, without one. A command may fail without the pushes."""
         if self._is_taking:
             self._may_take = not is_not_allowed(error)
-            self._waiting.appendleft(self._under_way.pop()._replace(take=False))
+            again = cast("_Push", self._under_way.pop())
+            self._waiting.appendleft(again._replace(take=False))
+        elif len(self._answers) >= self._of_pushes:
+            _end([each for each in self._under_way if isinstance(each, _Push)], None)
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
@@ -161,16 +181,17 @@ class LoopPublisher:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket)
         connection.disconnect()
-        self._finish(error)
+        _end(self._finish(), error)
         if self._waiting:
             self._connect(loop)
 
-    def _finish(self, error: BaseException | None, taken: Taken | None = None) -> None:
+    def _finish(self) -> list[_Push | _Command]:
+        """Return what was under way."""
         if self._overdue is not None:
             self._overdue.cancel()
             self._overdue = None
         ended, self._under_way, self._unanswered = self._under_way, [], 0
-        _end(ended, error, taken)
+        return ended
 
 
 class Taken(NamedTuple):
@@ -188,8 +209,15 @@ class _Push(NamedTuple):
     done: asyncio.Future[Taken | None]
 
 
-def _end(pushes: Sequence[_Push], error: BaseException | None, taken: Taken | None = None) -> None:
-    """Set the result or the error of each push."""
-    for each in pushes:
+class _Command(NamedTuple):
+    """A command with its arguments, and the waiting future."""
+
+    command: tuple[Any, ...]
+    done: asyncio.Future[Any]
+
+
+def _end(ended: Sequence[_Push | _Command], error: BaseException | None, answer: Any = None) -> None:
+    """Set the answer or the error of each."""
+    for each in ended:
         if not each.done.done():
-            each.done.set_result(taken) if error is None else each.done.set_exception(error)
+            each.done.set_result(answer) if error is None else each.done.set_exception(error)

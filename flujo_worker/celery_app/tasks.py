@@ -20,7 +20,7 @@ from celery.exceptions import Ignore
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP, TASKS
 from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts
+from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.celery_app.consumer.strategy import OwnRequest, strategy
 from flujo_worker.errors import StepFailed, WireError

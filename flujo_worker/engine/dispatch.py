@@ -10,7 +10,7 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -64,6 +64,10 @@ class RedisPublisher:
         self._require_voice()
         with _failing_as(f"{len(envelopes)} messages were not published"):
             return await self._publisher.publish(envelopes, take=take)
+
+    def execute(self, *command: Any) -> Awaitable[Any]:
+        """Execute a command on an event loop; raises RedisError."""
+        return self._publisher.execute(*command)
 
     def _require_voice(self) -> None:
         if self.is_muted:

@@ -57,6 +57,7 @@ class Host:
         effects: the waiting of attempts for services and threads.
         engine: the event loop of attempts, if there is one.
         keys: which keys this process lacks.
+        execute: executes a command of Redis on the loop, where results are; None if that is not the broker.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Host:
         neighbours = Neighbours(services.stores.leases, member.host, place, max_lost=settings.worker.max_lost)
         self._upkeep = Upkeep(services, code, self._performing, self.keys, neighbours, check)
         self.engine, self.effects = services.engine, services.effects
+        self.execute = services.post.execute if settings.results() == settings.broker() else None
 
     @property
     def worker(self) -> str:

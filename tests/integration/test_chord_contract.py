@@ -3,9 +3,11 @@
 Parts are returned as a worker returns them at the end of a task; where the worker itself matters, there is a real one.
 """
 
+import asyncio
 import base64
 from dataclasses import replace
 
+import celery.backends.redis
 import orjson
 import pytest
 import redis
@@ -23,7 +25,7 @@ from flujo_client.transport.messages import task_message
 from flujo_client.transport.wire import dump, load, register
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app
-from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts
+from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
 from flujo_worker.engine.dispatch import RedisPublisher
 from tests.support.builders import enqueued
 from tests.support.fleet import wait_until
@@ -192,24 +194,87 @@ def test_the_body_is_signed_by_celery_and_repeats_what_headers_say(parts_of, lis
         load(body.replace(b"outer", b"inner"), keys=KEYS)
 
 
-@pytest.mark.parametrize("is_known", [True, False])
-def test_parts_are_counted_together_without_asking_redis_for_the_script(parts_of, app, monkeypatch, is_known):
-    """Where Redis does not know it, as after its restart, Celery counts each part and loads it."""
+class Threadless:
+    """Calls at once."""
 
-    def ask(_):
-        raise AssertionError("a round trip before each group of parts")
+    async def call(self, function, *args):
+        return function(*args)
 
-    parts_of(1).come("other", 0)  # loads the script
-    chord_ = parts_of(3)
-    if not is_known and hasattr(app.backend, "_chord_part_return_script"):  # Celery before 5.7 has none
-        monkeypatch.setattr(app.backend._chord_part_return_script, "sha", "0" * 40)
-    monkeypatch.setattr(redis.client.Pipeline, "load_scripts", ask)
+
+@pytest.fixture
+def count(app, settings):
+    """Counts branches by their lanes, as a worker of ours does when they are closed together."""
     part = membership("run", {OUTER: 0}, queue=CONTROL)
-    parts = [ChordPart(f"task-{lane}", part["group_id"], lane, part["chord"]) for lane in range(3)]
-    count_parts(app, [*parts[:2], *parts[:2]])
+
+    def counted(*lanes, execute=None, ids="task"):
+        parts = [ChordPart(f"{ids}-{lane}", part["group_id"], lane, part["chord"]) for lane in lanes]
+        counter = ChordCounter(app, Threadless(), execute)
+
+        async def together():
+            await asyncio.gather(*map(counter.count, parts))
+
+        asyncio.run(together())
+
+    return counted
+
+
+def test_parts_are_counted_together_up_to_the_one_that_completes_their_chord(parts_of, count, app, monkeypatch):
+    """Celery counts only that one, and signals; whoever has the last part, in whatever process."""
+    chord_, by_celery = parts_of(4), []
+    once = app.backend.on_chord_part_return
+    monkeypatch.setattr(
+        app.backend, "on_chord_part_return", lambda part, *rest: by_celery.append(part.id) or once(part, *rest)
+    )
+    count(2, 0, 2, 0)
+    assert (chord_.lanes(), by_celery, chord_.rings()) == ([0, 2], [], [])
+    count(1, 1, 0, 3)
+    assert by_celery == ["task-3"]
+    assert chord_.rings() == [([None] * 4, JOIN)]
+    count(0, 3)  # late
     assert len(chord_.rings()) == 1
-    count_parts(app, parts)
-    assert chord_.rings()[0] == ([None] * 3, JOIN)
+
+
+def test_parts_that_we_count_and_parts_that_celery_counts_are_the_same(parts_of, count, lists):
+    """A part that both count counts once, and what is in Redis expires as Celery's own does."""
+
+    def stored(chord_):
+        return lists.zrange(chord_.key(".j"), 0, -1, withscores=True), lists.smembers(chord_.key(".d"))
+
+    ours = parts_of(3)
+    count(0, 1)
+    kept = stored(ours)
+    assert all(lists.ttl(key) > 600_000 for key in lists.keys("*chord:*"))
+    lists.flushdb()
+    theirs = parts_of(3)
+    theirs.come("task-0", 0)
+    theirs.come("task-1", 1)
+    assert stored(theirs) == kept
+    count(0, 1)
+    assert theirs.rings() == []
+    theirs.come("task-2", 2)
+    assert theirs.rings() == [([None] * 3, JOIN)]
+
+
+def test_a_complete_chord_whose_signal_was_not_sent_is_celerys(parts_of, count, lists):
+    """Who counted the last part died before the signal: a part that comes again sends it, once nobody claims to be sending it."""
+    chord_ = parts_of(2)
+    count(0)
+    lists.set(chord_.key(".c"), "the claim of a process that was killed", ex=60)
+    count(1)
+    assert chord_.rings() == [] or not hasattr(celery.backends.redis.RedisBackend, "chord_expires")
+    lists.delete(chord_.key(".c"))
+    count(1)
+    assert chord_.rings()[0] == ([None] * 2, JOIN)
+
+
+def test_parts_that_redis_refuses_to_count_together_are_counted_one_by_one(parts_of, count):
+    chord_ = parts_of(3)
+
+    async def refuse(*_):
+        raise redis.ResponseError("NOPERM this user has no permissions to run the 'eval' command")
+
+    count(0, 1, 2, execute=refuse)
+    assert chord_.rings() == [([None] * 3, JOIN)]
 
 
 class Host:

@@ -117,6 +117,26 @@ def test_a_command_that_redis_refuses_is_an_error_for_those_who_sent_it(broker):
     assert lying_in(broker) == ["a2"]
 
 
+def test_commands_go_with_pushes_and_get_their_own_answers(broker):
+    """One that Redis refuses fails with the other commands of its round trip, not with the pushes."""
+    broker.redis.set("taken", "no list")
+
+    async def act(publisher):
+        await publisher.publish([numbered(0)])
+        together = (
+            publisher.publish([numbered(1)]),
+            publisher.execute("GET", "taken"),
+            publisher.execute("LLEN", QUEUE),
+        )
+        assert await asyncio.gather(*together) == [None, b"no list", 2]
+        together = (publisher.publish([numbered(2)]), publisher.execute("LPOP", "taken"))
+        pushed, refused = await asyncio.gather(*together, return_exceptions=True)
+        assert (pushed, type(refused)) == (None, redis.ResponseError)
+        assert await publisher.execute("LLEN", QUEUE) == 3
+
+    publishing(broker, act)
+
+
 def test_where_no_redis_is_every_publisher_hears_of_it(redis_url):
     nowhere = Broker(Settings(database_url="postgresql://nowhere/none", broker_url="redis://127.0.0.1:1/0"))
 

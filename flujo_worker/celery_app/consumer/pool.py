@@ -21,15 +21,15 @@ from celery.worker import state
 
 from flujo_client.contract.envelope import TASKS
 from flujo_worker.celery_app.consumer.channel import Capacity, connection_for
+from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
 from flujo_worker.celery_app.consumer.events import PoolEvents
-from flujo_worker.celery_app.consumer.private_names import ChordPart, count_parts
 from flujo_worker.celery_app.consumer.stopping import after
 from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.engine.engine import LoopEffects, Taker
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from typing import Protocol
 
     from flujo_client.contract.envelope import AttemptKind, Envelope
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         """The executor of messages: this process's host."""
 
         effects: Effects
+        execute: Callable[..., Awaitable[Any]] | None
 
         async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult: ...
 
@@ -172,6 +173,7 @@ class AttemptPool(TaskPool, Taker):
     def serve(self, carrier: Carrier, engine: Engine) -> None:
         """Let this process's host carry out messages, on its engine's loop, from now on."""
         self._carrier, self._engine = carrier, engine
+        self._chords = ChordCounter(self.app, carrier.effects, carrier.execute)
         if isinstance(carrier.effects, LoopEffects):
             carrier.effects.taker = self
 
@@ -256,7 +258,7 @@ class AttemptPool(TaskPool, Taker):
             with waiting_for_locks(partial(self._step_aside, held)):
                 delivered = await work
             if delivered.counts and held.part is not None:
-                await effects.together(self._count_parts, held.part)
+                await self._chords.count(held.part)
         except WireError as refused:
             await effects.call(refusals.record, refused, held.id.encode(), queue=held.queue)
         except Exception:
@@ -282,10 +284,6 @@ class AttemptPool(TaskPool, Taker):
         with self._counting:
             self._done += 1
         self._capacity.wake()
-
-    def _count_parts(self, parts: Sequence[ChordPart]) -> Sequence[None]:
-        count_parts(self.app, parts)
-        return [None] * len(parts)
 
     @property
     def info(self) -> dict[str, Any]:

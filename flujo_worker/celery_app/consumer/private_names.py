@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import socket
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from celery import current_app
 from celery.concurrency.thread import TaskPool
 from kombu.transport import redis as stock
-
-from flujo_client.contract.envelope import TASK_JOIN
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -63,18 +59,9 @@ NEWER: Final[dict[str, dict[str, str]]] = {
     "kombu.transport.redis:Channel": {"_brpop_sent_at": "5.7", "_flush_brpop_reauth": "5.7", "brpop_timeout": "5.6"},
     "kombu.asynchronous.hub:Hub": {"_create_waker": "5.7"},
     "celery.events.dispatcher:EventDispatcher": {"_prepare_event": "5.7"},
-    "celery.backends.redis:RedisBackend": {
-        "_chord_part_return_script": "5.7",
-        "_chord_result_expires": "5.7",
-        "chord_expires": "5.7",
-    },
+    "celery.backends.redis:RedisBackend": {"chord_expires": "5.7"},
 }
 """The names that older versions lack, with the version that brought each. We look for each name before we use it."""
-
-_IS_ORDERED: Final = 1
-"""As in Celery's default, which our backend has: parts are members of a sorted set, so one that is counted twice counts once in any version."""
-_NO_SIGNAL: Final = 0
-"""The expiry of the signal's key for a part that must not signal: Redis rejects it, so nothing is claimed."""
 
 
 class OpenChannel(stock.Channel):
@@ -181,20 +168,6 @@ class _WakingCalls:
         return called
 
 
-def _count_part(backend: Any, part: ChordPart, client: Any) -> None:
-    """Count a part of a chord as `RedisBackend.on_chord_part_return` begins to, without asking whether Redis knows the script."""
-    result = backend.encode([1, part.id, "SUCCESS", backend.encode_result(None, "SUCCESS")])
-    keys = [backend.get_key_for_group(part.group, name) for name in (".j", ".t", ".s", ".d", "", ".c")]
-    if hasattr(backend, "_chord_part_return_script"):
-        expires = backend.chord_expires or 0, backend._chord_result_expires  # noqa: SLF001
-        arguments = [part.id, result, _IS_ORDERED, part.group_index, *expires, _NO_SIGNAL, uuid.uuid4().hex]
-        client.evalsha(backend._chord_part_return_script.sha, len(keys), *keys, *arguments)  # noqa: SLF001
-        return
-    client.zadd(keys[0], {result: part.group_index})
-    if backend.expires:
-        client.expire(keys[0], backend.expires)
-
-
 def counting_backend(app: Celery) -> Any:
     """Return an app's result backend, for tasks of another app. Before Celery 5.6 it looks for the group of a chord with the current app."""
     backend: Any = app.backend
@@ -210,32 +183,3 @@ def counting_backend(app: Celery) -> Any:
 
     backend.on_chord_part_return = count_as_current
     return backend
-
-
-class ChordPart(NamedTuple):
-    """A task that has ended, as its chord counts it: the ids of the task and of its group, its place there, and the chord's body as a signature."""
-
-    id: str
-    group: str
-    group_index: int
-    chord: Any
-
-
-def count_parts(app: Celery, parts: Sequence[ChordPart]) -> None:
-    """Count parts; to be called from a thread that may wait for Redis.
-
-    Celery's tracer calls `on_chord_part_return` for each task, one round trip each. Here all parts except the last of each chord need one round
-    trip; Celery counts the last one, and signals when the count is complete. If Redis refuses one, as when it does not know the script,
-    Celery counts them all: a part that is counted twice counts once.
-    """
-    backend: Any = app.tasks[TASK_JOIN].backend
-    last = {part.group: part for part in parts}
-    rest = [part for part in parts if last[part.group] is not part]
-    if rest:
-        with backend.client.pipeline(transaction=False) as pipe:
-            for part in rest:
-                _count_part(backend, part, pipe)
-            if not any(isinstance(answer, Exception) for answer in pipe.execute(raise_on_error=False)):
-                rest = []
-    for part in (*rest, *last.values()):
-        backend.on_chord_part_return(SimpleNamespace(**part._asdict()), "SUCCESS", None)

@@ -33,7 +33,7 @@ def own_task(app):
 @pytest.fixture
 def pool():
     pool = AttemptPool(limit=2)
-    pool.serve(SimpleNamespace(effects=None), engine=None)
+    pool.serve(SimpleNamespace(effects=None, execute=None), engine=None)
     yield pool
     pool.executor.shutdown()
 

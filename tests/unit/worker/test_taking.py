@@ -297,7 +297,7 @@ def pool():
     pool.begun = []
     pool.own = []
     engine = SimpleNamespace(inbox=SimpleNamespace(put=pool.begun.append), begin=lambda work: work.close())
-    pool.serve(SimpleNamespace(effects=None, perform=pool.own.append), engine)
+    pool.serve(SimpleNamespace(effects=None, execute=None, perform=pool.own.append), engine)
     pool._capacity.queues = {QUEUE}
     pool.screen = lambda item, _queue: orjson.loads(item)
     consumer = MagicMock(pool=pool, hostname="worker@here")
