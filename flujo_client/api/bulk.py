@@ -15,7 +15,7 @@ from flujo_client.contract.records import NewRun
 from flujo_client.errors import ConfigurationError, FlujoError, IdempotencyConflict
 from flujo_client.gateway import requests
 from flujo_client.gateway.admission import Entered, through_gates
-from flujo_client.gateway.effects import AskBroker, Operation, Sleep, query
+from flujo_client.gateway.effects import Operation, ReachBroker, Sleep, query
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
@@ -170,7 +170,7 @@ def _next_chunk(
 def _record(chunk: _Chunk, connection: Any) -> Operation[list[Enqueued]]:
     if connection is not None:
         return (yield from query(chunk.record(0.0, judges=False), connection))
-    yield AskBroker(lambda post: post.reach())
+    yield ReachBroker()
     enqueued = yield from query(chunk.record(GRACE_S, judges=True))
     yield from publish_new([envelope for each in enqueued for envelope in each.unpublished])
     return [Enqueued(each.run_id, each.is_new) for each in enqueued]

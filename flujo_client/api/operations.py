@@ -45,7 +45,9 @@ from flujo_client.gateway.effects import (
     MarkSent,
     Operation,
     Publish,
+    ReachBroker,
     Sleep,
+    Together,
     query,
 )
 from flujo_client.gateway.requests import Request
@@ -115,6 +117,8 @@ def enqueue(
 ) -> Operation[Enqueued]:
     """Check everything, record the run in one commit, then publish its first message.
 
+    Runs of one pipeline that are enqueued at the same time share the commit, unless they have keys, gates or large values.
+
     Raises:
         FlujoError: something is invalid; nothing was recorded.
     """
@@ -122,14 +126,37 @@ def enqueue(
     connection = options.get("connection")
     found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
     new = new_run_of(settings, found, value, options, run_id=options.get("run_id"))
-    if connection is None:
-        yield AskBroker(lambda post: post.reach())
-    yield from record_context_fields(settings, found.context_model, connection)
-    recorded = yield from record_or_find(requests.record, new, connection)
-    if connection is None:
-        yield from publish_new(recorded.unpublished)
-        return Enqueued(recorded.run_id, recorded.is_new)
-    return recorded
+    if connection is not None:
+        yield from record_context_fields(settings, found.context_model, connection)
+        return (yield from record_or_find(requests.record, new, connection))
+    yield ReachBroker()
+    yield from record_context_fields(settings, found.context_model)
+    if new.idempotency_key is not None or new.gates or new.blobs:
+        return (yield from _begin(new))
+    kind = (found.reference, found.plan.fingerprint)
+    begun: Enqueued | FlujoError | None = yield Together(kind, new, _begin_together)
+    if isinstance(begun, FlujoError):
+        raise begun
+    return begun or (yield from _begin(new))
+
+
+def _begin(new: NewRun) -> Operation[Enqueued]:
+    """Record a run and publish its first message."""
+    recorded = yield from record_or_find(requests.record, new)
+    yield from publish_new(recorded.unpublished)
+    return Enqueued(recorded.run_id, recorded.is_new)
+
+
+def _begin_together(news: Sequence[NewRun]) -> Operation[Sequence[Enqueued | FlujoError | None]]:
+    """Record runs in one commit and publish their first messages. If one is refused nothing is recorded, and each is to begin alone."""
+    try:
+        if len(news) == 1:
+            return [(yield from _begin(news[0]))]
+        yield from query(requests.record_many(news, lambda _: None, undoes=False))
+    except FlujoError as error:
+        return [error] if len(news) == 1 else [None] * len(news)
+    yield from publish_new([new.first for new in news])
+    return [Enqueued(new.first.ticket.run, is_new=True) for new in news]
 
 
 def record_or_find(

@@ -22,7 +22,7 @@ from flujo_client.api.options import RetryOptions, refuse_unknown
 from flujo_client.config.manager import Settings
 from flujo_client.errors import RetryError
 from flujo_client.gateway import plan_requests, requests
-from flujo_client.gateway.effects import AskBroker, Operation, query
+from flujo_client.gateway.effects import Operation, ReachBroker, query
 from flujo_client.pipeline.fork import (
     Beginning,
     NewFork,
@@ -103,7 +103,7 @@ def _begin_again(
         again=again,
         onto=onto,
     )
-    yield AskBroker(lambda post: post.reach())
+    yield ReachBroker()
     recorded = yield from _recorded(replace(new, actor=options.get("actor")))
     yield from publish_new(recorded.unpublished)
     return Enqueued(recorded.run_id, recorded.is_new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,7 +30,8 @@ from flujo_client.gateway.door import (
     send,
     to_flujo_error,
 )
-from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, Sleep
+from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, ReachBroker, Sleep, Together
+from flujo_client.gateway.groups import CallGroups, GroupedCall, answer_all
 from flujo_client.gateway.post import MARK_AFTER_S, PATIENCE_S, ClientPublisher, Unmarked
 from flujo_client.gateway.requests import mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
@@ -55,6 +56,7 @@ class AsyncRunner:
         self._pool: Any = None
         self._opening, self._unmarked = asyncio.Lock(), Unmarked()
         self._marking: asyncio.Task[None] | None = None
+        self._groups, self._leading = CallGroups(), set[asyncio.Task[None]]()
 
     async def perform(self, operation: Operation[T]) -> T:
         """Run an operation to its end and return its result."""
@@ -92,9 +94,38 @@ class AsyncRunner:
             case MarkSent(keys, sent_at):
                 if self._unmarked.add(keys, sent_at):
                     asyncio.get_running_loop().call_later(MARK_AFTER_S, self._start_marking)
+            case Together():
+                return await self._together(effect)
+            case ReachBroker() if self._post.is_fresh:
+                pass
             case _:
                 return await asyncio.to_thread(send, self._post, effect)
         return None
+
+    async def _together(self, effect: Together) -> Any:
+        call = GroupedCall(effect.item, asyncio.get_running_loop().create_future(), partial(self._start_group, effect))
+        if self._groups.enter(effect.kind, call):
+            call.lead(call)
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            self._groups.withdraw(effect.kind, call)
+            raise
+
+    def _start_group(self, effect: Together, leader: GroupedCall) -> None:
+        """Perform a group in a task of its own: its calls do not end with the one that leads, which may be cancelled."""
+        task = asyncio.create_task(self._perform_group(effect, leader))
+        self._leading.add(task)
+        task.add_done_callback(self._leading.discard)
+
+    async def _perform_group(self, effect: Together, leader: GroupedCall) -> None:
+        group = self._groups.join(effect.kind, leader)
+        results: Sequence[Any] = ()
+        try:
+            results = await self.perform(effect.act([each.item for each in group]))
+        finally:
+            answer_all(group, results)
+            self._groups.hand_over(effect.kind)
 
     async def _await_run(self, wait: AwaitRun) -> None:
         loop, is_over = asyncio.get_running_loop(), asyncio.Event()

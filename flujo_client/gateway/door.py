@@ -10,6 +10,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
@@ -30,8 +31,11 @@ from flujo_client.gateway.effects import (
     Operation,
     Publish,
     Query,
+    ReachBroker,
     Sleep,
+    Together,
 )
+from flujo_client.gateway.groups import CallGroups, GroupedCall, answer_all
 from flujo_client.gateway.operator_requests import lock_holders
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import Request, mark_sent, schema_version, statement
@@ -67,6 +71,8 @@ FRESH_S = 1.0
 """A connection that answered this recently is not checked with a query; if Postgres closed it, its socket shows that."""
 CHECK_S = 3.0
 """Seconds that the check may take."""
+_LEADS: Final = object()
+"""The answer to a call that is to perform the next group."""
 NOT_MARKED = "%d messages not marked as sent: %s"
 
 
@@ -83,7 +89,7 @@ class SyncRunner:
 
         encrypt_values(settings)
         self._url, self._post, self._is_checked = settings.database(), ClientPublisher(settings), False
-        self._marks = MarkThread(self._mark)
+        self._marks, self._groups = MarkThread(self._mark), CallGroups()
         kwargs = connection_options(settings)
         self._pool: ConnectionPool[_Connection] = ConnectionPool(
             self._url,
@@ -133,9 +139,33 @@ class SyncRunner:
                     is_over.wait(seconds)
             case MarkSent(keys, sent_at):
                 self._marks.add(keys, sent_at)
+            case Together():
+                return self._together(effect)
             case _:
                 return send(self._post, effect)
         return None
+
+    def _together(self, effect: Together) -> Any:
+        call = GroupedCall(effect.item, Future(), lambda call: call.answer.set_result(_LEADS))
+        if not self._groups.enter(effect.kind, call) and (result := self._wait(effect, call)) is not _LEADS:
+            return result
+        group = self._groups.join(effect.kind, call)
+        results: Sequence[Any] = ()
+        try:
+            results = self.perform(effect.act([each.item for each in group]))
+        finally:  # also where a signal's handler raises: the others continue alone
+            answer_all(group[1:], results[1:])
+            self._groups.hand_over(effect.kind)
+        return results[0]
+
+    def _wait(self, effect: Together, call: GroupedCall) -> Any:
+        try:
+            return call.answer.result()
+        except BaseException:
+            is_in_group = not self._groups.withdraw(effect.kind, call)
+            if is_in_group and call.answer.done() and call.answer.result() is _LEADS:
+                self._groups.hand_over(effect.kind)
+            raise
 
     def _answer(self, query: Query) -> Any:
         """Execute a query; retry it at once after a conflict with another statement."""
@@ -270,6 +300,8 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
     match effect:
         case Publish(envelopes):
             return post.publish(envelopes)
+        case ReachBroker():
+            return post.reach()
         case AskBroker(ask):
             return ask(post)
     raise ClientError(f"cannot run {effect}")

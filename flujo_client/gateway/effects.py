@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -25,6 +25,23 @@ class AskBroker:
     """Call `ask` with the publisher; the effect's answer is the result."""
 
     ask: Callable[[ClientPublisher], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReachBroker:
+    """Make sure that the broker answers, or has answered within a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Perform `act` for this item, and for those of other calls of the same `kind` that are under way.
+
+    `act` returns a result for each item, in their order. The answer is that of this item; None if the group was broken off.
+    """
+
+    kind: Hashable
+    item: Any
+    act: Callable[[Sequence[Any]], Operation[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +75,7 @@ class Sleep:
     seconds: float
 
 
-Effect = Query | AskBroker | Publish | MarkSent | AwaitRun | Sleep
+Effect = Query | AskBroker | ReachBroker | Together | Publish | MarkSent | AwaitRun | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

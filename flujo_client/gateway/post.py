@@ -43,9 +43,13 @@ class ClientPublisher:
 
     def reach(self) -> None:
         """Make sure that the broker answers, or has answered within a second; raises ServiceUnreachable."""
-        if time.monotonic() - self._answered_at > FRESH_S:
+        if not self.is_fresh:
             self.broker.reach()
             self._answered_at = time.monotonic()
+
+    @property
+    def is_fresh(self) -> bool:
+        return time.monotonic() - self._answered_at <= FRESH_S
 
     def publish(self, envelopes: Sequence[Envelope]) -> bool:
         """Send envelopes. False when the broker does not accept them: the sweeper will publish their rows."""

@@ -129,13 +129,16 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
     return Request("record", parameters, lambda rows: rows[0]["id"] if rows else None)
 
 
-def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, grace_s: float) -> Request[T_co]:
+def record_many(
+    news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, grace_s: float = GRACE_S, undoes: bool = True
+) -> Request[T_co]:
     """Record runs that differ in nothing that their pipeline gives, in one commit.
 
     Args:
         news: the runs; no two with the same idempotency key of a tenant.
-        read: is given `id`, `tenant`, `idempotency_key` and `digest` of each run that has a key, as they are now; what it raises undoes all.
+        read: is given `id`, `tenant`, `idempotency_key` and `digest` of each run that has a key, as they are now.
         grace_s: seconds the publisher has before the sweeper does its work.
+        undoes: whether what `read` raises undoes all.
     """
     each = [bind_first(new.first, ()) for new in news]
     blobs = {blob.digest: bytes(blob) for new in news for blob in new.blobs}
@@ -152,7 +155,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
         "key_marks": list(one.key_marks) or None,
         "grace_s": grace_s,
     }
-    return Request("record_many", parameters, read, undoes=True)
+    return Request("record_many", parameters, read, undoes=undoes)
 
 
 def find_by_key(tenant: str, key: str) -> Request[tuple[str, str] | None]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.pipeline.pipeline import Pipeline
@@ -266,6 +267,10 @@ def _import_failed(what: str, error: BaseException) -> PipelineError:
     return failed
 
 
+_held_by: WeakKeyDictionary[Pipeline | Step, tuple[str, str]] = WeakKeyDictionary()
+"""The module and the attribute that held a pipeline when it was last looked for: to look through all modules takes longer than all else that enqueue does."""
+
+
 def reference_to(pipeline: Pipeline | Step) -> str:
     """Write how workers find a pipeline: by its blueprint, else by the module that holds it; raises PipelineError."""
     if not isinstance(pipeline, Pipeline) or pipeline.blueprint is None:
@@ -282,14 +287,25 @@ def reference_of(thing: Any, *, what: str = "pipeline") -> str:
     Raises:
         PipelineError: no importable module holds it, so no worker could find it.
     """
+    module_name, attribute = _place_of(thing, what)
+    if (name := importable(module_name)) is None:
+        message = f"a {what} defined in an interactive session cannot be found by workers"
+        raise PipelineError(message, suggestion="put it in a module")
+    return f"{name}:{attribute}"
+
+
+def _place_of(thing: Any, what: str) -> tuple[str, str]:
+    is_own = isinstance(thing, (Pipeline, Step))
+    name, attribute = _held_by.get(thing, ("", "")) if is_own else ("", "")
+    if name in sys.modules and vars(sys.modules[name]).get(attribute) is thing:
+        return name, attribute
     main = sys.modules["__main__"]  # multiprocessing gives it a second name
     for module_name, module in sorted(sys.modules.items(), key=lambda pair: pair[1] is main):
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is thing:
-                if (name := importable(module_name)) is None:
-                    message = f"a {what} defined in an interactive session cannot be found by workers"
-                    raise PipelineError(message, suggestion="put it in a module")
-                return f"{name}:{attribute}"
+                if is_own:
+                    _held_by[thing] = module_name, attribute
+                return module_name, attribute
     raise PipelineError(
         f"this {what} is not an attribute of a module, so workers cannot find it",
         suggestion="assign it to a name at the top of a module, or give 'package.module:attribute' instead",

@@ -162,6 +162,28 @@ def test_an_interactive_sessions_pipeline_cannot_be_sent(monkeypatch):
         reference_of(pipeline)
 
 
+def test_a_pipeline_is_looked_for_again_when_its_module_no_longer_holds_it():
+    pipeline = Pipeline([STEP])
+    for name in ("acme_orders", "acme_newer_orders"):
+        module = hold(name, pipeline)
+        try:
+            assert reference_of(pipeline) == f"{name}:pipeline"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "modules", Unlisted(sys.modules))
+                assert reference_of(pipeline) == f"{name}:pipeline"
+        finally:
+            del sys.modules[module]
+    with pytest.raises(PipelineError, match="not an attribute of a module"):
+        reference_of(pipeline)
+
+
+class Unlisted(dict):
+    """Modules that are not looked through: that takes milliseconds."""
+
+    def items(self):
+        raise AssertionError("all modules are looked through")
+
+
 def hold(name, pipeline):
     module = ModuleType(name)
     module.pipeline = pipeline

@@ -7,7 +7,7 @@ from recorded import C, Recorder, S, run
 from flujo_client import Pipeline, Settings, Step
 from flujo_client.api import bulk, operations
 from flujo_client.contract.records import EventRecord
-from flujo_client.gateway.effects import MarkSent, Publish, Query
+from flujo_client.gateway.effects import MarkSent, Publish, Query, Together
 from flujo_client.gateway.plan_requests import StoredPlan
 from flujo_client.pipeline.compile import compile_plan
 from tests.support.builders import echo, pipeline_of
@@ -27,6 +27,10 @@ def perform(verb, **answers):
         while True:
             effect = verb.send(answer)
             asked.append(effect)
+            if isinstance(effect, Together):
+                [answer], asked_together = perform(effect.act([effect.item]), **answers)
+                asked += asked_together
+                continue
             name = effect.request.name if isinstance(effect, Query) else ""
             answer = answers[name](effect.request.parameters) if name in answers else isinstance(effect, Publish)
     except StopIteration as end:
