@@ -23,6 +23,7 @@ class AttemptInfo:
         step: its step.
         number: which try at the step it is, counted from 1.
         trace_parent: the W3C trace context that the run was enqueued with, or None.
+        queue: the Celery queue of its message.
         claim_id: this execution of the attempt, drawn at random: no other execution has it, and the attempt's record keeps the one that was merged.
     """
 
@@ -32,6 +33,7 @@ class AttemptInfo:
     step: str
     number: int
     trace_parent: str | None = None
+    queue: str = ""
     claim_id: str = ""
 
 

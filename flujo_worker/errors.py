@@ -65,6 +65,16 @@ class StepFailed(WorkerError):
     code = "STEP_FAILED"
 
 
+class RetryRequested(WorkerError):
+    """The code of a step asks for another attempt, `after_s` seconds from now, whatever the step's own number of retries."""
+
+    code = "RETRY_REQUESTED"
+
+    def __init__(self, message: str, *, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
 class IllegalTransition(WorkerError):
     code = "ILLEGAL_TRANSITION"
 

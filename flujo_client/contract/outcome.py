@@ -49,6 +49,8 @@ class Fault:
     """The feedback on the answer in the next attempt's prompt; None for an error that does not judge an answer, such as an outage."""
     retryable: bool = False
     retry_after_s: float | None = None
+    is_requested: bool = False
+    """Whether the step's own code asks for the retry, after `retry_after_s` seconds and whatever the step's number of attempts."""
     traceback_digest: str = ""
     tool: str | None = None
     """After a pause, the tool whose agent asked the question and gets the answer."""

@@ -7,7 +7,6 @@ are: not an agent, a model without a provider, a function with parameters that n
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -83,18 +82,8 @@ def agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
         yield f"its agent, a {type(agent).__name__}, is not callable and has no run method"
     elif inspect.isclass(agent):
         yield f"its agent is the class {agent.__name__}; give an instance"
-    elif _is_celery_task(agent):
-        yield (
-            f"its agent is the Celery task '{agent.name}', of which a step would call `run` alone, without its retries, limits and hooks; "
-            "move the work into a function, and give that to the step and call it in the task"
-        )
     elif _takes_nothing(getattr(agent, "run", agent)):
         yield f"its agent, {described(agent)}, takes no argument, but is called with the output of the step before"
-
-
-def _is_celery_task(agent: Any) -> bool:
-    module = sys.modules.get("celery.app.task")
-    return module is not None and isinstance(agent, module.Task)
 
 
 def model_findings(agent: Any) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
@@ -49,6 +50,18 @@ def refuse_coroutine(step: str, agent: Any) -> None:
 def is_mock(thing: Any) -> bool:
     """Return whether it is a mock of `unittest`, which no worker can rebuild."""
     return type(thing).__module__.startswith("unittest.mock")
+
+
+def as_agent(thing: Any) -> Any:
+    """Return an agent unchanged, and a Celery task, or the signature of one, as the agent that calls it."""
+    task, canvas = sys.modules.get("celery.app.task"), sys.modules.get("celery.canvas")
+    if (task is None or not isinstance(thing, task.Task)) and (
+        canvas is None or not isinstance(thing, canvas.Signature)
+    ):
+        return thing
+    from flujo_client.pipeline.celery_task import TaskAgent
+
+    return TaskAgent.of(thing)
 
 
 class BriefRepr:

@@ -168,6 +168,8 @@ class _Reading:
         texts += model_findings(agent)
         texts += parameter_findings(agent, self._given(step, location))
         texts += output_findings(step, agent)
+        if hasattr(agent, "__flujo_findings__"):
+            texts += agent.__flujo_findings__(step)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"its name and the names above it have more than {MAX_PATH:,} bytes together")
         yield from (PipelineFinding(text, path) for text in texts)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from flujo_client.errors import FlujoError, PipelineError
+from flujo_client.pipeline.authoring import as_agent
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver, importable, is_ours
@@ -197,7 +198,7 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         )
     if _is_of_ours(found):
         raise _into_ours(what, reference)
-    return found
+    return as_agent(found) if what == "agent" else found
 
 
 def reference_findings(

@@ -13,7 +13,13 @@ from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
 from flujo_client.pipeline.annotations import call_alone
-from flujo_client.pipeline.authoring import BriefRepr, refuse_coroutine, refuse_unknown, refuse_unknown_of_decorator
+from flujo_client.pipeline.authoring import (
+    BriefRepr,
+    as_agent,
+    refuse_coroutine,
+    refuse_unknown,
+    refuse_unknown_of_decorator,
+)
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.factories import Factories
 from flujo_client.pipeline.forward import forward
@@ -88,8 +94,8 @@ class Step(BriefRepr, Factories, Generic[OutputT]):
 
     Args:
         name: unique in its pipeline, without `/`, `:`, `#` and control characters.
-        agent: an object with `run` (sync or async), a callable, a pydantic-ai agent, or `"module:attribute"`. The `max_retries`, `timeout`
-            and `auto_repair` of an agent apply unless the step sets its own.
+        agent: an object with `run` (sync or async), a callable, a pydantic-ai agent, a Celery task, or `"module:attribute"`. The `max_retries`,
+            `timeout` and `auto_repair` of an agent apply unless the step sets its own.
         config: retries, timeout and model options.
         plugins: objects with `validate(data)`, or `(plugin, priority)` pairs, higher first; a rejection ends the step.
         validators: objects with `validate(output, *, context)`, or callables; a rejection ends the step.
@@ -167,6 +173,7 @@ class Step(BriefRepr, Factories, Generic[OutputT]):
 
     def __post_init__(self) -> None:
         refuse_coroutine(self.name, self.agent)
+        object.__setattr__(self, "agent", as_agent(self.agent))
         if callable(self.name) or callable(getattr(self.name, "run", None)):
             message = f"the first argument of a step must be its name, got {described(self.name)}"
             raise PipelineError(message, suggestion=as_a_step(self.name))
@@ -268,6 +275,21 @@ class Step(BriefRepr, Factories, Generic[OutputT]):
     def from_callable(cls, func: Callable[..., Any], name: str | None = None, **rest: Any) -> Step:
         """Make a step that runs `func`, with the function's name if none is given."""
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
+
+    @classmethod
+    def of(cls, task: Any, name: str | None = None, *, spread: bool = False, **rest: Any) -> Step:
+        """Make a step of a Celery task, or of its signature such as `resize.s(width=300)`.
+
+        Args:
+            task: the task. It gets the step's input, and after it the arguments of the signature, as in a chain.
+            name: the step's; the last part of the task's name when None.
+            spread: pass a mapping as the task's keyword arguments, and a list or tuple as its arguments by place.
+            rest: all else that `Step` takes.
+        """
+        from flujo_client.pipeline.celery_task import TaskAgent
+
+        agent = TaskAgent.of(task, spread=spread)
+        return cls(name or agent.name.rpartition(".")[2], agent, **rest)
 
     @classmethod
     def from_mapper(cls, mapper: Callable[..., Any], name: str | None = None, **rest: Any) -> Step:

@@ -12,6 +12,7 @@ from typing import Any
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.errors import AgentError, NonRetryableError
+from flujo_client.pipeline.authoring import as_agent
 from flujo_client.pipeline.resources import deps_type_of, fits
 from flujo_client.plan.identity import agent_name
 from flujo_client.redact import preview
@@ -61,6 +62,10 @@ async def call_agent(
         prompt_options = {"guidance": options.get("guidance"), "history": options.get("history")}
         deps = deps_for(agent, options).get("deps")
         return await ask_model(agent, data, **prompt_options, options=model_options, shaping=shaping, deps=deps)
+    if hasattr(agent := as_agent(agent), "__flujo_task__"):
+        from flujo_worker.agents.task_call import call_task
+
+        return await answered(agent.run, partial(call_task, agent, data), threads=threads)
     run = getattr(agent, "run", agent)
     keywords = accepted_kwargs(agent, {**options, **deps_for(agent, options)})
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:

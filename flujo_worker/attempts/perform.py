@@ -437,5 +437,6 @@ def _info(envelope: Envelope, held: ActiveAttempt) -> AttemptInfo:
         envelope.step,
         envelope.number,
         trace_parent=ticket.trace_parent,
+        queue=envelope.queue,
         claim_id=held.claim_id or "",
     )

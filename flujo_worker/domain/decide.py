@@ -21,7 +21,7 @@ from flujo_client.plan.plan import Backoff, Node, Plan
 from flujo_worker.domain import human
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import cancel, close, enter, fail, give_up
-from flujo_worker.domain.retry import delay_s, may_retry
+from flujo_worker.domain.retry import LONGEST_S, delay_s, may_retry
 from flujo_worker.domain.transitions import ATTEMPT, RUN, require
 from flujo_worker.domain.values import AttemptReport, CallUserCode, CloseAttempt, Decision, ReadScope, UserCodePaused
 from flujo_worker.domain.waiting import carried_out, stops
@@ -117,7 +117,11 @@ def _failed(draft: DecisionBuilder, own: ScopeState, backoff: Backoff) -> Steps:
 
 def _try_again(draft: DecisionBuilder, own: ScopeState, node: Node, fault: Fault, backoff: Backoff) -> None:
     envelope = draft.notice.envelope
-    wait = delay_s(node.backoff or backoff, envelope.number, envelope.key, fault.retry_after_s)
+    asked_s = fault.retry_after_s
+    if fault.is_requested:
+        wait = min(LONGEST_S, asked_s or 0.0)
+    else:
+        wait = delay_s(node.backoff or backoff, envelope.number, envelope.key, asked_s)
     draft.close = CloseAttempt("failed", "error")
     draft.work(own, node, number=envelope.number + 1, delay_s=wait, guidance=fault.guidance or envelope.guidance)
     draft.emit("flujo.retry", "warning", step=node.name, reason=fault.feedback, delay_seconds=round(wait, 3))

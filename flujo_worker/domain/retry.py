@@ -14,8 +14,10 @@ LONGEST_S = 86_400.0
 
 
 def may_retry(fault: Fault | None, number: int, max_attempts: int) -> bool:
-    """Return whether another attempt follows attempt `number`: only agent failures, and only while attempts are left."""
-    return fault is not None and fault.retryable and fault.category in RETRYABLE and number < max_attempts
+    """Return whether another attempt follows attempt `number`: one that the code asks for, or after an agent failure while attempts are left."""
+    if fault is None or not fault.retryable:
+        return False
+    return fault.is_requested or (fault.category in RETRYABLE and number < max_attempts)
 
 
 def delay_s(backoff: Backoff, number: int, key: str, asked_s: float | None = None) -> float:

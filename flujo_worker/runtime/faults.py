@@ -42,6 +42,7 @@ from flujo_client.shadowed import rename_advice
 from flujo_client.tracebacks import frame_of, traceback_of
 from flujo_worker.concurrency.event_loop import reached_limit_s
 from flujo_worker.domain.guidance import is_verdict
+from flujo_worker.errors import RetryRequested
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
 from flujo_worker.runtime.http_errors import (
     SERVER_ERROR,
@@ -92,7 +93,9 @@ class ErrorInfo(_Value):
     """What the next attempt's prompt says was wrong with the answer; None where the error does not judge an answer."""
     retryable: bool
     retry_after_s: float | None
-    """Seconds that the provider asked to wait."""
+    """Seconds that the provider, or the step's own code, asked to wait."""
+    is_requested: bool
+    """Whether the step's own code asks for the retry."""
     traceback_digest: str
     details: dict[Any, Any]
     """Facts about it, by name; those of user code may be anything."""
@@ -202,10 +205,14 @@ def describe(
         else rename_advice(error) or missing_package(error) or _missing_await(subject),
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject)}"),
         guidance=guidance_of(error),
-        retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
-        and _may_help(error)
-        and (retry_bugs is True or not _is_bug(error, has_asked=has_asked and retry_bugs is None)),
-        retry_after_s=requested_wait(error),
+        retryable=isinstance(error, RetryRequested)
+        or (
+            category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
+            and _may_help(error)
+            and (retry_bugs is True or not _is_bug(error, has_asked=has_asked and retry_bugs is None))
+        ),
+        retry_after_s=error.after_s if isinstance(error, RetryRequested) else requested_wait(error),
+        is_requested=isinstance(error, RetryRequested),
         traceback_digest=digest_of(subject),
         details=_details(error, ours, limit_s),
     )

@@ -21,6 +21,7 @@ DOORS = {
     "celery": {
         "flujo_client.config.app_settings": "finds the app that `flujo -A` names",
         "flujo_worker.celery_app.app": "makes the application, or attaches to one",
+        "flujo_worker.agents.task_call": "runs a task of yours in an attempt",
         "flujo_worker.cli": "starts Celery's worker and beat",
         "flujo_worker.celery_app.consumer": "is the pool, the steps and the strategy that Celery's worker runs",
         "flujo_worker.processes.quarantine": "checks that what a path names is an application",

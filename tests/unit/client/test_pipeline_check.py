@@ -93,7 +93,6 @@ def test_a_mock_is_no_agent(mock):
         (3, "a int, is not callable and has no run method"),
         (Step("b", echo), "is the step 'b'; give that step's agent"),
         (Book, "is the class Book; give an instance"),
-        (charge, "is the Celery task 'shop.charge', of which a step would call `run` alone, without its retries"),
         ("no reference", "is not a reference to a agent"),
         ("tests.support.builders:nothing", "has no 'nothing'"),
         ("no_such_module:x", "no module named 'no_such_module'"),
