@@ -16,11 +16,11 @@ from tests.bench.checkouts import checked_out
 from tests.bench.peers.installing import installed
 from tests.bench.report import as_json, show_bench, show_sides
 from tests.bench.sides import Services, Side, measure
-from tests.bench.workloads import BARE, KILLS, PEER, WORKLOADS
+from tests.bench.workloads import BARE, KILLS, LIBRARY, LONG, PEER, WORKLOADS
 
 OURS = Side("ours")
 BESIDE = [Side(f"bare {pool}", "side_bare", BARE, arguments=(f"--pool={pool}",)) for pool in ("prefork", "threads")]
-LONG = {"W4 of 10 000", "W7"}
+ALONE = Side("library", "side_library", LIBRARY)
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         elif options.peers:
             sides = [*installed(folder), OURS]
         else:
-            sides = [*BESIDE, OURS]
+            sides = [*BESIDE, ALONE, OURS]
         samples = measure(stack.enter_context(Services()), sides, chosen(options), options.rounds)
     options.json.write_text(json.dumps(as_json(samples), indent=2) + "\n")
     if options.base or options.peers:

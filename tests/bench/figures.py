@@ -1,6 +1,7 @@
 """The benchmark's arithmetic: medians and their spread, percentiles, ratios, and whether a target is met. Pure."""
 
 import math
+import operator
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,8 +47,8 @@ class Result(NamedTuple):
     """What a row comes to.
 
     Attributes:
-        value: the ratio, or ours if there is no baseline.
-        quickest: the ratio of the lowest values, which other work on the machine disturbs least.
+        value: the ratio or the difference, or ours if there is no baseline.
+        quickest: the same of the lowest values, which other work on the machine disturbs least.
         is_met: whether it meets the target; None without a target.
     """
 
@@ -69,19 +70,19 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def judge(row: Row, samples: Samples, ours: str = "ours") -> Result | None:
+def judge(row: Row, samples: Samples) -> Result | None:
     """Compare what one row compares; None when it was not measured."""
-    values = samples.of(ours).get(row.figure)
+    values = samples.of("ours").get(row.figure)
     if not values:
         return None
     centre = percentile(values, 0.99) if row.statistic == "p99" else statistics.median(values)
     if row.against is None:
         return Result(row, spread(values), None, centre, None, meets(row, centre))
-    sides = [ours] if row.sides == "ours" else [side for side in samples.sides if side.startswith("bare")]
-    base = samples.baseline(row.against, sides)
+    base = samples.baseline(row.against, [side for side in samples.sides if side.startswith(row.sides)])
     if not base:
         return None
-    value, quickest = centre / statistics.median(base), min(values) / min(base)
+    compare = operator.sub if row.is_beyond else operator.truediv
+    value, quickest = compare(centre, statistics.median(base)), compare(min(values), min(base))
     if row.is_throughput:
         value, quickest = 1 / value, 1 / quickest
     return Result(row, spread(values), spread(base), value, quickest, meets(row, value))

@@ -31,7 +31,7 @@ def main() -> None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             drawn = Side("base", python=stack.enter_context(checked_out(chosen.base, Path(folder))))
         services = stack.enter_context(Services())
-        side = stack.enter_context(running(drawn, services, PROCESSES, None))
+        side = stack.enter_context(running(drawn, services, PROCESSES))
         recorder = subprocess.Popen(
             [
                 *(chosen.py_spy, "record", f"--pid={worker(side.process.pid)}", f"--duration={chosen.seconds}"),

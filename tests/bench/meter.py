@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from urllib.parse import urlsplit
 
 import psutil
 import psycopg
@@ -82,14 +83,14 @@ def rows_per_step(before: dict[str, float], after: dict[str, float], steps: int)
 
 
 @contextmanager
-def watched(side: int, connection: psycopg.Connection, peaks: dict[str, list[float]], prefix: str) -> Iterator[None]:
-    """Watch a side's workers during the block; add the most memory, threads and connections that were seen at once."""
-    seen = {"memory": 0.0, "threads": 0.0, "Redis connections": 0.0, "Postgres connections": 0.0}
+def watched(side: int, peaks: dict[str, list[float]], prefix: str) -> Iterator[None]:
+    """Watch a side's workers during the block; add the most memory and threads that were seen at once."""
+    seen = {"memory": 0.0, "threads": 0.0}
     is_over = threading.Event()
 
     def look() -> None:
         while not is_over.wait(LOOK_S):
-            now = held(side) | {"Postgres connections": float(connection.execute(WORKERS).fetchone()[0])}
+            now = held(side)
             seen.update({name: max(seen[name], now[name]) for name in seen})
 
     watcher = threading.Thread(target=look, daemon=True)
@@ -103,13 +104,22 @@ def watched(side: int, connection: psycopg.Connection, peaks: dict[str, list[flo
 
 
 def held(side: int) -> dict[str, float]:
-    """What a side's workers hold together now; Redis is reached by TCP, Postgres by a Unix socket."""
-    total = {"memory": 0.0, "threads": 0.0, "Redis connections": 0.0}
+    """Return the memory and threads of a side's workers together."""
+    total = {"memory": 0.0, "threads": 0.0}
     for process in psutil.Process(side).children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             total["memory"] += process.memory_info().rss / 1e6
             total["threads"] += process.num_threads()
-            total["Redis connections"] += sum(
-                each.status == psutil.CONN_ESTABLISHED for each in process.net_connections(kind="tcp")
-            )
     return total
+
+
+def connections(side: int, connection: psycopg.Connection, broker: str, processes: int) -> dict[str, float]:
+    """Return how many connections to each service a side's worker process holds now, on average."""
+    port = urlsplit(broker).port
+    to_redis = sum(
+        each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port
+        for process in psutil.Process(side).children(recursive=True)
+        for each in process.net_connections(kind="tcp")
+    )
+    to_postgres = connection.execute(WORKERS).fetchone()[0]
+    return {"Postgres connections": to_postgres / processes, "Redis connections": to_redis / processes}

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tests.bench.figures import Result, Samples, Spread, judge, percentile, spread
 from tests.bench.machine import machine
-from tests.bench.workloads import ROWS, WORKLOADS
+from tests.bench.workloads import ROWS, WHOLE, WORKLOADS
 
 CPU = " processor ms: "
 PACKAGES = ("flujo-worker", "celery", "kombu", "redis", "psycopg", "pydantic-ai-slim", "orjson")
@@ -41,7 +41,7 @@ def show_sides(samples: Samples, against: str) -> None:
         table.add_column(column, overflow="fold")
     for name in WORKLOADS:
         base = samples.of(against).get(name)
-        found = [compared(samples.of(side).get(name), base, "s" if name in ("W6", "W7") else "ms") for side in sides]
+        found = [compared(samples.of(side).get(name), base, "s" if name in WHOLE else "ms") for side in sides]
         if any(found):
             table.add_row(name, *found)
     console = Console(width=None if os.isatty(1) else 180)
@@ -65,7 +65,9 @@ def cells(result: Result) -> tuple[str, ...]:
     sense = ">=" if row.is_throughput else "<="
     target = "" if row.target is None else f"{sense} {row.target:g}" + (f", then {row.goal:g}" if row.goal else "")
     verdict = "" if result.is_met is None else "met" if result.is_met else "NOT MET"
-    figure = f"{result.value:.2f}" if row.against else f"{number(result.value, unit)} {unit}".strip()
+    figure = (
+        f"{result.value:.2f}" if row.against and not row.is_beyond else f"{number(result.value, unit)} {unit}".strip()
+    )
     baseline = said(result.baseline, unit) if result.baseline else ""
     quickest = "" if result.quickest is None else f"{result.quickest:.2f}"
     return row.title, said(result.ours, unit), baseline, figure, quickest, target, verdict
@@ -89,7 +91,7 @@ def steps(samples: Samples) -> Table:
     for side in samples.sides:
         values = samples.of(side)
         for name in WORKLOADS:
-            if values.get(name) and name not in ("W6", "W7"):
+            if values.get(name) and name not in WHOLE:
                 median = statistics.median(values[name])
                 used = [statistics.median(values.get(f"{name}{CPU}{user}", [0.0])) for user in users]
                 table.add_row(

@@ -18,7 +18,10 @@ import psycopg
 from flujo_client import FlujoClient, RunHandle, Settings, UsageLimits
 from tests.bench.pipelines import prose
 from tests.bench.protocol import BROKER, DATABASE, Figures, own_stdout, serve
+from tests.bench.side_library import prompt
 from tests.bench.workloads import (
+    CALL_S,
+    CALLS,
     CARRIED,
     CARRIES,
     FANS,
@@ -90,6 +93,8 @@ class Flujo:
             "fan of 200": partial(self.seconds, "fan of 200", "paid_fan", 1, PAID_FAN),
             "fan of 200, limits": partial(self.seconds, "fan of 200, limits", "paid_fan", 1, PAID_FAN, limits=LIMITS),
             "W6": self.wait,
+            "W9 at once": partial(self.call_models, 0),
+            "W9": partial(self.call_models, CALL_S),
             "W4 of 10 000": self.long_loop,
             "W7": self.recover,
         }
@@ -101,13 +106,15 @@ class Flujo:
         took = [self.run(name, runs, bulk=bulk, **options)[0] / (runs * steps) for _ in range(times)]
         return runs * steps * times, {figure: took}
 
-    def run(self, name: str, runs: int, *, bulk: bool = False, **options: object) -> tuple[float, list[str]]:
+    def run(
+        self, name: str, runs: int, value: object = 0, *, bulk: bool = False, **options: object
+    ) -> tuple[float, list[str]]:
         """Run, and return the seconds from the first enqueue to the last end, by the database's clock, and the runs."""
-        reference = f"{REFERENCE}:{name}"
+        reference = name if ":" in name else f"{REFERENCE}:{name}"
         if bulk:
-            handles = self.client.enqueue_many(reference, [0] * runs, **options)
+            handles = self.client.enqueue_many(reference, [value] * runs, **options)
         else:
-            handles = [self.client.enqueue(reference, 0, **options) for _ in range(runs)]
+            handles = [self.client.enqueue(reference, value, **options) for _ in range(runs)]
         ids = [handle.id for handle in handles]
         self.wait_until(lambda: not self.ask(LIVE, ids)[0][0], f"{name} to end")
         if failed := self.ask(FAILED, ids):
@@ -159,6 +166,11 @@ class Flujo:
         """Call, on one process, so many agents that wait one second."""
         took, _ = self.run("waiting", 1)
         return WAITING, {"W6": [took]}
+
+    def call_models(self, wait_s: int) -> tuple[int, Figures]:
+        """Call, on one process, a model so often at once that answers after so many seconds."""
+        took, _ = self.run("tests.bench.model_calls:calls", 1, prompt(wait_s))
+        return CALLS, {"W9": [took]}
 
     def recover(self) -> tuple[int, Figures]:
         """Kill the worker that runs a step, replace it as a supervisor would, and see how soon the step runs again."""

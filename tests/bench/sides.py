@@ -19,14 +19,17 @@ from urllib.parse import urlsplit
 import psycopg
 
 from flujo_client.embedded import Embedded
+from tests.bench.delays import delayed
 from tests.bench.figures import Samples, per_step
-from tests.bench.meter import Processor, counted, rows_per_step, wait_for_counts, watched
+from tests.bench.meter import Processor, connections, counted, rows_per_step, wait_for_counts, watched
+from tests.bench.processes import listening
 from tests.bench.protocol import BROKER, DATABASE
-from tests.bench.workloads import OURS, WORKLOADS
+from tests.bench.workloads import CONNECTED, OURS, WORKLOADS, Place
 from tests.support.services import temporary_folder
 
 PATIENCE_S = 900.0
 GRACE_S = 60.0
+ROUND_TRIPS = 50
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,13 @@ class Services:
                 connection.execute(f"CREATE DATABASE {side.database}")
         database = urlsplit(self._embedded.database_url)._replace(path=f"/{side.database}").geturl()
         broker = f"{self._embedded.broker_url.rpartition('/')[0]}/{self._numbers[side.name]}"
-        return {DATABASE: database, BROKER: broker}
+        model = {"OPENAI_BASE_URL": f"http://127.0.0.1:{self._model}/v1", "OPENAI_API_KEY": "unused"}
+        return {DATABASE: database, BROKER: broker, **model}
+
+    @cached_property
+    def _model(self) -> int:
+        """Return the port of a server that answers as a model."""
+        return self._stack.enter_context(listening("tests.bench.model_server"))
 
     @cached_property
     def folder(self) -> Path:
@@ -91,20 +100,29 @@ class Services:
 class Running:
     """A side that runs."""
 
-    def __init__(self, process: subprocess.Popen[str], connection: psycopg.Connection, services: Services) -> None:
-        self.process, self.connection = process, connection
+    def __init__(
+        self, process: subprocess.Popen[str], connection: psycopg.Connection, broker: str, services: Services
+    ) -> None:
+        self.process, self.connection, self._broker = process, connection, broker
         self._processor = Processor(process.pid, *services.pids)
         self.offers = set(self._answer()["offers"])
 
     def measure(self, workload: str) -> dict[str, list[float]]:
         """Run a workload, and return its figures with the processor time that a step took."""
-        figures: dict[str, list[float]] = {}
-        is_watched = WORKLOADS[workload].concurrency is not None
-        with watched(self.process.pid, self.connection, figures, workload) if is_watched else nullcontext():
+        found: dict[str, list[float]] = {}
+        known = WORKLOADS[workload]
+        request = known.request or workload
+        if known.after:
+            self.ask(known.after)
+        with watched(self.process.pid, found, workload) if known.concurrency is not None else nullcontext():
             before = self._processor.read()
-            answer = self.ask(workload)
+            answer = self.ask(request)
         used = per_step(before, self._processor.read(), answer["steps"], f"{workload} processor ms: ")
-        return answer["figures"] | figures | {name: [value] for name, value in used.items()}
+        if workload in CONNECTED:
+            held = connections(self.process.pid, self.connection, self._broker, known.processes)
+            used |= {f"{workload}, {name}": value for name, value in held.items()}
+        told = {name.replace(request, workload, 1): values for name, values in answer["figures"].items()}
+        return told | found | {name: [value] for name, value in used.items()}
 
     def ask(self, workload: str) -> dict[str, Any]:
         assert self.process.stdin is not None
@@ -126,30 +144,34 @@ class Running:
 
 
 @contextmanager
-def running(side: Side, services: Services, processes: int, concurrency: int | None) -> Iterator[Running]:
-    """Start a side, and end it with its workers."""
+def running(
+    side: Side, services: Services, processes: int, concurrency: int | None = None, delay_ms: float | None = None
+) -> Iterator[Running]:
+    """Start a side, and end it with its workers; Postgres answers it later if a delay is given."""
     urls = services.of(side)
     arguments = [*side.arguments, f"--processes={processes}"]
     arguments += [] if concurrency is None else [f"--concurrency={concurrency}"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | urls
-    process = subprocess.Popen(
-        [side.python, "-m", f"tests.bench.{side.module}", *arguments],
-        cwd=services.folder,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        with psycopg.connect(urls[DATABASE], autocommit=True) as connection:
-            yield Running(process, connection, services)
-    finally:
-        process.stdin.close()
+    near = nullcontext(urls[DATABASE])
+    with near if delay_ms is None else delayed(urls[DATABASE], delay_ms) as database:
+        process = subprocess.Popen(
+            [side.python, "-m", f"tests.bench.{side.module}", *arguments],
+            cwd=services.folder,
+            env=environment | {DATABASE: database},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            with psycopg.connect(database, autocommit=True) as connection:
+                yield Running(process, connection, urls[BROKER], services)
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def measure(services: Services, sides: Sequence[Side], wanted: Collection[str], rounds: int) -> Samples:
@@ -158,30 +180,40 @@ def measure(services: Services, sides: Sequence[Side], wanted: Collection[str], 
     often = [name for name in WORKLOADS if name in wanted and not WORKLOADS[name].is_single]
     once = [name for name in WORKLOADS if name in wanted and WORKLOADS[name].is_single]
     for number, names in enumerate([often] * rounds + [once]):
-        for (processes, concurrency), group in groupby(names, key=lambda name: WORKLOADS[name][1:3]):
+        for place, group in groupby(names, key=lambda name: WORKLOADS[name].place):
             together = list(group)
             for side in sides if number % 2 == 0 else reversed(sides):
                 if chosen := [name for name in together if name in side.offers]:
-                    one_turn(samples, side, services, chosen, processes, concurrency)
+                    one_turn(samples, side, services, chosen, place)
     return samples
 
 
-def one_turn(
-    samples: Samples, side: Side, services: Services, chosen: list[str], processes: int, concurrency: int | None
-) -> None:
+def one_turn(samples: Samples, side: Side, services: Services, chosen: list[str], place: Place) -> None:
     """Measure some workloads of one side; one that fails costs the others nothing."""
     began, name = time.monotonic(), "start"
     try:
-        with running(side, services, processes, concurrency) as started:
-            for name in (each for each in chosen if each in started.offers):
+        with running(side, services, *place) as started:
+            if place[2] is not None:
+                samples.add(side.name, {f"round trip, {place[2]:g} ms": round_trips(started.connection)})
+            for name in (each for each in chosen if (WORKLOADS[each].request or each) in started.offers):
                 figures = attempted(samples, side, started, name)
                 samples.add(side.name, figures)
         if "rows" in chosen:
             name = "rows"
-            samples.add(side.name, counted_rows(side, services, processes))
+            samples.add(side.name, counted_rows(side, services, place[0]))
     except (RuntimeError, OSError) as error:
         samples.failures.append(f"{side.name}, {name}: {error}")
     print(f"{side.name}: {', '.join(chosen)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def round_trips(connection: psycopg.Connection) -> list[float]:
+    """Return the seconds that Postgres takes to answer the shortest statement, for some of them."""
+    took = []
+    for _ in range(ROUND_TRIPS):
+        began = time.perf_counter()
+        connection.execute("SELECT 1")
+        took.append(time.perf_counter() - began)
+    return took
 
 
 def attempted(samples: Samples, side: Side, started: Running, name: str) -> dict[str, list[float]]:
@@ -200,7 +232,7 @@ def counted_rows(side: Side, services: Services, processes: int) -> dict[str, li
     with psycopg.connect(services.of(side)[DATABASE], autocommit=True) as connection:
         wait_for_counts(connection)
         before = counted(connection)
-        with running(side, services, processes, None) as started:
+        with running(side, services, processes) as started:
             steps = started.ask("W2")["steps"]
             started.connection.close()
         wait_for_counts(connection)

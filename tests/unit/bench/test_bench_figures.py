@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.__main__ import LONG, chosen
+from tests.bench.__main__ import chosen
 from tests.bench.figures import Samples, hot_share, judge, per_step, percentile, spread
 from tests.bench.meter import rows_per_step
 from tests.bench.peers import installing
 from tests.bench.report import as_json
-from tests.bench.workloads import BARE, OURS, PEER, ROWS, WORKLOADS, Row
+from tests.bench.workloads import BARE, CONNECTED, LIBRARY, LONG, OURS, PEER, ROWS, WORKLOADS, Row
 
 
 def samples(**figures: list[float]) -> Samples:
@@ -46,6 +46,13 @@ def test_a_row_of_our_own_figures_leaves_bare_celery_alone():
     assert judge(row, samples(late=[6.0], W1=[1.0])) is None
 
 
+def test_what_is_beyond_a_library_is_a_difference():
+    found = samples(W9=[10.5, 10.75, 10.5])
+    found.add("library", {"W9": [10.25, 10.0, 10.5]})
+    result = judge(Row("", "W9", "W9", sides="library", is_beyond=True, target=0.3), found)
+    assert (result.value, result.quickest, result.is_met) == (0.25, 0.5, True)
+
+
 def test_a_row_without_a_baseline_is_judged_by_its_value():
     result = judge(Row("", "W6", target=1.5), samples(W6=[1.4, 1.6, 1.5]))
     assert (result.value, result.baseline, result.is_met) == (1.5, None, True)
@@ -79,14 +86,17 @@ def test_the_share_of_hot_updates_of_no_updates_is_none_of_them():
 
 def test_every_row_compares_what_some_side_measures():
     more = {"W1 gap", "W4 early", "W4 late", "W4 second", "W4 last", "W4 second bytes", "W4 last bytes"}
-    held = {f"W6 {name}" for name in ("memory", "threads", "Postgres connections", "Redis connections")}
+    held = {"W6 memory", "W6 threads"} | {
+        f"{name}, {to} connections" for name in CONNECTED for to in ("Postgres", "Redis")
+    }
+    others = {"ours": OURS | more, "bare": BARE, "library": LIBRARY | {"W9 processor ms: client"}}
     for row in ROWS:
-        assert row.figure in OURS | more | held, row
-        assert row.against is None or row.against in (OURS | more if row.sides == "ours" else BARE), row
+        assert row.figure in OURS | more | held | {"W9 processor ms: workers"}, row
+        assert row.against is None or row.against in others[row.sides], row
 
 
 def test_every_side_offers_workloads_of_the_table():
-    assert set(WORKLOADS) >= BARE | OURS
+    assert set(WORKLOADS) >= BARE | OURS | PEER | LIBRARY
 
 
 def test_the_json_says_what_is_not_met():
@@ -121,7 +131,7 @@ def test_every_project_has_a_side():
 @pytest.mark.parametrize(
     ("options", "workloads"),
     [
-        ({"only": ["W3", "one chain, l"]}, {"W3 100", "W3 1000", "one chain, limits"}),
+        ({"only": ["W3", "one chain, l"]}, {"W3 100", "W3 1000", "W3 further", "one chain, limits"}),
         ({"peers": True}, PEER),
         ({}, set(WORKLOADS)),
         ({"base": "v1"}, set(WORKLOADS) - LONG),
