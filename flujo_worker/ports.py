@@ -80,7 +80,8 @@ class Committed:
     `breach`: why the first run of the tree must stop: the spend of this attempt has passed a limit.
     `claim_id`: of the claim of the attempt that follows, if the decision asked for one and it could be made; its fence is 1.
     `over`: why a budget refused that claim's reservation, as in `Claim`.
-    `aborted`: whether a fan-out around the branch that closed is aborted, by all that was committed before this; None: that is not known.
+    `must_signal`: whether the join of the branch that closed is to be signalled, by all that was committed before this: a fan-out around it is
+    aborted or, where no chord counts, it was the last of its fan-out. None: that is not known.
     """
 
     verdict: Verdict
@@ -88,7 +89,7 @@ class Committed:
     breach: Fault | None = None
     claim_id: str | None = None
     over: Fault | None = None
-    aborted: bool | None = None
+    must_signal: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +370,9 @@ class ScopeStore(Protocol):
 
     def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
         """Return which of these fan-outs were aborted."""
+
+    def closed_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
+        """Return which of these fan-outs have no open branch."""
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         """Cancel what waits to run in an aborted fan-out, and close every scope that nothing running is in."""
@@ -655,12 +659,19 @@ class Stores:
 
 
 class Publisher(Protocol):
-    """The way out to the broker."""
+    """The way out to the broker.
+
+    Attributes:
+        counts_chords: whether the parts of chords are counted, so that the last one signals the join of its fan-out (ADR 9). Otherwise each
+            worker looks in the store whether the branch that it closed was the last.
+    """
+
+    counts_chords: bool
 
     def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         """Publish each envelope as one message; raises DispatchError if the broker does not accept them.
 
-        With `first` they go to the front of the queue. Work in a fan-out is always a part of its chord.
+        With `first` they go to the front of the queue. Work in a fan-out is always a part of its chord, if chords are counted.
         """
 
     async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:

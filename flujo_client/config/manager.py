@@ -99,6 +99,10 @@ class Settings(Section):
     result_backend_url: RedisUrl | None = Field(
         default_factory=_broker_by_default, description="Redis for results of chord members; by default the broker"
     )
+    chords: bool = Field(
+        True,
+        description="count the branches of a fan-out as a Celery chord, in Redis; otherwise each worker looks in Postgres whether the branch that it closed was the last. The same in all clients and workers",
+    )
     sentinel_master: str | None = Field(
         default=None,
         min_length=1,
@@ -174,6 +178,11 @@ class Settings(Section):
     def results(self) -> str:
         """Return the result backend's URL with its **password**; raises SettingsError where none is set."""
         return _revealed(self.result_backend_url)
+
+    @property
+    def counts_chords(self) -> bool:
+        """Return whether a result backend counts the branches of fan-outs, so that the last one signals the join."""
+        return self.chords
 
     def sentinel_options(self) -> dict[str, Any]:
         """Return the options of Sentinel as kombu and Celery name them, with its **password**; empty without Sentinel."""

@@ -42,21 +42,23 @@ class MessageWriter:
     """Writes messages.
 
     Args:
-        settings: the signing keys, the maximum size, and the queue of joins.
+        settings: the signing keys, the maximum size, the queue of joins, and whether chords are counted.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._keys, self._control = settings.keys(), settings.worker.control_queue
         self._max_bytes = settings.limits.message_max_bytes or MAX_BYTES
+        self._counts_chords = settings.counts_chords
 
     def write(self, envelope: Envelope) -> TaskMessage:
-        """Write the message of an envelope: work in a fan-out as a part of its chord, and a join as its join signal."""
+        """Write the message of an envelope: work in a fan-out as a part of its chord, if that is counted, and a join as its join signal."""
         run, priority = envelope.ticket.run, envelope.ticket.priority
         headers: dict[str, Any] = {"flujo_run": run, "flujo_step": envelope.step}
         if envelope.kind != "join":
             headers["shadow"] = shown_name(envelope.ticket.reference, envelope.step)
         embed = _EMBED
-        part = membership(run, envelope.lanes, queue=self._control, priority=priority)
+        lanes = envelope.lanes if self._counts_chords else {}
+        part = membership(run, lanes, queue=self._control, priority=priority)
         if part:
             headers |= {"group": part["group_id"], "group_index": part["group_index"]}
             embed = {**_EMBED, "chord": part["chord"]}

@@ -91,6 +91,7 @@ class Coordinator:
         on_hooks_due: called when a commit may have left hook calls to be made.
         on_merged: called with each decision that was committed here.
         on_gated_end: called with a run that has passed gates, once its end is committed here.
+        counts_chords: whether chords count the branches of fan-outs; otherwise this looks after each whether it was the last.
         effects: how commits, sends and answers are waited for; in the calling thread when None.
     """
 
@@ -108,6 +109,7 @@ class Coordinator:
         on_hooks_due: Callable[[], None] = lambda: None,
         on_merged: Callable[[Decision], None] = lambda _: None,
         on_gated_end: Callable[[str], None] = lambda _: None,
+        counts_chords: bool = True,
         effects: Effects | None = None,
     ) -> None:
         self.effects = effects or BlockingEffects(stores, send)
@@ -115,6 +117,7 @@ class Coordinator:
         self.send_later = send_later
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_gated_end = on_merged, on_gated_end
+        self._counts_chords = counts_chords
         self._loaded_plan, self._plans = loaded_plan, dict[str, Plan]()
         self._known = KnownScopes()
 
@@ -250,10 +253,14 @@ class Coordinator:
         return [not aborted.isdisjoint(around) for around in places]
 
     def counts(self, envelope: Envelope) -> bool:
-        """Return whether this attempt closed its branch and left the lane empty: a redelivery must know it."""
+        """Return whether this attempt closed its branch and left the lane empty: a redelivery must know it. Where no chord counts, look again."""
         if not envelope.lanes:
             return False
         fan_out = max(envelope.lanes, key=len)
+        if not self._counts_chords:
+            if self._stores.scopes.closed_among([(envelope.ticket.run, fan_out)]):
+                self.signal_join(envelope.ticket.run, fan_out, by="worker")
+            return False
         if envelope.lanes[fan_out] == NO_LANE:
             return False
         branch = branch_of(fan_out, envelope.address)
@@ -384,17 +391,30 @@ class Coordinator:
                 self.send_later(decision.envelope_of(following), following.delay_s)
 
     async def _after_branch(self, ended: BranchClosed, committed: Committed, envelope: Envelope) -> bool:
-        """Follow up a closed branch. If it aborts its fan-out, belongs to an aborted one, or has no lane, signal at once: no chord will."""
+        """Follow up a closed branch; return whether its chord counts it.
+
+        If it aborts its fan-out, belongs to an aborted one, or has no lane, signal at once: no chord will. Where none counts, signal after the last.
+        """
         run, call = envelope.ticket.run, self.effects.call
         if ended.aborts:
             await call(self.wind_down, run, ended.fan_out, by="worker")
         elif (ended.lane == NO_LANE and committed.verdict == "merged") or (
-            await self.is_aborted(envelope) if committed.aborted is None else committed.aborted
+            await self._must_signal(ended, envelope) if committed.must_signal is None else committed.must_signal
         ):
             await call(self.signal_join, run, ended.fan_out, by="worker")
-        if ended.lane == NO_LANE:
+        if ended.lane == NO_LANE or not self._counts_chords:
             return False
         return await call(self.counts, envelope) if committed.verdict == "repeated" else committed.taken is None
+
+    async def _must_signal(self, ended: BranchClosed, envelope: Envelope) -> bool:
+        if self._counts_chords:
+            return await self.is_aborted(envelope)
+        return await self.effects.together(self._are_closed, (envelope.ticket.run, ended.fan_out))
+
+    def _are_closed(self, fan_outs: Sequence[FanOutPlace]) -> list[bool]:
+        """Return which of these are closed; of those that are named several times, the first."""
+        closed = self._stores.scopes.closed_among(set(fan_outs))
+        return [each in closed and each not in fan_outs[:number] for number, each in enumerate(fan_outs)]
 
     async def _late(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
         """Record only the spend. In an aborted fan-out, also close the attempt: what would follow it is closed."""

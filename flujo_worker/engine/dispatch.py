@@ -48,10 +48,12 @@ class RedisPublisher:
 
     Attributes:
         is_muted: whether it sends nothing, because others would refuse what this process signs.
+        counts_chords: whether there is a result backend that counts.
     """
 
     def __init__(self, settings: Settings, app: Celery) -> None:
         self._broker, self._app, self.is_muted = Broker(settings), app, False
+        self.counts_chords = settings.counts_chords
         self._publisher = LoopPublisher(self._broker)
         self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
 
@@ -161,7 +163,7 @@ class Sender:
         """
         before = time.monotonic()
         try:
-            if fan_out is not None:
+            if fan_out is not None and self._post.counts_chords:
                 self._post.open_chord(envelopes[0].ticket.run, fan_out.address, fan_out.lanes)
                 failpoints.hit("chord_opened")
             self._post.send(envelopes, first=first)

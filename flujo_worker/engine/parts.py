@@ -68,7 +68,10 @@ class Services:
         self.effects: Effects = BlockingEffects(self.stores, self.sender.send)
         if self.engine is not None:
             self.groups = GroupedLedger(
-                settings.database(), prepare=settings.prepare_statements, is_alone=self.engine.carries_one
+                settings.database(),
+                prepare=settings.prepare_statements,
+                counts_chords=settings.counts_chords,
+                is_alone=self.engine.carries_one,
             )
             self.engine.run(self.groups.open())
             self.effects = LoopEffects(
@@ -135,6 +138,7 @@ class AttemptEngine:
             on_hooks_due=self.hooks_due.set,
             on_merged=log_failures,
             on_gated_end=self.admission.ended,
+            counts_chords=settings.counts_chords,
             effects=services.effects,
         )
         self.changes = CodeChanges(

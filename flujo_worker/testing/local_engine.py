@@ -106,6 +106,7 @@ class LocalEngine:
             Evaluator(self.stores, self._local, bench),
             backoff=Backoff(**self.settings.retry.model_dump()),
             inline=self.settings.limits.snapshot_inline_bytes,
+            counts_chords=self.settings.counts_chords,
         )
         member = Member("local", "localhost", 1, "test", 1)
         self.lease = Lease(self.stores.leases, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)

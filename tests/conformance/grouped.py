@@ -31,11 +31,11 @@ T = TypeVar("T")
 class Grouped:
     """A ledger of groups, for tests that run no loop."""
 
-    def __init__(self, url: str, *, prepare: bool = True, is_alone: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, url: str, *, is_alone: Callable[[], bool] = lambda: False, **options: bool) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.ledger = GroupedLedger(url, prepare=prepare, is_alone=is_alone)
+        self.ledger = GroupedLedger(url, is_alone=is_alone, **options)
         self.run(self._open())
         self.wait_until_ready()
 
@@ -69,9 +69,9 @@ class Grouped:
 
 
 @contextmanager
-def grouped(url: str, *, prepare: bool = True) -> Iterator[Grouped]:
-    """Open groups on a database."""
-    groups = Grouped(url, prepare=prepare)
+def grouped(url: str, **options: bool) -> Iterator[Grouped]:
+    """Open groups on a database, with these options of the ledger."""
+    groups = Grouped(url, **options)
     try:
         yield groups
     finally:

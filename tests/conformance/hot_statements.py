@@ -39,7 +39,7 @@ HOT: Final = frozenset(
     for names in (
         "claim refusal reserve open_budgets",  # claims
         "conclude conclude_many settle hold_budgets",  # merges; `settle` also releases
-        "scope children envelopes aborted_among signal_join live_join mark_sent",  # what merges ask, and publishing
+        "scope children envelopes aborted_among closed_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
         "begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
@@ -244,6 +244,7 @@ def _fan_out(world: World) -> None:
     assert world.stores.scopes.scope(run, "f") is not None
     assert len(world.stores.scopes.children(run, "f")) == len(arms)
     assert not world.stores.scopes.aborted_among([(run, "f")])
+    assert world.stores.scopes.closed_among([(run, "f")]) == {(run, "f")}
 
 
 def _lease_and_sweep(world: World) -> None:

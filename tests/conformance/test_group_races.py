@@ -154,5 +154,5 @@ def test_a_branch_hears_of_an_abort_that_its_merge_did_not_see(world, groups, me
         world.stores.scopes.wind_down_branches(last.ticket.run, FAN)
         assert not signal_join(world, failing)
 
-    assert meanwhile(groups, [groups.ledger.commit(merge)], change) == [Committed("merged", aborted=True)]
+    assert meanwhile(groups, [groups.ledger.commit(merge)], change) == [Committed("merged", must_signal=True)]
     assert signal_join(world, last)

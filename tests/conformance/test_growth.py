@@ -21,7 +21,7 @@ KNOWN = {("machine", "flujo_budgets")}
 LARGE = "SELECT relname FROM pg_class WHERE relkind = 'r' AND reltuples >= %s"
 EACH_STEP = {
     *("claim", "reserve", "conclude", "settle", "hold_budgets"),
-    *("scope", "envelopes", "mark_sent", "aborted_among", "renew"),
+    *("scope", "envelopes", "mark_sent", "aborted_among", "closed_among", "renew"),
 }
 
 

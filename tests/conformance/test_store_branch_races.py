@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 
 import psycopg
@@ -120,9 +121,29 @@ def test_two_that_fail_at_once_end_the_fan_out_once(world, race):
         assert joins(world, arms[0]) == ["ready"]
 
 
-def test_an_abort_beside_the_last_branchs_merge_never_misses_the_signal(world, database_url, race):
-    """Each signals what it knows: the abort's worker at once, the branch's if its merge answers that the fan-out is aborted."""
-    with grouped(database_url) as groups:
+def test_where_no_chord_counts_the_last_two_to_close_make_one_join(world, database_url, race):
+    """Two processes merge in groups of their own; whoever hears that the fan-out is closed signals."""
+    with ExitStack() as stack:
+        ledgers = [stack.enter_context(grouped(database_url, counts_chords=False)) for _ in range(2)]
+        for _ in range(ROUNDS):
+            arms = fanned_out(world, 2)
+
+            def close(groups, merge, arm):
+                [committed] = groups.together(groups.ledger.commit(merge))
+                if committed is None:  # left out: asked alone
+                    assert world.commit(merge) == "merged"
+                is_last = world.stores.scopes.closed_among([(run_of(arm), FAN)])
+                return (committed.must_signal if committed else is_last) and signal_join(world, arm)
+
+            assert any(race(*map(partial, [close] * 2, ledgers, claimed(world, arms), arms)))
+            assert joins(world, arms[0]) == ["ready"]
+            assert [line.name for line in world.events(run_of(arms[0]))].count("join.rung") == 1
+
+
+@pytest.mark.parametrize("counts_chords", [True, False])
+def test_an_abort_beside_the_last_branchs_merge_never_misses_the_signal(world, database_url, race, counts_chords):
+    """Each signals what it knows: the abort's worker at once, the branch's if its merge answers that the join is due."""
+    with grouped(database_url, counts_chords=counts_chords) as groups:
         for _ in range(ROUNDS):
             failing, last = arms = fanned_out(world, 2)
             abort = closing(failing, fence=world.claim(failing), status="failed", aborts=True)
@@ -137,7 +158,9 @@ def test_an_abort_beside_the_last_branchs_merge_never_misses_the_signal(world, d
                 [committed] = groups.together(groups.ledger.commit(merge))
                 if committed is None:  # left out, because the fan-out was locked: asked alone
                     assert world.commit(merge) == "merged"
-                if committed.aborted if committed else world.stores.scopes.aborted_among([(run_of(arms[0]), FAN)]):
+                scopes = world.stores.scopes
+                look = scopes.aborted_among if counts_chords else scopes.closed_among
+                if committed.must_signal if committed else look([(run_of(arms[0]), FAN)]):
                     signal_join(world, arms[1])
 
             race(fail, close)

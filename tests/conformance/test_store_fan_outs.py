@@ -241,6 +241,16 @@ def test_no_more_joins_are_looked_for_than_wanted(world):
     assert len(world.stores.scopes.missed_joins(2, 2.0)) == 2
 
 
+def test_a_fan_out_is_closed_once_its_last_branch_is(world):
+    arms, others = fanned_out(world, 2), fanned_out(world, 1)
+    here, other = (run_of(arms[0]), FAN), (run_of(others[0]), FAN)
+    for place, arm in enumerate(arms):
+        assert not world.stores.scopes.closed_among([here, other])
+        commit(world, arm, lane=place)
+    assert world.stores.scopes.closed_among([here, other]) == {here}
+    assert not world.stores.scopes.closed_among([])
+
+
 def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
     """The mark is not a merge: a join that reads the version before it may still commit."""
     arms = fanned_out(world, 3)

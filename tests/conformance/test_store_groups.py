@@ -145,11 +145,19 @@ def test_failures_are_merged_with_their_waits(world, groups):
 def test_branches_close_in_a_group(world, groups):
     arms = fanned_out(world, 3)
     decisions = [closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms)]
-    assert commits(groups, *decisions) == [Committed("merged", aborted=False)] * 3
+    assert commits(groups, *decisions) == [Committed("merged", must_signal=False)] * 3
     rows = world.stores.scopes.children(arms[0].ticket.run, "f")
     assert [(row.status, row.patch, row.context) for row in rows] == [
         ("succeeded", packed({"at": row.address}), None) for row in rows
     ]
+
+
+def test_where_no_chord_counts_one_of_a_group_signals_the_join(world, database_url):
+    with grouped(database_url, counts_chords=False) as groups:
+        arms, others = fanned_out(world, 3), fanned_out(world, 2)
+        decisions = [closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate([*arms, others[0]])]
+        signals = [each.must_signal for each in commits(groups, *decisions)]
+    assert (sorted(signals[:3]), signals[3]) == ([False, False, True], False)
 
 
 def test_what_outcomes_repaired_is_kept_with_those_that_are_merged(world, groups):
@@ -236,7 +244,7 @@ def test_a_merge_beside_the_end_of_its_run_goes_alone(world, groups):
     arms = fanned_out(world, 2)
     ending, other = (closing(arm, fence=world.claim(arm), lane=place) for place, arm in enumerate(arms))
     ending = replace(ending, end=EndRun("failed", "error"))
-    assert commits(groups, ending, other) == [Committed("merged", aborted=False), None]
+    assert commits(groups, ending, other) == [Committed("merged", must_signal=False), None]
     assert world.run(arms[0].ticket.run).status == "failed"
 
 

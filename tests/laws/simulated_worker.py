@@ -76,6 +76,7 @@ class SimulatedWorker:
             backoff=BACKOFF,
             inline=SETTINGS.limits.snapshot_inline_bytes,
             on_gated_end=self.ended.append,
+            counts_chords=broker.counts_chords,
             effects=self.effects,
         )
         self.lease = SteppedLease(rows.leases, member(name), lease_s=LEASE_S, renew_s=RENEW_S)

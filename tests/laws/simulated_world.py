@@ -164,9 +164,10 @@ class Message:
 
 
 class Broker:
-    """Messages in any order, and the chords; both are lost when it is flushed."""
+    """Messages in any order, and the chords; both are lost when it is flushed. Where none counts, workers look after each branch."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts_chords: bool = True) -> None:
+        self.counts_chords = counts_chords
         self.messages: list[Message] = []
         self.chords, self.epoch = _Chords(), 1
 
@@ -195,6 +196,7 @@ class BrokerConnection:
 
     def __init__(self, broker: Broker, fuse: Fuse) -> None:
         self._broker, self._fuse = broker, fuse
+        self.counts_chords = broker.counts_chords
 
     def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         self._fuse.passing("send", lambda: self._broker.put(envelopes), DispatchError)

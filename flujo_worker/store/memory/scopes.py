@@ -42,6 +42,9 @@ class ScopesInMemory(InMemory):
     def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
         return {each for each in fan_outs if each in self._t.scopes and self._t.scopes[each].aborted}
 
+    def closed_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
+        return {each for each in fan_outs if not self._has_open_child(*each)}
+
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         fan_out_scope = self._t.scopes.get((run, fan_out))
         if fan_out_scope is None or not fan_out_scope.aborted:

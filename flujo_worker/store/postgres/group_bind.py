@@ -19,10 +19,10 @@ from flujo_worker.store.postgres.entities import ENDED_ATTEMPT, ENDED_RUN, NEW_C
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.values import Decision
+    from flujo_worker.domain.values import BranchClosed, Decision
     from flujo_worker.ports import FanOutPlace, PlanName, Room
     from flujo_worker.store.postgres.loop_connection import Call, Row
 
@@ -39,7 +39,7 @@ class ClaimRequest(NamedTuple):
 
 CLAIM_SETTINGS: Final = "claim_settings"
 CLAIMS: Final = ("claim",)
-MERGES: Final = ("conclude_many", "conclude", "record_corrections", "aborted_among")
+MERGES: Final = ("conclude_many", "conclude", "record_corrections", "aborted_among", "closed_among")
 """The statements of each kind of group."""
 
 
@@ -108,29 +108,57 @@ def call_merges(decisions: Sequence[Decision]) -> list[Call]:
     return [call, *call_corrections(decisions)]
 
 
-def call_aborted(decisions: Sequence[Decision]) -> list[Call]:
-    """Return what reads, after the commit of a group, which fan-outs around its closed branches are aborted (ADR 15)."""
-    fan_outs = {place for each in decisions for place in _fan_outs_around(each)}
-    if not fan_outs:
-        return []
-    runs, addresses = zip(*fan_outs, strict=True)
-    return [("aborted_among", {"runs": list(runs), "addresses": list(addresses)})]
+class Look(NamedTuple):
+    """What a group reads of fan-outs once its closed branches are committed: those for which the statement has a row are to be joined.
+
+    Attributes:
+        statement: its name.
+        around: returns the fan-outs that it is about for a decision that closes a branch.
+    """
+
+    statement: str
+    around: Callable[[Decision, BranchClosed], list[FanOutPlace]]
+
+    def call(self, decisions: Sequence[Decision]) -> list[Call]:
+        """Return the statement for all fan-outs of a group, if it closes a branch at all."""
+        fan_outs = {place for each in decisions for place in self._places(each)}
+        if not fan_outs:
+            return []
+        runs, addresses = zip(*fan_outs, strict=True)
+        return [(self.statement, {"runs": list(runs), "addresses": list(addresses)})]
+
+    def read(
+        self, decisions: Sequence[Decision], merged: Sequence[Committed | None], rows: Sequence[Row]
+    ) -> list[Committed | None]:
+        """Return what was merged, with whether the joins of closed branches must be signalled: each by one of those that closed a branch."""
+        found = {(run.decode(), address.decode()) for run, address in rows if run is not None and address is not None}
+        signalled: set[FanOutPlace] = set()
+        answers = list(merged)
+        for number, (committed, decision) in enumerate(zip(merged, decisions, strict=True)):
+            if committed is not None and (end := decision.branch_end) is not None:
+                join = decision.notice.envelope.ticket.run, end.fan_out
+                is_due = join not in signalled and not found.isdisjoint(self._places(decision))
+                answers[number] = replace(committed, must_signal=is_due)
+                signalled |= {join} if is_due else set()
+        return answers
+
+    def _places(self, decision: Decision) -> list[FanOutPlace]:
+        return [] if decision.branch_end is None else self.around(decision, decision.branch_end)
 
 
-def read_aborted(
-    decisions: Sequence[Decision], merged: Sequence[Committed | None], rows: Sequence[Row]
-) -> list[Committed | None]:
-    """Return what was merged, with what is known of the fan-outs around the closed branches."""
-    aborted = {(run.decode(), address.decode()) for run, address in rows if run is not None and address is not None}
-    return [
-        committed and replace(committed, aborted=not aborted.isdisjoint(around)) if around else committed
-        for committed, around in zip(merged, map(_fan_outs_around, decisions), strict=True)
-    ]
-
-
-def _fan_outs_around(decision: Decision) -> list[FanOutPlace]:
+def _fan_outs_around(decision: Decision, _: BranchClosed) -> list[FanOutPlace]:
     envelope = decision.notice.envelope
-    return [] if decision.branch_end is None else [(envelope.ticket.run, each) for each in envelope.lanes]
+    return [(envelope.ticket.run, each) for each in envelope.lanes]
+
+
+def _fan_out_of(decision: Decision, ended: BranchClosed) -> list[FanOutPlace]:
+    return [(decision.notice.envelope.ticket.run, ended.fan_out)]
+
+
+ABORTED: Final = Look("aborted_among", _fan_outs_around)
+"""Where chords count: whether a fan-out around a closed branch is aborted, so that its chord will not signal (ADR 15)."""
+CLOSED: Final = Look("closed_among", _fan_out_of)
+"""Where none counts: whether the fan-out of a closed branch has no open one (ADR 9)."""
 
 
 def call_corrections(decisions: Sequence[Decision]) -> list[Call]:

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from flujo_worker.store.postgres.loop_connection import Call, Row
 
 LIMITED_CLAIMS: Final = ("open_budgets", "claim", "hold_budgets", "reserve")
-LIMITED_MERGES: Final = ("conclude_many", "record_corrections", "hold_budgets", "settle", "reserve", "aborted_among")
+LIMITED_MERGES: Final = (
+    "conclude_many",
+    "record_corrections",
+    "hold_budgets",
+    "settle",
+    "reserve",
+    "aborted_among",
+    "closed_among",
+)
 """The statements of each kind of group."""
 _REFUSED: Final = (
     "of scope limit_usd limit_tokens settled_usd settled_tokens reserved_usd reserved_tokens overrun_usd overrun_tokens"

@@ -18,16 +18,16 @@ import psycopg
 from flujo_client.transport.postgres import fate
 from flujo_worker import failpoints
 from flujo_worker.store.postgres.group_bind import (
+    ABORTED,
     CLAIM_SETTINGS,
     CLAIMS,
+    CLOSED,
     MERGES,
     ClaimRequest,
-    call_aborted,
     call_claims,
     call_merges,
     is_groupable,
     is_mergeable_alone,
-    read_aborted,
     read_claims,
     read_merges,
     size,
@@ -72,18 +72,28 @@ class GroupedLedger:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
             attempts without limits never wait for a budget.
         prepare: whether statements may be prepared, on connections with their own session.
+        counts_chords: whether chords count the branches of fan-outs; otherwise merges look whether they closed the last one.
         is_alone: returns whether the caller is the only one with requests: then it waits for no other.
     """
 
-    def __init__(self, url: str, *, prepare: bool = True, is_alone: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        prepare: bool = True,
+        counts_chords: bool = True,
+        is_alone: Callable[[], bool] = lambda: False,
+    ) -> None:
         claims = LoopConnection(url, CLAIMS, prepare=prepare, settings=CLAIM_SETTINGS)
         kinds = (MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
         merges, limited_claims, limited_merges = (LoopConnection(url, names, prepare=prepare) for names in kinds)
         self.connections = [claims, merges, limited_claims, limited_merges]
         self._is_alone = is_alone
         self._claims = Groups(claims, call_claims, read_claims, is_alone, again_s=AGAIN_S)
+        look = ABORTED if counts_chords else CLOSED
+        after = After(look.call, look.read)
         self._merges = Groups(
-            merges, partial(_call_merges, call_merges), partial(_read_merges, read_merges), is_alone, after=_ABORTED
+            merges, partial(_call_merges, call_merges), partial(_read_merges, read_merges), is_alone, after=after
         )
         self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims, is_alone)
         self._limited_merges = Groups(
@@ -91,7 +101,7 @@ class GroupedLedger:
             partial(_call_merges, call_limited_merges),
             partial(_read_merges, read_limited_merges),
             is_alone,
-            after=_ABORTED,
+            after=after,
         )
 
     async def open(self) -> None:
@@ -167,9 +177,6 @@ class After(NamedTuple, Generic[Q, A]):
 
     call: Callable[[Sequence[Q]], list[Call]]
     read: Callable[[Sequence[Q], Sequence[A | None], Sequence[Row]], list[A | None]]
-
-
-_ABORTED: Final = After(call_aborted, read_aborted)
 
 
 @dataclass(eq=False, slots=True)

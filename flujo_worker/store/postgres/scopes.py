@@ -35,11 +35,10 @@ class ScopesInPostgres(InPostgres):
         return child_run_of(rows[0]) if rows else None
 
     def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
-        if not fan_outs:
-            return set()
-        runs, addresses = zip(*fan_outs, strict=True)
-        rows = self._pool.rows("aborted_among", {"runs": list(runs), "addresses": list(addresses)})
-        return {(row["run_id"], row["address"]) for row in rows}
+        return self._among("aborted_among", fan_outs)
+
+    def closed_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
+        return self._among("closed_among", fan_outs)
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
         self._pool.with_retry(lambda connection: _wind_down(connection, {"run": run, "fan_out": fan_out}))
@@ -59,6 +58,13 @@ class ScopesInPostgres(InPostgres):
 
     def stranded(self, limit: int) -> list[str]:
         return [row["id"] for row in self._pool.rows("stranded", {"limit": limit})]
+
+    def _among(self, statement: str, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
+        if not fan_outs:
+            return set()
+        runs, addresses = zip(*fan_outs, strict=True)
+        rows = self._pool.rows(statement, {"runs": list(runs), "addresses": list(addresses)})
+        return {(row["run_id"], row["address"]) for row in rows}
 
     def lane(self, run: str, branch: str) -> tuple[str | None, str | None]:
         """Return the attempt that closed a branch, and the first attempt of the sibling that got its lane."""

@@ -18,6 +18,8 @@ MEMBERS = [replace(FIRST, address=f"f/b{lane}", lanes={"f": lane}) for lane in r
 class Post:
     """Writes down what goes out, until it is told to fail."""
 
+    counts_chords = True
+
     def __init__(self, broken=()):
         self.broken, self.out = broken, []
 
