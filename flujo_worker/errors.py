@@ -43,6 +43,12 @@ class DispatchError(WorkerError):
     code = "DISPATCH"
 
 
+class NotTold(WorkerError):
+    """The end of a run could not be told to the Celery task that waits for it. It is tried again, until a worker of its app succeeds."""
+
+    code = "NOT_TOLD"
+
+
 class WireError(WorkerError):
     """A message that is refused.
 

@@ -24,6 +24,9 @@ NAMES = (
     "sweep_published",
     "hook_call_taken",
     "hooks_called",
+    "task_taken",
+    "run_started",
+    "celery_told",
 )
 
 _armed: dict[str, tuple[str, Path]] = {}

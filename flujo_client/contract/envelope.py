@@ -17,6 +17,8 @@ TASK_JOIN = "flujo.join"
 TASK_RESUME = "flujo.resume"
 TASK_SWEEP = "flujo.sweep"
 TASK_HEALTH_CHECK = "flujo.health_check"
+TASK_RUN = "flujo.run"
+"""Starts a run for a signature in your canvas. Unlike the others it travels in your app's serializer."""
 ATTEMPTS_QUEUE = "flujo.attempts"
 CONTROL_QUEUE = "flujo.control"
 

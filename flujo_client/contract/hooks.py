@@ -40,6 +40,8 @@ class PostRunPayload(Payload):
     event_name: Literal["post_run"] = "post_run"
     pipeline_result: PipelineResult
     """The result that `RunHandle.result` returns."""
+    metadata: dict[str, Any] = {}
+    """The run's metadata."""
 
 
 class StepPayload(Payload):
@@ -85,6 +87,10 @@ class OnPauseRequestedPayload(StepPayload):
     """The question."""
     input_schema: dict[str, Any] | None = None
     """The JSON schema of the answer; None for any answer."""
+
+
+def tell_celery(_: PostRunPayload) -> None:
+    """Mark a run that a Celery task waits for, as one of its hooks: a worker of the task's app does what the task's end does."""
 
 
 HookPayload: TypeAlias = (

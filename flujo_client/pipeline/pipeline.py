@@ -24,6 +24,8 @@ from flujo_client.plan.plan import ON_CHANGE, OnChange
 from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
 
 if TYPE_CHECKING:
+    from celery.canvas import Signature
+
     from flujo_client.pipeline.nested import ImportStep
 
 StepOutputT = TypeVar("StepOutputT")
@@ -178,6 +180,23 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         given = {"resources": resources, "hooks": hooks, "context_migrations": migrations, "run_limits": limits}
         return replace(ours, steps=steps, blueprint=None, static_invariants=invariants, **given)
 
+    def s(self, *value: Any, **options: Any) -> Signature[Any]:
+        """Make a Celery signature that starts a run, for chains, groups, chords and beat (docs/how-to/use-in-a-canvas.md).
+
+        Args:
+            value: the run's input; without one, the result of what is before it in the canvas, else None.
+            options: those of `SignatureOptions`, such as `tenant` and `priority`.
+
+        Raises:
+            PipelineError: several values are given, or no importable module holds the pipeline.
+            SerializationError: an option cannot be sent; names it.
+        """
+        return _signatures().signature(self, value, is_immutable=False, **options)
+
+    def si(self, *value: Any, **options: Any) -> Signature[Any]:
+        """Make an immutable signature, which does not take the result of what is before it; otherwise as `s`."""
+        return _signatures().signature(self, value, is_immutable=True, **options)
+
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
         return forward.ImportStep(name, pipeline=self, inherit_context=inherit_context, **options)
@@ -234,6 +253,19 @@ class _Blueprints(Protocol):
 def _blueprints(module: str = "") -> _Blueprints:
     """Return the package of blueprints, imported when first used: it is made of pipelines, and not needed to write one in Python."""
     return cast("_Blueprints", import_module(f"flujo_client.blueprint{module}"))
+
+
+class _Signatures(Protocol):
+    """The functions of the package for signatures."""
+
+    def signature(
+        self, pipeline: Pipeline, given: Sequence[Any], *, is_immutable: bool, **options: Any
+    ) -> Signature[Any]: ...
+
+
+def _signatures() -> _Signatures:
+    """Return the module of signatures, imported when first used: it knows the options of `enqueue`."""
+    return cast("_Signatures", import_module("flujo_client.api.signatures"))
 
 
 def _allowed(given: Sequence[str] | None) -> Sequence[str]:

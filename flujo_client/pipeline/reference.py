@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from flujo_client.contract.hooks import tell_celery
 from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.pipeline.authoring import as_agent
 from flujo_client.pipeline.pipeline import Pipeline
@@ -31,8 +32,9 @@ PIPELINE: Final = "pipeline"
 """The attribute that says nothing of what the pipeline does."""
 
 _WITH = "?"
-_OPTIONS = "resources", "hooks"
-"""The options that may follow a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
+TELLS = "tells"
+_OPTIONS = "resources", "hooks", TELLS
+"""The options that may follow a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…&tells=celery`."""
 _BEHIND = re.compile(rf"\{_WITH}(?=(?:{'|'.join(_OPTIONS)})=)")
 """The beginning of the options: a file's name may contain a `?`."""
 _BLUEPRINT = "blueprint:"
@@ -69,7 +71,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     """Find the pipeline that `module:attribute` names: a Pipeline, a Step, or a function without parameters that makes one.
 
     With the suffix `?resources=module:attribute` the pipeline has those resources instead of its own; with `?hooks=module:attribute,…` it
-    has those hooks after its own. `&` joins the two.
+    has those hooks after its own; with `?tells=celery` a Celery task waits for the end of its runs. `&` joins them.
 
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
@@ -97,7 +99,8 @@ def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
     if not options:
         return pipeline
     own = () if is_blueprint(place) else pipeline.hooks
-    hooks = (*own, *filter(None, options.get("hooks", "").split(",")))
+    told = [tell_celery] if TELLS in options else []
+    hooks = (*own, *filter(None, options.get("hooks", "").split(",")), *told)
     resources = options.get("resources", pipeline.resources)
     return replace(pipeline, name=pipeline.name or default_name(place), resources=resources, hooks=hooks)
 
@@ -120,6 +123,12 @@ def reference_with_options(
     if added:
         named["hooks"] = ",".join([*filter(None, [options.get("hooks")]), *added])
     return _written(place, options | named)
+
+
+def telling_celery(reference: str) -> str:
+    """Return a pipeline's reference for runs that Celery tasks wait for."""
+    place, options = _read(reference)
+    return _written(place, options | {TELLS: "celery"})
 
 
 def bare(reference: str) -> str:

@@ -45,6 +45,7 @@ from flujo_worker.celery_app.consumer.stopping import (
 )
 
 if TYPE_CHECKING:
+    from flujo_client.contract.hooks import PostRunPayload
     from flujo_worker.engine.host import Host
     from flujo_worker.own_keys import OwnKeys
 
@@ -83,6 +84,8 @@ class FlujoWorker:
         self._parents_keys: OwnKeys | None = None
         counting = None if self._is_own else lambda: self._counting
         _carry(self.app, self.host, self._keys, lambda: self.settings, counting=counting)
+        if not self._is_own:
+            tasks.add_run(self.app, lambda: self.settings)
         self.app.steps["worker"].add(on_stop(self._begin_stop))
         self._listen()
 
@@ -129,10 +132,17 @@ class FlujoWorker:
                     slots=self._slots,
                     consumes=sorted(self.app.amqp.queues.consume_from),
                 )
+                if not self._is_own:
+                    host.tell_by(self._tell)
                 host.start()
                 self._hosts.clear()
                 self._hosts[os.getpid()] = host
             return host
+
+    def _tell(self, payload: PostRunPayload) -> None:
+        from flujo_worker.celery_app.canvas import tell
+
+        tell(self.app, payload)
 
     def _listen(self) -> None:
         """Receive Celery's signals. Without a `dispatch_uid`, Celery before 5.7 drops those of a second worker in the same process."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery
 from celery.exceptions import Ignore
 
-from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP, TASKS
+from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_RUN, TASK_SWEEP, TASKS
 from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
@@ -26,6 +26,7 @@ from flujo_worker.celery_app.consumer.strategy import OwnRequest, strategy
 from flujo_worker.errors import StepFailed, WireError
 
 if TYPE_CHECKING:
+    from flujo_client.config.manager import Settings
     from flujo_worker.engine.host import Host
     from flujo_worker.own_keys import OwnKeys
 
@@ -97,6 +98,18 @@ def add(
         register(deliver, name=name, bind=True)
     register(sweep, name=TASK_SWEEP)
     register(health_check, name=TASK_HEALTH_CHECK)
+
+
+def add_run(app: Celery, settings: Callable[[], Settings]) -> None:
+    """Register the task that starts a run for a signature in your canvas; it follows your app's rules, and reads the settings when it is at work."""
+
+    def run(self: Any, *given: Any, pipeline: str, **options: Any) -> Any:
+        from flujo_worker.celery_app.canvas import client_of, start
+
+        return start(self, client_of(app, settings), pipeline, given, options)
+
+    register: Any = app.task
+    register(run, name=TASK_RUN, bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=None, shared=False)
 
 
 def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refusals) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope, JoinSignal
+from flujo_client.contract.hooks import PostRunPayload
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import KeyMissing, SerializationError
 from flujo_client.redact import hide_fields
@@ -144,6 +145,10 @@ class Host:
         self._upkeep.sweeper.stop()
         self._upkeep.hook_calls.stop()
         self.end()
+
+    def tell_by(self, tell: Callable[[PostRunPayload], None]) -> None:
+        """Tell Celery the ends of the runs that its tasks wait for by calling this."""
+        self._upkeep.hook_delivery.tell = tell
 
     def withdraw_by(self, withdraw: Callable[[], object]) -> None:
         """Take no more messages by calling this, as soon as this process lacks a key: at once if it does already."""

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -26,6 +27,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.transport.wire import register
 from flujo_worker import failpoints
 from flujo_worker.celery_app.app import FlujoWorker
+from flujo_worker.celery_app.canvas import tell
 from flujo_worker.engine.host import Host
 from flujo_worker.ports import PendingHookCall
 
@@ -43,7 +45,10 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     line = _Line(channel)
     try:
         settings = _settings()
-        host = Host(settings, _app(order["app"], settings), is_own_app=True, is_child=True)
+        app = _app(order["app"], settings)
+        host = Host(settings, app, is_own_app=True, is_child=True)
+        if app is ConfigManager.attached:
+            host.tell_by(partial(tell, app))
         host.begin()
         gc.freeze()
         gc.enable()  # off from the start: searching imports for garbage takes a fifth of it

@@ -26,9 +26,12 @@ DOORS = {
         "flujo_worker.celery_app.consumer": "is the pool, the steps and the strategy that Celery's worker runs",
         "flujo_worker.processes.quarantine": "checks that what a path names is an application",
         "flujo_worker.celery_app.tasks": "registers the tasks",
+        "flujo_worker.celery_app.canvas": "starts runs for canvases, and does there what the end of a task does",
+        "flujo_client.api.signatures": "makes signatures of pipelines",
     },
     "kombu": {
         "flujo_client.transport.wire": "registers the serializer",
+        "flujo_worker.celery_app.canvas": "finds out what the app's serializers can send",
         "flujo_worker.celery_app.consumer": "is the channel that messages are taken from",
     },
     "redis": {

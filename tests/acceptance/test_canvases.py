@@ -1,0 +1,143 @@
+"""Runs inside the canvases of someone's Celery app: results, errors, and kill -9 at each point between Celery and the run."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+from celery import chain, chord, group
+from celery.exceptions import ChordError
+
+from flujo_client.errors import RunFailed
+from flujo_worker.celery_app.consumer.pool import POOL
+from tests.support.breadth import large
+from tests.support.fleet import FOLDER, STEPS, wait_until
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.services, pytest.mark.usefixtures("own_workers")]
+
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def canvas(site):
+    """The module of the app, in this process, which is one that sends canvases."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in {**site.settings.as_environment(), FOLDER: str(site.folder)}.items():
+            patched.setenv(name, value)
+        sys.modules.pop("canvas_app", None)
+        import canvas_app
+
+        yield canvas_app
+        from flujo_client.config.manager import ConfigManager
+
+        ConfigManager.attached = None
+
+
+@contextmanager
+def worker(site, pool, *, failpoints="", **environment):
+    settings = site.settings.model_copy(update={"failpoints": failpoints})
+    variables = {**os.environ, **settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
+    variables |= {"CELERY_CUSTOM_WORKER_POOL": POOL, **environment}
+    command = [sys.executable, "-m", "celery", "-A", "canvas_app", "worker", "-c", "4", "-P", pool, "-l", "INFO"]
+    before = site.live_pids()
+    with (site.folder / "workers.log").open("ab") as log:
+        process = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: (site.live_pids() - before) or process.poll() is not None, what=site.log)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.parametrize("pool", ["custom", large("threads"), large("prefork")])
+def test_a_run_stands_in_every_canvas_as_a_task_does(site, canvas, pool):
+    double, add, mul, total = canvas.double, canvas.add, canvas.mul, canvas.total
+    shapes = {
+        "alone": (double.s(5), 11),
+        "chain": (chain(add.s(1, 2), double.s(), mul.s(10)), 70),
+        "immutable": (chain(add.s(1, 2), double.si(4), mul.s(10)), 90),
+        "group": (group(double.s(5), double.s(6)), [11, 13]),
+        "chord": (chord([double.s(5), add.s(1, 2), double.s(3)], total.s()), 21),
+        "body": (chord([add.s(1, 2), add.s(3, 4)], canvas.entire.s()), [3, 7]),
+        "chain of a group": (chain(double.s(1), group(double.s(), add.s(1)), total.s(), double.s()), 23),
+        "chain in a chord": (chord([chain(double.s(1), double.s()), double.s(2)], total.s()), 12),
+        "chord in a chord": (chord([chord([double.s(1), double.s(2)], total.s()), double.s(3)], total.s()), 15),
+        "model": (chain(canvas.pair.s(1)), {"left": 1, "right": 2}),
+        "tenant": (double.s(1, tenant="acme", priority=3, metadata={"shop": 7}), 3),
+    }
+    with worker(site, pool):
+        sent = {name: shape.apply_async() for name, (shape, _) in shapes.items()}
+        for name, each in sent.items():
+            wait_until(each.ready, what=lambda name=name: f"{name}\n{site.log()}")
+        got = {name: each.get() for name, each in sent.items()}
+        assert got == {name: expected for name, (_, expected) in shapes.items()}, site.log()
+        record = site.client.get_run(sent["tenant"].id).record()
+    assert (record.tenant, record.metadata["shop"]) == ("acme", 7)
+
+
+@pytest.mark.parametrize("pool", ["custom", large("threads"), large("prefork")])
+def test_an_error_of_a_run_is_the_tasks(site, canvas, pool):
+    """link is not called, link_error is, whatever its signature; a chord fails, and so does a chain at this place."""
+    notes = site.folder / "canvas"
+    notes.unlink(missing_ok=True)
+    failing, add, total = canvas.failing, canvas.add, canvas.total
+    with worker(site, pool):
+        alone = failing.s(1).set(link=add.s(500), link_error=[canvas.regret.s(), canvas.mourn.s()]).apply_async()
+        chained = chain(failing.s(1), add.s(600)).apply_async()
+        joined = chord([failing.s(1), add.s(1, 2)], total.s().on_error(canvas.regret.s())).apply_async()
+        linked = canvas.double.s(20).set(link=[add.s(100), add.s(200)]).apply_async()
+        for failed in (alone, chained, joined):
+            with pytest.raises(RunFailed, match="ValueError: no such order"):
+                failed.get(timeout=PATIENCE_S)
+        wait_until(joined.ready, what=site.log)
+        assert isinstance(joined.result, ChordError)
+        assert linked.get(timeout=PATIENCE_S) == 41
+        expected = {"add 41 100", "add 41 200", "mourn"}
+        wait_until(lambda: expected <= set(notes.read_text().splitlines()), what=site.log)
+        cancelled = canvas.asking.s(1).set(link_error=canvas.regret.s()).apply_async()
+        wait_until(lambda: site.rows("SELECT FROM flujo_runs WHERE id = %(id)s", id=cancelled.id), what=site.log)
+        site.client.get_run(cancelled.id).cancel(reason="sold out")
+        wait_until(cancelled.ready, what=site.log)
+        assert (cancelled.state, "sold out" in str(cancelled.result)) == ("REVOKED", True), site.log()
+        wait_until(lambda: notes.read_text().count("regret") == 3, what=site.log)
+    lines = notes.read_text()
+    assert lines.count("regret RunFailed") == 1
+    assert lines.count("regret TaskRevokedError") == 1
+    assert lines.count("regret ChordError") == 1
+    assert "add 500" not in lines
+    assert " 600" not in lines
+
+
+@pytest.mark.parametrize(
+    "place", ["run_started", large("before_commit"), "hook_call_taken", "celery_told", large("hooks_called")]
+)
+def test_a_worker_that_is_killed_between_celery_and_the_run_is_followed_by_another(site, canvas, place):
+    """Task taken and run enqueued; run not ended; run ended and not told; told and not recorded: the chain goes on, at least once."""
+    notes, marker = site.folder / "canvas", site.folder / f"killed-{place}"
+    notes.unlink(missing_ok=True)
+    with worker(site, "threads", failpoints=f"{place}:kill:{marker}") as first:
+        sent = chain(canvas.add.s(1, 2), canvas.double.s(), canvas.add.s(100)).apply_async()
+        assert first.wait(PATIENCE_S) == -9, site.log()
+        with worker(site, "threads"):
+            wait_until(sent.ready, what=site.log)
+            owed = "SELECT FROM flujo_hook_calls"
+            wait_until(lambda: not site.rows(owed), what=site.log)
+    calls = Counter(notes.read_text().splitlines())
+    assert sent.get() == 107
+    assert calls["add 7 100"] in ((1, 2) if place in ("celery_told", "hooks_called") else (1,)), site.log()
+    assert len(site.rows("SELECT FROM flujo_runs WHERE id = %(id)s", id=sent.parent.id)) == 1
+
+
+@pytest.mark.large
+def test_a_worker_that_is_killed_before_it_has_enqueued_the_run_gets_the_task_again(site, canvas):
+    """Nothing is recorded then: the broker delivers the task again after its visibility timeout, which is the app's."""
+    marker = site.folder / "killed-taken"
+    with worker(site, "threads", failpoints=f"task_taken:kill:{marker}") as first:
+        sent = canvas.double.s(4).apply_async()
+        assert first.wait(PATIENCE_S) == -9, site.log()
+        with worker(site, "threads"):
+            wait_until(sent.ready, what=site.log)
+    assert sent.get() == 9
