@@ -109,10 +109,6 @@ class RunFilter:
         }
 
 
-JUDGED: Final = "step.judged"
-"""The event of a judgement."""
-
-
 @dataclass(frozen=True, slots=True)
 class EvalRecord:
     """The judgement of an attempt's output: by a validator or a reasoning precheck, or as a judged checklist or an evaluator's answer.

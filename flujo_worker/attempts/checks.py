@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from flujo_client.contract.recipes import Checklist, Score
-from flujo_client.contract.run_filter import JUDGED
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError
 from flujo_client.pipeline.compiled_text import Expressed
@@ -23,6 +21,8 @@ from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import AttemptRun, Work
 from flujo_worker.runtime.call_args import CONTEXT, arranged
 
+JUDGED: Final = "step.judged"
+"""The event of a judgement."""
 _LONGEST: Final = 500
 
 
@@ -158,6 +158,8 @@ def emit_verdict(judge: str, score: float, feedback: str | None, *, passed: bool
 
 def emit_judgement(step: str, output: Any) -> None:
     """Emit the score of an output that is a judged checklist, or an evaluator's answer."""
+    from flujo_client.contract.recipes import Checklist, Score
+
     if isinstance(output, Score):
         emit_verdict(step, output.score, output.reason)
     elif isinstance(output, Checklist) and any(item.passed is not None for item in output.items):

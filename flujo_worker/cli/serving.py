@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from importlib import import_module
 
 from celery import signals
 
@@ -38,6 +39,9 @@ def serve(settings: Settings, *, concurrency: int | None, queues: str | None, po
         pool: `attempts`, Flujo's own, or one of Celery's.
         build: what the operator calls the code that is here.
     """
+    import_module("flujo_worker.engine.host")  # before prefork's children are forked, which share it
+    gc.freeze()
+    gc.enable()
     gc.set_threshold(COLLECT_EVERY)
     if concurrency is None and pool == "prefork" and "concurrency" not in settings.worker.model_fields_set:
         concurrency = os.cpu_count()

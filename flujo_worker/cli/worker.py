@@ -5,6 +5,7 @@ What help and the parent have no use for is imported when it is used.
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -79,6 +80,7 @@ def command(  # noqa: PLR0913 - one for each option
     if names:
         raise click.UsageError("worker names are accepted only with --drain")
     follow(supervise() if parent is None else parent)
+    gc.disable()  # until `serve`: searching what is imported for garbage takes a tenth of the start
     serving = _import_without_rich("flujo_worker.cli.serving")
     ctx.exit(serving.serve(settings, concurrency=concurrency, queues=queues, pool=pool, build=build))
 
