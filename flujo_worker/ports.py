@@ -162,10 +162,17 @@ class Member:
 
 
 class Renewal(NamedTuple):
-    """The answer to the renewal of a lease: the attempts that must no longer run, and whether the worker was asked to stop."""
+    """The answer to the renewal of a lease.
+
+    Attributes:
+        lost: the attempts that must no longer run.
+        is_to_stop: whether the worker was asked to stop.
+        sharing: how many live workers consume one of its queues, itself included.
+    """
 
     lost: set[str]
     is_to_stop: bool = False
+    sharing: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -674,8 +681,8 @@ class Publisher(Protocol):
         With `first` they go to the front of the queue. Work in a fan-out is always a part of its chord, if chords are counted.
         """
 
-    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
-        """Publish as `send` does, on an event loop, always the same one; with `take`, give the next message of the list that they go to."""
+    async def push(self, envelopes: Sequence[Envelope], *, take: int = 0) -> Sequence[Taken]:
+        """Publish as `send` does, on an event loop, always the same one; return at most `take` messages of the list that they go to."""
 
     def put_back(self, message: bytes, like: Envelope) -> None:
         """Put back a message that was taken when this envelope was published; raises DispatchError."""

@@ -3,7 +3,7 @@
 One push under way; what comes meanwhile, or at the same moment, goes together. In: envelopes. Out: nothing, or an error for all that went together: some
 of them may have arrived, and arrive twice when the sweeper sends them. Other commands go with them, and get their own answers.
 
-An idle caller may take a message in the same round trip: the oldest of the list that it pushes to, before any waiting consumer.
+A caller may take messages in the same round trip: the oldest of the list that it pushes to, before any waiting consumer.
 """
 # ruff: noqa: SLF001 - redis-py does not show its sockets; kombu watches them likewise
 
@@ -43,26 +43,27 @@ class LoopPublisher:
         self._may_take = True
         self._waiting: deque[_Push | _Command] = deque()
         self._under_way: list[_Push | _Command] = []
-        self._unanswered = self._of_pushes = 0
+        self._unanswered = self._of_pushes = self._taking = 0
         self._answers: list[Any] = []
-        self._own: Sequence[bytes] = ()
+        self._own: dict[bytes, Envelope] = {}
         self._overdue: asyncio.TimerHandle | None = None
 
-    def publish(self, envelopes: Sequence[Envelope], *, take: bool = False) -> asyncio.Future[Taken | None]:
+    def publish(self, envelopes: Sequence[Envelope], *, take: int = 0) -> asyncio.Future[Sequence[Taken]]:
         """Publish one message for each envelope; to be awaited.
 
         Args:
-            envelopes: of one list, if `take` is set.
-            take: take a message from that list, unless others are being published too, or Redis does not allow it.
+            envelopes: all of the same run.
+            take: take at most so many messages from their list; none if they go to several, others are being published too, or Redis does
+                not allow it.
 
         Returns:
-            the message that was taken.
+            the messages that were taken, the oldest first.
 
         Raises:
             RedisError: something may not have been published.
         """
-        done: asyncio.Future[Taken | None] = asyncio.get_running_loop().create_future()
-        self._add(_Push(envelopes, take, done), at_once=take)
+        done: asyncio.Future[Sequence[Taken]] = asyncio.get_running_loop().create_future()
+        self._add(_Push(envelopes, take, done), at_once=take > 0)
         return done
 
     def execute(self, *command: Any) -> asyncio.Future[Any]:
@@ -118,9 +119,13 @@ class LoopPublisher:
             envelopes = [envelope for each in some if isinstance(each, _Push) for envelope in each.envelopes]
             pushes = list(self._broker.pushes(envelopes)) if envelopes else []
             commands: list[tuple[Any, ...]] = [("LPUSH", key, *messages) for key, messages in pushes]
-            if self._is_taking:
-                self._own = pushes[0][1]
-                commands = [("MULTI",), *commands, ("RPOP", commands[0][1]), ("EXEC",)]
+            self._taking = (
+                some[0].take if len(some) == len(pushes) == 1 and isinstance(some[0], _Push) and self._may_take else 0
+            )
+            if self._taking:
+                [(key, messages)] = pushes
+                self._own = dict(zip(messages, envelopes, strict=True))
+                commands = [("MULTI",), *commands, ("RPOP", key, self._taking), ("EXEC",)]
             self._of_pushes = len(commands)
             commands += [each.command for each in some if isinstance(each, _Command)]
             self._unanswered, self._answers = len(commands), []
@@ -151,28 +156,22 @@ class LoopPublisher:
         elif not self._under_way:
             self._fail(ConnectionLost("Redis closed the connection"))
 
-    @property
-    def _is_taking(self) -> bool:
-        """Return whether what is under way takes a message too."""
-        first = self._under_way[0]
-        return self._may_take and len(self._under_way) == 1 and isinstance(first, _Push) and first.take
-
-    def _pushed(self) -> tuple[BaseException | None, Taken | None]:
-        """Return what became of pushes: an error or none, and the message that was taken. EXEC's answer has those of all commands."""
-        if not self._is_taking:
-            return None, None
+    def _pushed(self) -> tuple[BaseException | None, Sequence[Taken]]:
+        """Return what became of pushes: an error or none, and the messages that were taken. EXEC's answer has those of all commands."""
+        if not self._taking:
+            return None, ()
         pushed, taken = self._answers[-1]
         error = pushed if isinstance(pushed, BaseException) else None
-        return error, Taken(taken, taken in self._own) if isinstance(taken, bytes) else None
+        return error, [Taken(each, self._own.get(each)) for each in taken] if isinstance(taken, list) else ()
 
     def _refused(self, error: ResponseError) -> None:
         """Handle an error of Redis. A transaction did not take place: the message is pushed again, without one. A command may fail without the pushes."""
-        if self._is_taking:
+        if self._taking:
             self._may_take = not is_not_allowed(error)
             again = cast("_Push", self._under_way.pop())
-            self._waiting.appendleft(again._replace(take=False))
+            self._waiting.appendleft(again._replace(take=0))
         elif len(self._answers) >= self._of_pushes:
-            _end([each for each in self._under_way if isinstance(each, _Push)], None)
+            _end([each for each in self._under_way if isinstance(each, _Push)], None, ())
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
@@ -195,18 +194,18 @@ class LoopPublisher:
 
 
 class Taken(NamedTuple):
-    """An item of a queue's list, and whether it was pushed in the same round trip."""
+    """An item of a queue's list, and the envelope that it was written from if it was pushed in the same round trip."""
 
     message: bytes
-    is_own: bool
+    own: Envelope | None = None
 
 
 class _Push(NamedTuple):
-    """The messages to publish, whether to take a message too, and the waiting future."""
+    """The messages to publish, how many to take, and the waiting future."""
 
     envelopes: Sequence[Envelope]
-    take: bool
-    done: asyncio.Future[Taken | None]
+    take: int
+    done: asyncio.Future[Sequence[Taken]]
 
 
 class _Command(NamedTuple):

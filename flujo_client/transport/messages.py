@@ -57,15 +57,18 @@ class MessageWriter:
         if envelope.kind != "join":
             headers["shadow"] = shown_name(envelope.ticket.reference, envelope.step)
         embed = _EMBED
-        lanes = envelope.lanes if self._counts_chords else {}
-        part = membership(run, lanes, queue=self._control, priority=priority)
-        if part:
+        if part := self.part_of(envelope):
             headers |= {"group": part["group_id"], "group_index": part["group_index"]}
             embed = {**_EMBED, "chord": part["chord"]}
         joins = envelope.kind == "join"
         args: tuple[Any, ...] = ([], JoinSignal(run, envelope.address).to_wire()) if joins else (envelope.to_wire(),)
         body, task = self._body(args, embed), TASKS[envelope.kind]
         return task_message(task, body, task_id=envelope.key, queue=envelope.queue, headers=headers, priority=priority)
+
+    def part_of(self, envelope: Envelope) -> dict[str, Any]:
+        """Return the options that make an envelope's message a part of its chord; none if it is part of no chord that is counted."""
+        lanes, ticket = envelope.lanes if self._counts_chords else {}, envelope.ticket
+        return membership(ticket.run, lanes, queue=self._control, priority=ticket.priority)
 
     def request_sweep(self, queue: str) -> TaskMessage:
         """Write the message that asks a worker to sweep."""

@@ -74,6 +74,9 @@ class Lease:
         lease_s: seconds a lease lasts.
         renew_s: seconds between renewals. on_renewed: called when the lease was taken, and after each renewal.
         on_stop_request: called once, when an operator has asked this worker to stop.
+
+    Attributes:
+        sharing: how many live workers share a queue with this one, itself included, by the last renewal; None before the first.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Lease:
         self._on_renewed, self._on_stop_request = on_renewed, on_stop_request
         self._held: dict[str, ActiveAttempt] = {}
         self._is_interrupted = self.is_asked_to_stop = False
+        self.sharing: int | None = None
         self._let_go: set[str] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -246,6 +250,7 @@ class Lease:
         if renewal is None:
             self._reincarnate()
         else:
+            self.sharing = renewal.sharing
             self._cancel({key: held[key] for key in renewal.lost})
             self._hear(is_to_stop=renewal.is_to_stop)
             self._disown()

@@ -62,7 +62,7 @@ class RedisPublisher:
         with _failing_as(f"{len(envelopes)} messages were not published"):
             self._broker.publish(envelopes, first=first)
 
-    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
+    async def push(self, envelopes: Sequence[Envelope], *, take: int = 0) -> Sequence[Taken]:
         self._require_voice()
         with _failing_as(f"{len(envelopes)} messages were not published"):
             return await self._publisher.publish(envelopes, take=take)
@@ -161,16 +161,26 @@ class Sender:
 
         The chord of a fan-out that begins with them is opened first: if all its parts returned before its size is known, there would be no signal.
         """
+        if fan_out is not None and not self.open_chord(envelopes[0], fan_out):
+            return
         before = time.monotonic()
         try:
-            if fan_out is not None and self._post.counts_chords:
-                self._post.open_chord(envelopes[0].ticket.run, fan_out.address, fan_out.lanes)
-                failpoints.hit("chord_opened")
             self._post.send(envelopes, first=first)
         except DispatchError as error:
-            logger.warning("%s and the rest of its batch are left to the sweeper: %s", envelopes[0].key, error)
+            _leave_to_sweeper(envelopes[0], error)
         else:
             self._remember(envelopes, before)
+
+    def open_chord(self, first: Envelope, fan_out: FanOut) -> bool:
+        """Open the chord of a fan-out whose messages begin with this one, if chords are counted; return False if it is left to the sweeper."""
+        try:
+            if self._post.counts_chords:
+                self._post.open_chord(first.ticket.run, fan_out.address, fan_out.lanes)
+                failpoints.hit("chord_opened")
+        except DispatchError as error:
+            _leave_to_sweeper(first, error)
+            return False
+        return True
 
     def send_later(self, envelope: Envelope, delay_s: float) -> None:
         """Publish after a delay in seconds, if this process still runs then; else it is left to the sweeper."""
@@ -183,11 +193,11 @@ class Sender:
         self._mark()
 
     async def push(
-        self, envelopes: Sequence[Envelope], *, take: bool = False, is_claimed: bool = False
-    ) -> Taken | None:
-        """Publish on an event loop; messages that the broker does not accept stay in their rows.
+        self, envelopes: Sequence[Envelope], *, take: int = 0, is_claimed: bool = False
+    ) -> Sequence[Taken] | None:
+        """Publish on an event loop; messages that the broker does not accept stay in their rows, and None is returned.
 
-        With `take` return the next message of the same queue, taken in the same round trip. Rows whose attempts are claimed already need no mark.
+        Return at most `take` messages of the same queue, taken in the same round trip. Rows whose attempts are claimed already need no mark.
         """
         before = time.monotonic()
         try:
@@ -228,6 +238,10 @@ class Sender:
             logger.info("%d messages not marked as sent: %s", len(sent), error)
         except Exception:
             logger.exception("%d messages not marked as sent", len(sent))
+
+
+def _leave_to_sweeper(first: Envelope, error: DispatchError) -> None:
+    logger.warning("%s and the rest of its batch are left to the sweeper: %s", first.key, error)
 
 
 def _sent_at(raw: bytes) -> float:

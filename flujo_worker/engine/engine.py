@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     class Outlet(Protocol):
         """The way out to the broker: `flujo_worker.engine.dispatch.Sender`."""
 
-        def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None: ...
+        def open_chord(self, first: Envelope, fan_out: FanOut) -> bool: ...
 
         async def push(
-            self, envelopes: Sequence[Envelope], *, take: bool = False, is_claimed: bool = False
-        ) -> Taken | None: ...
+            self, envelopes: Sequence[Envelope], *, take: int = 0, is_claimed: bool = False
+        ) -> Sequence[Taken] | None: ...
 
         def put_back(self, message: bytes, like: Envelope) -> None: ...
 
@@ -61,6 +61,9 @@ WARY_S = 10.0
 
 BUDGET_LOCKED_S = 1.0
 """Seconds that claims of a locked budget are refused without asking."""
+
+PORTION: Final = 64
+"""How many branches of a fan-out are published at once."""
 
 LOCKED: Final = Claim(refusal="locked")
 
@@ -134,6 +137,10 @@ class Taker:
         """Return whether the process may carry out one more attempt of this kind from this queue."""
         return False
 
+    def spare(self, kind: AttemptKind, queue: str) -> int:  # noqa: ARG002 - likewise
+        """Return how many such attempts the process may carry out besides those that its consumer has requested."""
+        return 0
+
     def take_own(self, envelope: Envelope) -> None:
         """Carry out an attempt that was wanted and whose message this process has written."""
 
@@ -155,6 +162,7 @@ class LoopEffects:
 
     Attributes:
         taker: takes the next message at once, if nothing else is under way; None until the process consumes.
+        sharing: returns how many live workers share this process's queues; None while that is not known.
         known_reservations: returns the reservations for a step's claim, or None if computing them requires a look-up.
     """
 
@@ -174,6 +182,7 @@ class LoopEffects:
         self._locked_budgets: dict[str, float] = {}
         self._engine, self._stores, self._groups, self._threads = engine, stores, groups, threads
         self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
+        self.sharing: Callable[[], int | None] = lambda: None
         self.known_reservations: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
         self._batchers: dict[Callable[..., Any], Batcher[Any, Any]] = {}
 
@@ -280,19 +289,38 @@ class LoopEffects:
         return self.taker.wants(envelope.kind, envelope.queue)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
-        if fan_out is not None:
-            await self.call(self._sender.send, envelopes, fan_out)
-            return
         first = envelopes[0]
+        if fan_out is not None:
+            if await self.call(self._sender.open_chord, first, fan_out):
+                await self._begin_branches(envelopes)
+            return
         is_claimed = self._ahead.has(first.key)
-        take = is_claimed or (len(envelopes) == 1 and self._engine.carries_one())
-        taken = await self._sender.push(envelopes, take=take and self._wants(first), is_claimed=is_claimed)
-        self._ahead.is_likely = is_own = taken is not None and taken.is_own
-        if is_claimed or (is_own and not first.lanes):
+        take = (is_claimed or (len(envelopes) == 1 and self._engine.carries_one())) and self._wants(first)
+        taken = await self._sender.push(envelopes, take=int(take), is_claimed=is_claimed) or ()
+        self._ahead.is_likely = is_own = any(each.own for each in taken)
+        if is_claimed and not is_own:
             self.taker.take_own(first)
-            taken = None if is_own else taken
-        if taken is not None and not self.taker.take_item(taken.message, first.queue):
-            await self.call(self._sender.put_back, taken.message, first)
+        await self._take(taken, first)
+
+    async def _begin_branches(self, envelopes: Sequence[Envelope]) -> None:
+        """Publish a fan-out in portions: the first branches run while others are written. Of each, take this process's share back."""
+        first, workers = envelopes[0], self.sharing()
+        share = self.taker.spare(first.kind, first.queue) // workers if workers else 0
+        for begin in range(0, len(envelopes), PORTION):
+            portion = envelopes[begin : begin + PORTION]
+            taken = await self._sender.push(portion, take=min(share, len(portion) // workers) if workers else 0)
+            if taken is None:  # the rest is left to the sweeper too
+                return
+            share -= len(taken)
+            await self._take(taken, first)
+
+    async def _take(self, taken: Sequence[Taken], published: Envelope) -> None:
+        """Carry out messages that were taken when others were published, or put them back."""
+        for each in taken:
+            if each.own is not None:
+                self.taker.take_own(each.own)
+            elif not self.taker.take_item(each.message, published.queue):
+                await self.call(self._sender.put_back, each.message, published)
 
     async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
         batcher = self._batchers.get(act)

@@ -19,6 +19,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.errors import KeyMissing, SerializationError
 from flujo_client.redact import hide_fields
 from flujo_client.transport.encryption import encrypt_values
+from flujo_client.transport.messages import MessageWriter
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.engine.parts import AttemptEngine, Services, Upkeep, UserCode
 from flujo_worker.errors import RowLocked, WireError
@@ -90,6 +91,7 @@ class Host:
         neighbours = Neighbours(services.stores.leases, member.host, place, max_lost=settings.worker.max_lost)
         self._upkeep = Upkeep(services, code, self._performing, self.keys, neighbours, check)
         self.engine, self.effects = services.engine, services.effects
+        self.part_of = MessageWriter(settings).part_of
         self.execute = services.post.execute if settings.results() == settings.broker() else None
 
     @property

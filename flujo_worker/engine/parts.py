@@ -87,6 +87,8 @@ class Services:
             on_stop_request=lambda: steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
         self.loop.settle = self.lease.settle
+        if isinstance(self.effects, LoopEffects):
+            self.effects.sharing = lambda: self.lease.sharing
         self.events = SystemEvents(self.stores.records, self.worker)
 
     def worker(self) -> str:

@@ -23,6 +23,17 @@ def test_a_renewed_lease_lives_on(world, new):
     assert world.due() == []
 
 
+def test_a_renewal_tells_how_many_live_workers_consume_the_same_queues(world):
+    leases, mine = world.stores.leases, replace(member("mine"), queues=("a", "b"))
+    leases.register_worker(replace(member("late"), queues=("a",)), LEASE_S)
+    world.pass_time(LEASE_S + 1)  # w1 and this one are gone
+    for each in (mine, replace(member("same"), queues=("b",)), replace(member("other"), queues=("c",)), member("all")):
+        leases.register_worker(each, LEASE_S)
+    assert [leases.renew(name, LEASE_S, {}).sharing for name in ("mine", "other", "all")] == [3, 2, 4]
+    leases.deregister_worker("same")
+    assert leases.renew("mine", LEASE_S, {}).sharing == 2
+
+
 def test_a_lease_that_is_over_cannot_be_renewed(world):
     world.pass_time(LEASE_S + 1)
     assert world.stores.leases.renew("w1", LEASE_S, {}) is None

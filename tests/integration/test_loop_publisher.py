@@ -128,10 +128,10 @@ def test_commands_go_with_pushes_and_get_their_own_answers(broker):
             publisher.execute("GET", "taken"),
             publisher.execute("LLEN", QUEUE),
         )
-        assert await asyncio.gather(*together) == [None, b"no list", 2]
+        assert await asyncio.gather(*together) == [(), b"no list", 2]
         together = (publisher.publish([numbered(2)]), publisher.execute("LPOP", "taken"))
         pushed, refused = await asyncio.gather(*together, return_exceptions=True)
-        assert (pushed, type(refused)) == (None, redis.ResponseError)
+        assert (pushed, type(refused)) == ((), redis.ResponseError)
         assert await publisher.execute("LLEN", QUEUE) == 3
 
     publishing(broker, act)
@@ -197,8 +197,8 @@ def waiting_for(broker, queue=QUEUE):
 def test_who_publishes_may_take_the_message_before_those_who_wait(broker):
     """Else the steps of a lone run would wander from worker to worker, whose caches are cold."""
     other = waiting_for(broker)
-    taken = publishing(broker, lambda publisher: publisher.publish([numbered(1)], take=True))
-    assert (orjson.loads(taken.message)["headers"]["id"], taken.is_own) == (numbered(1).key, True)
+    [taken] = publishing(broker, lambda publisher: publisher.publish([numbered(1)], take=1))
+    assert (orjson.loads(taken.message)["headers"]["id"], taken.own) == (numbered(1).key, numbered(1))
     assert lying_in(broker) == []
     assert not other.can_read(0)
     other.disconnect()
@@ -207,18 +207,34 @@ def test_who_publishes_may_take_the_message_before_those_who_wait(broker):
 def test_the_oldest_message_is_taken(broker):
     async def act(publisher):
         await publisher.publish([numbered(1)])
-        return await publisher.publish([numbered(2)], take=True)
+        return await publisher.publish([numbered(2)], take=1)
 
-    taken = publishing(broker, act)
-    assert (orjson.loads(taken.message)["headers"]["id"], taken.is_own) == (numbered(1).key, False)
+    [taken] = publishing(broker, act)
+    assert (orjson.loads(taken.message)["headers"]["id"], taken.own) == (numbered(1).key, None)
     assert lying_in(broker) == ["a2"]
+
+
+def test_who_publishes_many_may_take_some_and_knows_them_by_their_envelopes(broker):
+    async def act(publisher):
+        await publisher.publish([numbered(0)])
+        return await publisher.publish([numbered(n) for n in range(1, 5)], take=3)
+
+    assert [each.own for each in publishing(broker, act)] == [None, numbered(1), numbered(2)]
+    assert lying_in(broker) == ["a3", "a4"]
+
+
+def test_of_messages_for_several_lists_none_is_taken(broker):
+    mixed = [numbered(1), numbered(2, queue="elsewhere")]
+    assert not publishing(broker, lambda publisher: publisher.publish(mixed, take=2))
+    assert lying_in(broker) == ["a1"]
+    broker.redis.delete("elsewhere")
 
 
 def test_nothing_is_taken_for_those_who_publish_together(broker):
     async def act(publisher):
-        return await asyncio.gather(*(publisher.publish([numbered(n)], take=True) for n in range(3)))
+        return await asyncio.gather(*(publisher.publish([numbered(n)], take=1) for n in range(3)))
 
-    assert publishing(broker, act) == [None, None, None]
+    assert publishing(broker, act) == [(), (), ()]
     assert lying_in(broker) == ["a0", "a1", "a2"]
 
 
@@ -229,10 +245,10 @@ def test_where_taking_is_not_allowed_the_message_is_published_all_the_same(broke
     restricted = Broker(Settings(database_url="postgresql://nowhere/none", broker_url=url))
 
     async def act(publisher):
-        first = await publisher.publish([numbered(1)], take=True)
-        return first, await publisher.publish([numbered(2)], take=True)
+        first = await publisher.publish([numbered(1)], take=1)
+        return first, await publisher.publish([numbered(2)], take=1)
 
-    assert publishing(restricted, act) == (None, None)
+    assert publishing(restricted, act) == ((), ())
     assert lying_in(broker) == ["a1", "a2"]
     restricted.close()
     broker.redis.acl_deluser("pusher")
@@ -243,8 +259,8 @@ def test_a_push_that_fails_beside_a_taking_is_an_error(broker):
 
     async def act(publisher):
         with pytest.raises(redis.ResponseError):
-            await publisher.publish([numbered(1, queue="taken")], take=True)
-        await publisher.publish([numbered(2)], take=True)
+            await publisher.publish([numbered(1, queue="taken")], take=1)
+        await publisher.publish([numbered(2)], take=1)
 
     publishing(broker, act)
     broker.redis.delete("taken")

@@ -20,7 +20,7 @@ from celery.concurrency.thread import TaskPool
 from celery.worker import state
 
 from flujo_client.contract.envelope import TASKS
-from flujo_worker.celery_app.consumer.channel import Capacity, connection_for
+from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE, Capacity, connection_for
 from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
 from flujo_worker.celery_app.consumer.events import PoolEvents
 from flujo_worker.celery_app.consumer.stopping import after
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
         effects: Effects
         execute: Callable[..., Awaitable[Any]] | None
+
+        def part_of(self, envelope: Envelope) -> Mapping[str, Any]: ...
 
         async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult: ...
 
@@ -194,6 +196,13 @@ class AttemptPool(TaskPool, Taker):
     def wants(self, kind: AttemptKind, queue: str) -> bool:
         shortcut = self.shortcuts.get(TASKS[kind])
         return shortcut is not None and queue in self._capacity.queues and self.free > 0 and shortcut.is_open()
+
+    def spare(self, kind: AttemptKind, queue: str) -> int:
+        return max(0, self.free - MOST_AT_ONCE) if self.wants(kind, queue) else 0
+
+    def part_of(self, envelope: Envelope) -> Mapping[str, Any]:
+        """Return what makes an attempt's message a part of its chord."""
+        return self._serving.part_of(envelope)
 
     def take_own(self, envelope: Envelope) -> None:
         self.shortcuts[TASKS[envelope.kind]].take_own(envelope)

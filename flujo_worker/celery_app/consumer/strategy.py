@@ -63,10 +63,12 @@ def strategy(
         pool.take(Held(message.headers, given[-1], (embed or {}).get("chord"), queue, consumer), refusals)
 
     def take_own(envelope: Envelope) -> None:
-        """Take an attempt of no chord. The message is as this process has written it."""
+        """Take an attempt whose message is as this process has written it."""
         assert pool is not None, "only Flujo's own pool can take a message"
         headers = _own_headers(task.name, envelope.key, envelope.ticket.run, envelope.step, envelope.ticket.reference)
-        pool.begin_own(Held(headers, {}, None, envelope.queue, consumer), envelope, refusals)
+        part = pool.part_of(envelope)
+        headers |= {"group": part.get("group_id"), "group_index": part.get("group_index")}
+        pool.begin_own(Held(headers, {}, part.get("chord"), envelope.queue, consumer), envelope, refusals)
 
     def take_unread(item: Mapping[str, Any]) -> bool:
         """Take what can be taken. The rest passes through Celery's consumer, which refuses it if necessary."""

@@ -40,7 +40,13 @@ class LeasesInMemory(InMemory):
         if not self._t.is_leased(worker):
             return None
         self._t.leases[worker] = self._t.clock() + lease_s
-        return Renewal(self.lost_among(worker, held))
+        return Renewal(
+            self.lost_among(worker, held), sharing=sum(self._shares(worker, each) for each in self._t.leases)
+        )
+
+    def _shares(self, worker: str, other: str) -> bool:
+        mine, theirs = (self._t.members[each].queues for each in (worker, other))
+        return self._t.is_leased(other) and (mine is None or theirs is None or not set(mine).isdisjoint(theirs))
 
     def lost_among(self, worker: str, held: Mapping[str, int]) -> set[str]:
         return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}

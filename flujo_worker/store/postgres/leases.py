@@ -45,7 +45,7 @@ class LeasesInPostgres(InPostgres):
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
         rows = self._pool.rows("renew", parameters)
-        return Renewal(set(rows[0]["lost"]), rows[0]["is_to_stop"]) if rows else None
+        return Renewal(set(rows[0]["lost"]), rows[0]["is_to_stop"], rows[0]["sharing"]) if rows else None
 
     def lost_among(self, worker: str, held: Mapping[str, int]) -> set[str]:
         parameters = {"id": worker, "keys": list(held), "fences": list(held.values())}

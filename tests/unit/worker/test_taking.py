@@ -12,12 +12,16 @@ import pytest
 from celery import Celery, signals
 from test_strategy import published
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_ATTEMPT
 from flujo_client.transport.loop_publisher import Taken
+from flujo_client.transport.messages import MessageWriter
 from flujo_client.transport.wire import register
+from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE
 from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.strategy import strategy
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.domain.values import FanOut
 from flujo_worker.engine.engine import Engine, LoopEffects, Taker
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim, Committed
@@ -35,21 +39,28 @@ def engine():
     engine.close()
 
 
-OWN, ANOTHER = Taken(b"own", is_own=True), Taken(b"item", is_own=False)
+OWN, ANOTHER = "own", Taken(b"item")
 
 
 class Sender:
-    """Remembers what was published, and gives an item to whoever takes one, once Redis answers."""
+    """Remembers what was published, and gives as many items as are taken, once Redis answers: its own or another's."""
 
     def __init__(self, item=ANOTHER):
         self.taken, self.returned, self.claimed, self.item, self.answers = [], [], [], item, threading.Event()
+        self.pushed, self.has_chord = [], True
         self.answers.set()
 
-    async def push(self, envelopes, *, take=False, is_claimed=False):
+    def open_chord(self, first, fan_out):
+        return self.has_chord
+
+    async def push(self, envelopes, *, take=0, is_claimed=False):
         self.taken.append(take)
         self.claimed.append(is_claimed)
+        self.pushed.append(len(envelopes))
         await asyncio.get_running_loop().run_in_executor(None, self.answers.wait, 10)
-        return self.item if take else None
+        if self.item is None:
+            return None
+        return [Taken(b"own", each) if self.item is OWN else self.item for each in envelopes[:take]]
 
     def put_back(self, message, like):
         self.returned.append((message, like))
@@ -59,10 +70,13 @@ class Hungry(Taker):
     """Takes all it is given, or nothing of it."""
 
     def __init__(self, *, accepts=True):
-        self.items, self.own, self._accepts = [], [], accepts
+        self.items, self.own, self._accepts, self.room = [], [], accepts, 100
 
     def wants(self, kind, queue):
         return True
+
+    def spare(self, kind, queue):
+        return self.room
 
     def take_own(self, envelope):
         self.own.append(envelope)
@@ -105,11 +119,45 @@ def test_its_own_message_is_not_read_again(engine):
     assert (taker.own, taker.items) == ([FIRST], [])
 
 
-def test_a_part_of_a_chord_is_read_from_its_message(engine):
-    """There is what its chord counts."""
-    taker = Hungry()
-    sent(engine, taker, item=OWN, envelope=replace(FIRST, lanes={"fan": 0}))
-    assert (taker.own, taker.items) == ([], [(b"own", QUEUE)])
+BRANCHES = [replace(FIRST, address=f"f/b{lane}", lanes={"f": lane}) for lane in range(150)]
+
+
+def begun(engine, *, sharing, room=1000, item=OWN, has_chord=True):
+    """Begin a fan-out of 150 in a process that shares its queue with so many others; give the sender and the taker."""
+    sender, taker, threads = Sender(item), Hungry(), ThreadPoolExecutor(1)
+    sender.has_chord, taker.room = has_chord, room
+    effects = LoopEffects(engine, None, None, threads, sender, at_once=1)
+    effects.taker, effects.sharing = taker, lambda: sharing
+    engine.run(effects.send(BRANCHES, FanOut("f", 150)))
+    threads.shutdown()
+    return sender, taker
+
+
+def test_a_fan_out_is_published_in_portions_and_its_process_takes_an_equal_share_of_each(engine):
+    sender, taker = begun(engine, sharing=2)
+    assert (sender.pushed, sender.taken) == ([64, 64, 22], [32, 32, 11])
+    assert taker.own == [*BRANCHES[:32], *BRANCHES[64:96], *BRANCHES[128:139]]
+
+
+def test_it_takes_no_more_than_its_share_of_its_free_slots(engine):
+    assert begun(engine, sharing=2, room=70)[0].taken == [32, 3, 0]
+
+
+def test_while_it_does_not_know_who_shares_the_queue_it_takes_nothing(engine):
+    assert begun(engine, sharing=None)[0].taken == [0, 0, 0]
+
+
+def test_older_messages_that_are_taken_instead_are_carried_out(engine):
+    _, taker = begun(engine, sharing=50, item=ANOTHER)
+    assert (taker.own, taker.items) == ([], [(b"item", QUEUE)] * 2)
+
+
+def test_after_a_portion_that_the_broker_does_not_take_the_rest_is_left_to_the_sweeper(engine):
+    assert begun(engine, sharing=2, item=None)[0].pushed == [64]
+
+
+def test_without_its_chord_no_branch_is_published(engine):
+    assert begun(engine, sharing=2, has_chord=False)[0].pushed == []
 
 
 def test_what_cannot_be_taken_goes_back(engine):
@@ -297,7 +345,9 @@ def pool():
     pool.begun = []
     pool.own = []
     engine = SimpleNamespace(inbox=SimpleNamespace(put=pool.begun.append), begin=lambda work: work.close())
-    pool.serve(SimpleNamespace(effects=None, execute=None, perform=pool.own.append), engine)
+    writer = MessageWriter(Settings(database_url="postgresql://none/none", broker_url="redis://none"))
+    carrier = SimpleNamespace(effects=None, execute=None, perform=pool.own.append, part_of=writer.part_of)
+    pool.serve(carrier, engine)
     pool._capacity.queues = {QUEUE}
     pool.screen = lambda item, _queue: orjson.loads(item)
     consumer = MagicMock(pool=pool, hostname="worker@here")
@@ -331,6 +381,23 @@ def test_remote_control_shows_an_attempt_of_its_own_as_one_from_a_message(pool):
     own, read = taken
     assert own.headers == read.headers
     assert own.info() | {"time_start": 0} == read.info() | {"time_start": 0}
+
+
+def test_an_attempt_of_its_own_counts_as_the_part_of_a_chord_that_its_message_is(pool):
+    taken = []
+    pool._hold = taken.append
+    pool.take_own(replace(enqueued(run_id="run").first, address="f/b/g/x/a", lanes={"f": 1}))
+    pool.take_item(orjson.dumps(published(lanes={"f": 1}, keys=())), QUEUE)
+    own, read = taken
+    assert own.part == read.part
+    assert own.part.group_index == 1
+
+
+def test_a_process_spares_only_slots_that_its_consumer_has_not_requested_messages_for(pool):
+    assert pool.spare(FIRST.kind, QUEUE) == 0
+    pool._allowed = pool.limit = 40
+    assert pool.spare(FIRST.kind, QUEUE) == 40 - MOST_AT_ONCE
+    assert pool.spare(FIRST.kind, "another") == 0
 
 
 def test_a_full_process_wants_nothing(pool):
