@@ -234,7 +234,11 @@ class Worker(Section):
         2.0,
         description="seconds that the event loop may be blocked before the worker stops taking messages until it answers",
     )
-    pool_max: Count = Field(10, description="connections to Postgres per process")
+    pool_max: int = Field(
+        4,
+        ge=4,
+        description="[connections to Postgres](../how-to/size.md#connections) per process; two more while it carries runs under limits",
+    )
     concurrency: Count = Field(
         500,
         description="attempts at once per process, which mostly wait for models; lower it if your steps compute. With `--pool prefork` the number of processes, by default one per core",

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 TESTED_POSTGRES: Final = 18
 SKEW_S: Final = 1.0
-GROUP_CONNECTIONS: Final = 4
-"""Connections of a worker process in addition to its pool, for claims and merges in groups (ADR 16)."""
+LEAST_CONNECTIONS: Final = 4
+"""The minimum of `worker.pool_max`."""
+LIMIT_CONNECTIONS: Final = 2
+"""Connections of a worker process in addition to those, for runs under limits (ADR 16)."""
 RESERVED: Final = 3
 """Connections that Postgres reserves for superusers, by default."""
 VISIBILITY_S: Final = 3600
@@ -129,12 +131,14 @@ def _grants(facts: Facts) -> Iterator[Diagnosis]:
 def _connections(facts: Facts) -> Iterator[Diagnosis]:
     if facts.database is None or not facts.live:
         return
-    each = facts.settings.worker.pool_max + GROUP_CONNECTIONS
+    each = facts.settings.worker.pool_max + LIMIT_CONNECTIONS
     most, room = each * len(facts.live), facts.database.max_connections - RESERVED
     if most > room:
         processes = _many(len(facts.live), "worker process")
         what = f"{processes} of {each} connections may open {most}; Postgres allows {room}"
-        change = f"worker.pool_max = {max(1, room // len(facts.live) - GROUP_CONNECTIONS)} in flujo.toml, or max_connections = {most + 20} in postgresql.conf"
+        change = f"max_connections = {most + 20} in postgresql.conf, or PgBouncer"
+        if (fitting := room // len(facts.live) - LIMIT_CONNECTIONS) >= LEAST_CONNECTIONS:
+            change = f"worker.pool_max = {fitting} in flujo.toml, or {change}"
         yield Diagnosis("warning", "connections", what, change)
     elif facts.database.connections > 0.9 * room:
         what = f"{facts.database.connections} of {room} connections to Postgres are in use"

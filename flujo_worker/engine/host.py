@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -262,8 +263,14 @@ class Host:
         """Make and store this slot's health report, unless that is done."""
         from flujo_worker.recovery.health import HealthCheck
         from flujo_worker.store.postgres.health import HealthInPostgres
+        from flujo_worker.store.postgres.pool import RetryingPool
 
-        HealthCheck(HealthInPostgres(self._services.stores.pool), self._services.post, self._services.settings).check()
+        services, settings = self._services, self._services.settings
+        pool = RetryingPool(
+            settings.database(), pool_max=1, prepare=settings.prepare_statements, stopping=services.stopping
+        )
+        with closing(pool.open()):  # a connection of its own: it takes long, and the lease must not wait for it
+            HealthCheck(HealthInPostgres(pool), services.post, settings).check()
 
 
 def _this_process(slots: int, place: str, code_build: str | None, queues: Sequence[str]) -> Member:

@@ -40,7 +40,7 @@ from flujo_worker.recovery.quarantine import STOP_S, Quarantine
 from flujo_worker.recovery.retention import Pruner
 from flujo_worker.recovery.sweeper import Chore, Sweeper
 from flujo_worker.runtime.effects import BlockingEffects, Effects
-from flujo_worker.store.postgres.groups import GroupedLedger
+from flujo_worker.store.postgres.groups import GROUP_CONNECTIONS, GroupedLedger
 from flujo_worker.store.postgres.stores import PostgresStores
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
@@ -57,8 +57,9 @@ class Services:
     ) -> None:
         own, self.settings, self.steps, self.is_child = settings.worker, settings, steps, is_child
         self.stopping = threading.Event()
+        single = own.pool_max - GROUP_CONNECTIONS if on_loop else own.pool_max
         self.stores = PostgresStores(
-            settings.database(), pool_max=own.pool_max, prepare=settings.prepare_statements, stopping=self.stopping
+            settings.database(), pool_max=single, prepare=settings.prepare_statements, stopping=self.stopping
         )
         self.post = RedisPublisher(settings, app)
         self.sender = Sender(self.post, self.stores.backlog)
@@ -74,9 +75,7 @@ class Services:
                 is_alone=self.engine.carries_one,
             )
             self.engine.run(self.groups.open())
-            self.effects = LoopEffects(
-                self.engine, self.stores, self.groups, self.threads, self.sender, at_once=own.pool_max
-            )
+            self.effects = LoopEffects(self.engine, self.stores, self.groups, self.threads, self.sender, at_once=single)
         self.heartbeat = Heartbeat(own.heartbeat_file)
         self.lease = Lease(
             self.stores.leases,
@@ -219,9 +218,7 @@ class Upkeep:
             max_lost=own.max_lost,
             may_load=trials.may_load,
         )
-        self.hook_calls = HookThread(
-            self.hook_delivery, services.threads, engine.hooks_due, every_s=own.sweep_s, at_once=own.pool_max
-        )
+        self.hook_calls = HookThread(self.hook_delivery, services.threads, engine.hooks_due, every_s=own.sweep_s)
         self.hand_back = HandBack(
             lease, stores.backlog, post, grace_s=min(grace_s, STOP_S / 2) if services.is_child else grace_s
         )

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.hooks import OnPauseRequestedPayload, Payload, PostRunPayload, tell_celery
@@ -37,6 +37,8 @@ from flujo_worker.user_code.hooks import Called, HookCaller
 logger = logging.getLogger(__name__)
 
 BATCH = 200
+AT_ONCE: Final = 10
+"""Calls of hooks at once in a process."""
 STOPPING_S = UNFIT_S = 5.0
 
 
@@ -214,7 +216,7 @@ class HookThread:
     """Has calls carried out as they become due, a few at once: when it is woken, and every few seconds."""
 
     def __init__(
-        self, calls: HookDelivery, threads: Executor, wake: threading.Event, *, every_s: float, at_once: int
+        self, calls: HookDelivery, threads: Executor, wake: threading.Event, *, every_s: float, at_once: int = AT_ONCE
     ) -> None:
         self._calls, self._threads, self._every_s = calls, threads, every_s
         self._at_once, self._slots = at_once, threading.Semaphore(at_once)

@@ -56,6 +56,8 @@ logger = logging.getLogger(__name__)
 Q = TypeVar("Q")
 A = TypeVar("A")
 
+GROUP_CONNECTIONS: Final = 2
+"""The connections of a process for groups of claims and of merges; those for limits are opened in addition, at the first request."""
 LARGEST: Final = 64
 HEAVIEST: Final = 1_000_000
 """The maximum of rows in a group, and of bytes, unless a single row has more."""

@@ -48,6 +48,8 @@ ANSWER_S = 5.0
 """Seconds that Postgres may send nothing at the first try; twice as many at each next one, so that a slow statement ends at last."""
 LONGEST_WAIT_S = 2.0
 """The maximum of seconds until something that failed is tried again."""
+IDLE_S = 60.0
+"""Seconds after which connections that were not used are closed."""
 YOUNGEST_S = 0.1
 """Seconds that a transaction has lasted that may be in the way: those of workers are shorter."""
 HOLDERS_S = 1.0
@@ -60,7 +62,7 @@ class RetryingPool:
 
     Args:
         url: a libpq connection string.
-        pool_max: connections this process may hold.
+        pool_max: connections this process may hold; those that it does not use are closed.
         prepare: whether statements may be prepared, on connections with their own session.
         stopping: set when the process ends, so that nothing waits for Postgres any longer.
     """
@@ -84,6 +86,7 @@ class RetryingPool:
             configure=_plan_once if prepare else None,
             open=False,
             timeout=5,
+            max_idle=IDLE_S,
             name="flujo",
             reconnect_timeout=RECONNECT_S,
             reconnect_failed=_connect_again,

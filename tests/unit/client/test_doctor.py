@@ -75,8 +75,12 @@ CASES = {
         {"database": {"not_granted": ("CREATE in schema public",)}}, "warning", "CREATE in schema public", "GRANT CREATE",
     ),
     "connections that may come": (
-        {"workers": tuple(worker(name=str(n)) for n in range(10))},
-        "warning", "10 worker processes of 14 connections may open 140; Postgres allows 97", "worker.pool_max = 5",
+        {"settings": {"worker": {"pool_max": 10}}, "workers": tuple(worker(name=str(n)) for n in range(10))},
+        "warning", "10 worker processes of 12 connections may open 120; Postgres allows 97", "worker.pool_max = 7",
+    ),
+    "connections of many processes": (
+        {"workers": tuple(worker(name=str(n)) for n in range(20))},
+        "warning", "20 worker processes of 6 connections may open 120; Postgres allows 97", "max_connections = 140",
     ),
     "connections in use": ({"database": {"connections": 95}}, "warning", "95 of 97 connections", "max_connections"),
     "eviction": ({"broker": {"eviction": "allkeys-lru"}}, "warning", "allkeys-lru", "maxmemory-policy noeviction"),
