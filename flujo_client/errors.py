@@ -245,14 +245,16 @@ class StepInvocationError(ExecutionError):
     code = "STEP_INVOCATION"
 
 
-class RunEnded(ExecutionError):
+class _WithResult(FlujoError):
+    def __init__(self, message: str = "", result: Any = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.result = result
+
+
+class RunEnded(_WithResult, ExecutionError):
     """A run ended without success. `result` is the partial PipelineResult."""
 
     code = "RUN_ENDED"
-
-    def __init__(self, message: str = "", *, result: Any = None, **rest: Any) -> None:
-        super().__init__(message, **rest)
-        self.result = result
 
 
 class RunFailed(RunEnded):
@@ -267,31 +269,23 @@ class RunExpired(RunEnded):
     code = "RUN_EXPIRED"
 
 
-class UsageLimitExceededError(ExecutionError):
+class UsageLimitExceededError(_WithResult, ExecutionError):
     """A limit on cost or tokens is passed, or would be. `result` is the partial PipelineResult."""
 
     code = "USAGE_LIMIT_EXCEEDED"
-
-    def __init__(self, message: str = "", result: Any = None, **rest: Any) -> None:
-        super().__init__(message, **rest)
-        self.result = result
 
 
 class ControlFlowError(FlujoError):
     code = "CONTROL_FLOW"
 
 
-class PausedException(ControlFlowError):
+class PausedException(_WithResult, ControlFlowError):
     """A run waits for a person. Raise it in a step to ask a person: the message is the question, and the answer the step's output.
 
     When it is raised for a paused run's result, `result` is what exists of it.
     """
 
     code = "PAUSED"
-
-    def __init__(self, message: str = "", *, result: Any = None, **rest: Any) -> None:
-        super().__init__(message, **rest)
-        self.result = result
 
 
 class PipelineAbortSignal(ControlFlowError):

@@ -31,7 +31,7 @@ class RunSettings(Section):
     @classmethod
     def of(cls, settings: Settings) -> RunSettings:
         """Take these sections of a process's settings."""
-        return cls(**{name: getattr(settings, name) for name in cls.model_fields})
+        return cls.model_construct(**{name: getattr(settings, name) for name in cls.model_fields})
 
     @cached_property
     def backoff(self) -> Backoff:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -51,8 +52,13 @@ def importable(module_name: str) -> str | None:
     if module_name != MAIN and sys.modules.get(module_name) is not main:
         return module_name
     spec = getattr(main, "__spec__", None)
-    stem = str(spec.name) if spec is not None else Path(getattr(main, "__file__", None) or "").stem
+    stem = str(spec.name) if spec is not None else _stem(getattr(main, "__file__", None) or "")
     return stem if all(part.isidentifier() for part in stem.split(".")) else None
+
+
+@lru_cache(maxsize=8)
+def _stem(file: str) -> str:
+    return Path(file).stem
 
 
 def is_ours(module: str) -> bool:
