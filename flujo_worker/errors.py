@@ -43,10 +43,10 @@ class DispatchError(WorkerError):
     code = "DISPATCH"
 
 
-class NotTold(WorkerError):
+class TaskNotEnded(WorkerError):
     """The end of a run could not be told to the Celery task that waits for it. It is tried again, until a worker of its app succeeds."""
 
-    code = "NOT_TOLD"
+    code = "TASK_NOT_ENDED"
 
 
 class WireError(WorkerError):

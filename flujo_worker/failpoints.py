@@ -26,7 +26,7 @@ NAMES = (
     "hooks_called",
     "task_taken",
     "run_started",
-    "celery_told",
+    "task_ended",
 )
 
 _armed: dict[str, tuple[str, Path]] = {}

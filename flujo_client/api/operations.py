@@ -110,6 +110,8 @@ class FoundPipeline:
     plan: Plan
     reference: str
     context_model: type[BaseModel] | None
+    context: BaseModel | None = None
+    """What its runs have as their context unless the caller gives one: the arguments of a canvas."""
 
 
 def enqueue(
@@ -207,7 +209,7 @@ def new_run_of(
     gates = gates_of(settings.admission, admission_options(options), plan=found.plan, tenant=tenant, value=value)
     order = Order(
         run_id,
-        context=options.get("context"),
+        context=found.context if options.get("context") is None else options["context"],
         context_model=found.context_model,
         idempotency_key=options.get("idempotency_key"),
         queue=options.get("queue") or settings.worker.attempts_queue,
@@ -481,9 +483,8 @@ def _compiled(live: Pipeline, reference: str, allowed: Sequence[str], *, has_con
     known, key = _compiled_before.setdefault(live, {}), (reference, tuple(allowed), has_context)
     if key not in known:
         check(live, allowed=allowed, has_context=has_context)
-        known[key] = FoundPipeline(
-            compile_plan(live, default_name=default_name(reference)), reference, live.context_model
-        )
+        plan = compile_plan(live, default_name=default_name(reference))
+        known[key] = FoundPipeline(plan, reference, live.context_model, getattr(live, "arguments", None))
     return known[key]
 
 

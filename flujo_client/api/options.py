@@ -36,10 +36,6 @@ class _CommonOptions(TypedDict, total=False):
     """How many runs may begin in a period."""
 
 
-class SignatureOptions(_CommonOptions, total=False):
-    """Options of `Pipeline.s` and `Pipeline.si`. The run's id is the task's, so options that may return another run do not exist here."""
-
-
 class RunOptions(_CommonOptions, total=False):
     """The options of one run, as in `RunRequest`."""
 

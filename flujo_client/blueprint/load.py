@@ -24,7 +24,7 @@ from flujo_client.errors import BlueprintError, FlujoError
 from flujo_client.expressions.templates import MAX_OUTPUT, compile_template
 from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.reference import is_file
+from flujo_client.pipeline.reference import CANVAS, is_file
 
 NO_NAME: Final = "pipeline"
 """The name of pipelines if neither the text nor a file gives one."""
@@ -102,6 +102,10 @@ class Loading:
     """Whether rules are applied; shapes and the check always are."""
 
     def pipeline(self, text: str | bytes, *, file: str, name: str | None, folder: File | None) -> Pipeline:
+        if isinstance(text, str) and text.startswith(CANVAS):
+            from flujo_client.pipeline.canvas import load_canvas
+
+            return load_canvas(text)
         source = read(text, file=file)
         document = self._document(source, _Origin(folder, ()))
         self._refuse(file)

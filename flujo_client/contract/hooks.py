@@ -89,7 +89,7 @@ class OnPauseRequestedPayload(StepPayload):
     """The JSON schema of the answer; None for any answer."""
 
 
-def tell_celery(_: PostRunPayload) -> None:
+def ends_task(_: PostRunPayload) -> None:
     """Mark a run that a Celery task waits for, as one of its hooks: a worker of the task's app does what the task's end does."""
 
 

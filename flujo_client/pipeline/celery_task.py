@@ -71,6 +71,10 @@ class TaskAgent:
         """A task is tried again when it asks for that itself, and only then."""
         return {"max_retries": 0, "timeout_s": float(getattr(self.task, "time_limit", None) or NO_TIME_LIMIT_S)}
 
+    def with_arguments(self, _: Any) -> TaskAgent:
+        """Return the agent with the arguments that the run's context has for it."""
+        return self
+
     def run(self, data: Any) -> Any:
         """Call the task here, for a unit test, as `task(…)` does. In an attempt, a worker calls it."""
         args, kwargs = self.arguments(data)

@@ -24,8 +24,6 @@ from flujo_client.plan.plan import ON_CHANGE, OnChange
 from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
 
 if TYPE_CHECKING:
-    from celery.canvas import Signature
-
     from flujo_client.pipeline.nested import ImportStep
 
 StepOutputT = TypeVar("StepOutputT")
@@ -160,6 +158,19 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         """Make a pipeline of one step."""
         return Pipeline([step], **rest)
 
+    @classmethod
+    def from_canvas(cls, canvas: Any, *, name: str = "canvas") -> Pipeline:
+        """Make a pipeline of a Celery canvas, which may be built for each run (docs/how-to/use-in-a-canvas.md).
+
+        Args:
+            canvas: a signature, chain, group, chord, map, starmap or chunks, or the JSON of one.
+            name: the name that runs are listed under.
+
+        Raises:
+            PipelineError: a part has an option that a run cannot keep, or the app does not have its task; names it.
+        """
+        return cast("Pipeline", import_module("flujo_client.pipeline.canvas").from_canvas(canvas, name=name))
+
     def to_yaml(self) -> str:
         """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same.
 
@@ -180,22 +191,18 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         given = {"resources": resources, "hooks": hooks, "context_migrations": migrations, "run_limits": limits}
         return replace(ours, steps=steps, blueprint=None, static_invariants=invariants, **given)
 
-    def s(self, *value: Any, **options: Any) -> Signature[Any]:
+    def s(self, value: Any = ..., **options: Any) -> Any:
         """Make a Celery signature that starts a run, for chains, groups, chords and beat (docs/how-to/use-in-a-canvas.md).
 
         Args:
             value: the run's input; without one, the result of what is before it in the canvas, else None.
-            options: those of `SignatureOptions`, such as `tenant` and `priority`.
-
-        Raises:
-            PipelineError: several values are given, or no importable module holds the pipeline.
-            SerializationError: an option cannot be sent; names it.
+            options: those of `BulkOptions`, such as `tenant` and `priority`.
         """
-        return _signatures().signature(self, value, is_immutable=False, **options)
+        return import_module("flujo_client.pipeline.canvas").signature(self, value, is_immutable=False, **options)
 
-    def si(self, *value: Any, **options: Any) -> Signature[Any]:
+    def si(self, value: Any = ..., **options: Any) -> Any:
         """Make an immutable signature, which does not take the result of what is before it; otherwise as `s`."""
-        return _signatures().signature(self, value, is_immutable=True, **options)
+        return import_module("flujo_client.pipeline.canvas").signature(self, value, is_immutable=True, **options)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
@@ -253,19 +260,6 @@ class _Blueprints(Protocol):
 def _blueprints(module: str = "") -> _Blueprints:
     """Return the package of blueprints, imported when first used: it is made of pipelines, and not needed to write one in Python."""
     return cast("_Blueprints", import_module(f"flujo_client.blueprint{module}"))
-
-
-class _Signatures(Protocol):
-    """The functions of the package for signatures."""
-
-    def signature(
-        self, pipeline: Pipeline, given: Sequence[Any], *, is_immutable: bool, **options: Any
-    ) -> Signature[Any]: ...
-
-
-def _signatures() -> _Signatures:
-    """Return the module of signatures, imported when first used: it knows the options of `enqueue`."""
-    return cast("_Signatures", import_module("flujo_client.api.signatures"))
 
 
 def _allowed(given: Sequence[str] | None) -> Sequence[str]:

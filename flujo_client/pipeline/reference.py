@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from flujo_client.contract.hooks import tell_celery
+from flujo_client.contract.hooks import ends_task
 from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.pipeline.authoring import as_agent
 from flujo_client.pipeline.pipeline import Pipeline
@@ -32,12 +32,13 @@ PIPELINE: Final = "pipeline"
 """The attribute that says nothing of what the pipeline does."""
 
 _WITH = "?"
-TELLS = "tells"
-_OPTIONS = "resources", "hooks", TELLS
-"""The options that may follow a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…&tells=celery`."""
+IN_CANVAS = "canvas"
+_OPTIONS = "resources", "hooks", IN_CANVAS
+"""The options that may follow a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…&canvas=celery`."""
 _BEHIND = re.compile(rf"\{_WITH}(?=(?:{'|'.join(_OPTIONS)})=)")
 """The beginning of the options: a file's name may contain a `?`."""
 _BLUEPRINT = "blueprint:"
+CANVAS: Final = "celery-canvas:"
 
 
 def blueprint_reference(text: str) -> str:
@@ -71,7 +72,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     """Find the pipeline that `module:attribute` names: a Pipeline, a Step, or a function without parameters that makes one.
 
     With the suffix `?resources=module:attribute` the pipeline has those resources instead of its own; with `?hooks=module:attribute,…` it
-    has those hooks after its own; with `?tells=celery` a Celery task waits for the end of its runs. `&` joins them.
+    has those hooks after its own; with `?canvas=celery` a Celery task waits for the end of its runs. `&` joins them.
 
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
@@ -99,8 +100,8 @@ def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
     if not options:
         return pipeline
     own = () if is_blueprint(place) else pipeline.hooks
-    told = [tell_celery] if TELLS in options else []
-    hooks = (*own, *filter(None, options.get("hooks", "").split(",")), *told)
+    ending = [ends_task] if IN_CANVAS in options else []
+    hooks = (*own, *filter(None, options.get("hooks", "").split(",")), *ending)
     resources = options.get("resources", pipeline.resources)
     return replace(pipeline, name=pipeline.name or default_name(place), resources=resources, hooks=hooks)
 
@@ -123,12 +124,6 @@ def reference_with_options(
     if added:
         named["hooks"] = ",".join([*filter(None, [options.get("hooks")]), *added])
     return _written(place, options | named)
-
-
-def telling_celery(reference: str) -> str:
-    """Return a pipeline's reference for runs that Celery tasks wait for."""
-    place, options = _read(reference)
-    return _written(place, options | {TELLS: "celery"})
 
 
 def bare(reference: str) -> str:
@@ -286,8 +281,10 @@ def reference_to(pipeline: Pipeline | Step) -> str:
     if not isinstance(pipeline, Pipeline) or pipeline.blueprint is None:
         return reference_of(pipeline)
     options = {"resources": pipeline.resources} if isinstance(pipeline.resources, str) else {}
-    if pipeline.hooks and all(isinstance(hook, str) for hook in pipeline.hooks):
-        options["hooks"] = ",".join(pipeline.hooks)
+    hooks = [hook for hook in pipeline.hooks if hook is not ends_task]
+    if hooks and all(isinstance(hook, str) for hook in hooks):
+        options["hooks"] = ",".join(hooks)
+    options |= {IN_CANVAS: "celery"} if ends_task in pipeline.hooks else {}
     return _written(blueprint_reference(pipeline.blueprint), options)
 
 

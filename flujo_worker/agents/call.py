@@ -65,7 +65,9 @@ async def call_agent(
     if hasattr(agent := as_agent(agent), "__flujo_task__"):
         from flujo_worker.agents.task_call import call_task
 
-        return await answered(agent.run, partial(call_task, agent, data), threads=threads)
+        return await answered(
+            agent.run, partial(call_task, agent.with_arguments(options.get("context")), data), threads=threads
+        )
     run = getattr(agent, "run", agent)
     keywords = accepted_kwargs(agent, {**options, **deps_for(agent, options)})
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import Celery, signals
@@ -45,7 +46,6 @@ from flujo_worker.celery_app.consumer.stopping import (
 )
 
 if TYPE_CHECKING:
-    from flujo_client.contract.hooks import PostRunPayload
     from flujo_worker.engine.host import Host
     from flujo_worker.own_keys import OwnKeys
 
@@ -133,16 +133,12 @@ class FlujoWorker:
                     consumes=sorted(self.app.amqp.queues.consume_from),
                 )
                 if not self._is_own:
-                    host.tell_by(self._tell)
+                    canvas = "flujo_worker.celery_app.canvas"  # loaded when it is needed
+                    host.end_tasks_by(lambda payload: import_module(canvas).end_task(self.app, payload))
                 host.start()
                 self._hosts.clear()
                 self._hosts[os.getpid()] = host
             return host
-
-    def _tell(self, payload: PostRunPayload) -> None:
-        from flujo_worker.celery_app.canvas import tell
-
-        tell(self.app, payload)
 
     def _listen(self) -> None:
         """Receive Celery's signals. Without a `dispatch_uid`, Celery before 5.7 drops those of a second worker in the same process."""

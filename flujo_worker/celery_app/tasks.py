@@ -10,6 +10,7 @@ the failure are committed by then. If nothing listens, the pool leaves the trace
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -103,13 +104,12 @@ def add(
 def add_run(app: Celery, settings: Callable[[], Settings]) -> None:
     """Register the task that starts a run for a signature in your canvas; it follows your app's rules, and reads the settings when it is at work."""
 
-    def run(self: Any, *given: Any, pipeline: str, **options: Any) -> Any:
+    @app.task(name=TASK_RUN, bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=None, shared=False)
+    def run(self: Any, /, *given: Any, pipeline: str, **options: Any) -> Any:
         from flujo_worker.celery_app.canvas import client_of, start
 
-        return start(self, client_of(app, settings), pipeline, given, options)
-
-    register: Any = app.task
-    register(run, name=TASK_RUN, bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=None, shared=False)
+        client = client_of(app, settings, os.getpid(), is_eager=bool(app.conf.task_always_eager))
+        return start(self, client, pipeline, given, options)
 
 
 def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refusals) -> None:

@@ -149,9 +149,9 @@ class Host:
         self._upkeep.hook_calls.stop()
         self.end()
 
-    def tell_by(self, tell: Callable[[PostRunPayload], None]) -> None:
+    def end_tasks_by(self, end_task: Callable[[PostRunPayload], None]) -> None:
         """Tell Celery the ends of the runs that its tasks wait for by calling this."""
-        self._upkeep.hook_delivery.tell = tell
+        self._upkeep.hook_delivery.end_task = end_task
 
     def withdraw_by(self, withdraw: Callable[[], object]) -> None:
         """Take no more messages by calling this, as soon as this process lacks a key: at once if it does already."""

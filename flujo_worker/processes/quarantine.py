@@ -15,7 +15,6 @@ import socket
 import sys
 import threading
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -27,7 +26,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.transport.wire import register
 from flujo_worker import failpoints
 from flujo_worker.celery_app.app import FlujoWorker
-from flujo_worker.celery_app.canvas import tell
+from flujo_worker.celery_app.canvas import end_task
 from flujo_worker.engine.host import Host
 from flujo_worker.ports import PendingHookCall
 
@@ -48,7 +47,7 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
         app = _app(order["app"], settings)
         host = Host(settings, app, is_own_app=True, is_child=True)
         if app is ConfigManager.attached:
-            host.tell_by(partial(tell, app))
+            host.end_tasks_by(lambda payload: end_task(app, payload))
         host.begin()
         gc.freeze()
         gc.enable()  # off from the start: searching imports for garbage takes a fifth of it

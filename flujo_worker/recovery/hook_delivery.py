@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.hooks import OnPauseRequestedPayload, Payload, PostRunPayload, tell_celery
+from flujo_client.contract.hooks import OnPauseRequestedPayload, Payload, PostRunPayload, ends_task
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import KeyMissing
 from flujo_client.serial import Packed, decode
@@ -28,7 +28,7 @@ from flujo_worker.attempts.lease import Lease
 from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
 from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.errors import NotTold, StoreError
+from flujo_worker.errors import StoreError, TaskNotEnded
 from flujo_worker.ports import PendingHookCall, Room, Stores
 from flujo_worker.runtime.question import fetched
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
@@ -42,18 +42,14 @@ AT_ONCE: Final = 10
 STOPPING_S = UNFIT_S = 5.0
 
 
-def _leave_untold(_: PostRunPayload) -> None:
-    raise NotTold("this worker has no Celery app of yours", suggestion="start one with FlujoWorker(app)")
-
-
 class HookDelivery:
     """Makes the hook calls that are pending; those whose processes died before in isolation, and `max_lost` times at most while nothing else ran.
 
-    `may_load` returns whether code can be loaded without harm to this process. `tell` does what the end of a Celery task does, or raises
-    NotTold; it comes before the hooks, so that these are not called again when it is tried again.
+    `may_load` returns whether code can be loaded without harm to this process. `end_task` does what the end of a Celery task does, or raises
+    TaskNotEnded; it comes before the hooks, so that these are not called again when it is tried again.
     """
 
-    tell: Callable[[PostRunPayload], None] = staticmethod(_leave_untold)
+    end_task: Callable[[PostRunPayload], None] | None = None
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
         self,
@@ -121,9 +117,9 @@ class HookDelivery:
         failpoints.hit("hook_call_taken")
         try:
             return call_hooks(call)
-        except (NoFreeSlot, NoProcess, KeyMissing, CodeMismatch, NotTold) as error:
+        except (NoFreeSlot, NoProcess, KeyMissing, CodeMismatch, TaskNotEnded) as error:
             self._stores.hook_calls.release(call, worker, losses=0)
-            if isinstance(error, NotTold) or lack_in(error) is not None:
+            if isinstance(error, TaskNotEnded) or lack_in(error) is not None:
                 self._leave_to_others(call)
             raise
 
@@ -163,9 +159,13 @@ class HookDelivery:
 
     def _ended(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
         hooks = entry.hooks_of_run(call.root)
-        if tell_celery in hooks:
-            self.tell(self._post_run(call))
-            failpoints.hit("celery_told")
+        if ends_task in hooks:
+            if self.end_task is None:
+                raise TaskNotEnded(
+                    "this worker has no Celery app of yours", suggestion="start one with FlujoWorker(app)"
+                )
+            self.end_task(self._post_run(call))
+            failpoints.hit("task_ended")
         return self._hooks.call(hooks, PostRunPayload, lambda: self._post_run(call))
 
     def _paused(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
@@ -182,14 +182,9 @@ class HookDelivery:
         result = read_result(
             found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=self._stores.blobs.fetch
         )
-        context = result.final_pipeline_context
-        return PostRunPayload(
-            run_id=call.run,
-            pipeline_name=found.run.name,
-            context=context,
-            pipeline_result=result,
-            metadata=dict(found.run.metadata or {}),
-        )
+        name, metadata, context = found.run.name, found.run.metadata, result.final_pipeline_context
+        known = {"run_id": call.run, "pipeline_name": name, "metadata": metadata, "context": context}
+        return PostRunPayload(**known, pipeline_result=result)
 
     def _pause(self, call: PendingHookCall, key: AttemptKey, name: str) -> Payload:
         reply, scope = self._stores.records.reply(call.attempt), self._stores.scopes.scope(call.run, key.address)
@@ -267,7 +262,7 @@ class HookThread:
     def _carry_out(self, call: PendingHookCall) -> None:
         try:
             self._calls.carry_out(call)
-        except (StoreError, KeyMissing, CodeMismatch, NotTold) as error:
+        except (StoreError, KeyMissing, CodeMismatch, TaskNotEnded) as error:
             logger.warning("hooks of %s postponed: %s", call.run, error)
         except Exception:
             logger.exception("hooks of run %s could not be called; will try again", call.run)

@@ -196,6 +196,7 @@ class LocalEngine:
         **options: Any,
     ) -> str:
         """Check and record a run, and put its first message on the bus; return the run's id."""
+        context = getattr(pipeline, "arguments", None) if context is None else context
         has_context = context is not None or pipeline.context_model is not None
         check(pipeline, allowed=self.settings.allowed_imports, has_context=has_context)
         plan = compile_plan(pipeline)

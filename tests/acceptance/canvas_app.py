@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from celery import Celery
+from celery import Celery, chain, group
 from pydantic import BaseModel
 
 from flujo_client import HumanInTheLoopStep, Pipeline, Step
@@ -36,6 +36,21 @@ def mul(x, y):
 @app.task(name="canvas.total")
 def total(xs):
     return sum(xs)
+
+
+@app.task(name="canvas.const")
+def const():
+    return 7
+
+
+@app.task(name="canvas.triple")
+def triple(x, middle=0, last=0):
+    return [x, middle, last]
+
+
+def of_order(number, parts):
+    """A canvas as teams build them: for each call, of its arguments."""
+    return chain(add.s(number, 1), group(mul.s(part) for part in parts), total.s(), triple.s(last=number))
 
 
 @app.task(name="canvas.regret")

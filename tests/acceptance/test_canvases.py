@@ -1,5 +1,6 @@
 """Runs inside the canvases of someone's Celery app: results, errors, and kill -9 at each point between Celery and the run."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import ChordError
 
-from flujo_client.errors import RunFailed
+from flujo_client import Pipeline
+from flujo_client.errors import PipelineError, RunFailed
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.breadth import large
 from tests.support.fleet import FOLDER, STEPS, wait_until
@@ -92,6 +94,8 @@ def test_an_error_of_a_run_is_the_tasks(site, canvas, pool):
         for failed in (alone, chained, joined):
             with pytest.raises(RunFailed, match="ValueError: no such order"):
                 failed.get(timeout=PATIENCE_S)
+        with pytest.raises(PipelineError, match="one input, got 2"):
+            chain(add.s(1, 2), canvas.double.s(4)).apply_async().get(timeout=PATIENCE_S)
         wait_until(joined.ready, what=site.log)
         assert isinstance(joined.result, ChordError)
         assert linked.get(timeout=PATIENCE_S) == 41
@@ -111,8 +115,64 @@ def test_an_error_of_a_run_is_the_tasks(site, canvas, pool):
     assert " 600" not in lines
 
 
+def shapes_of(app):
+    add, mul, total, const = app.add, app.mul, app.total, app.const
+    return {
+        "task": add.s(1, 2),
+        "chain": chain(add.s(1, 2), mul.s(10), add.s(1)),
+        "keywords": chain(add.s(1, 2), app.triple.s(middle=3, last=4)),
+        "immutable": chain(add.s(1, 2), const.si(), add.s(1)),
+        "group": group(add.s(1, 1), add.s(2, 2)),
+        "chord": chord([add.s(i, i) for i in range(4)], total.s()),
+        "chain of a group": chain(add.s(1, 1), group(mul.s(2), mul.s(3)), total.s()),
+        "group of chains": chord(group(chain(add.s(1, 1), mul.s(2)), add.s(5, 5)), total.s()),
+        "chord in a chord": chord([chord([add.s(1, 1), add.s(2, 2)], total.s()), add.s(3, 3)], total.s()),
+        "map": total.map([[1, 2], [3, 4]]),
+        "starmap": add.starmap([(1, 2), (3, 4)]),
+        "chunks": add.chunks([(i, i) for i in range(6)], 2),
+        "argument": app.of_order(17, [2, 3]),
+        "another argument": app.of_order(1, [4, 5]),
+        "another shape": app.of_order(1, range(5)),
+    }
+
+
+@pytest.mark.parametrize("pool", ["custom", large("threads"), large("prefork")])
+def test_a_canvas_as_a_pipeline_gives_what_it_gives_in_celery(site, canvas, pool):
+    shapes = shapes_of(canvas)
+    with worker(site, pool):
+        theirs = {name: shape.apply_async() for name, shape in shapes.items()}
+        read = {name: json.loads(json.dumps(shape)) for name, shape in shapes.items()}
+        ours = {name: site.client.enqueue(Pipeline.from_canvas(shape, name=name)) for name, shape in read.items()}
+        got = {name: run.result(timeout=PATIENCE_S).output for name, run in ours.items()}
+        assert got == {name: each.get(timeout=PATIENCE_S) for name, each in theirs.items()}, site.log()
+        again = site.client.enqueue(Pipeline.from_canvas(canvas.of_order(2, [6, 7]), name="argument"))
+        assert again.result(timeout=PATIENCE_S).output == [39, 0, 2]
+        given = site.client.enqueue(Pipeline.from_canvas(chain(canvas.add.s(2), canvas.mul.s(10))), 5)
+        assert given.result(timeout=PATIENCE_S).output == 70
+    plans = site.rows("SELECT DISTINCT fingerprint FROM flujo_runs WHERE name = 'argument'")
+    assert len(plans) == 1  # the arguments are no part of the plan
+
+
+def test_what_a_canvas_may_have_and_a_run_may_not_is_refused_by_name(canvas):
+    add, total = canvas.add, canvas.total
+    refused = {
+        "`link_error`.*hook": chain(add.s(1, 2), add.s(1).on_error(total.s())),
+        r"`link`.*\|": group(add.s(1, 2).set(link=add.s(1))),
+        "`countdown`.*the whole run": chord([add.s(1, 2).set(countdown=5)], total.s()),
+        "`eta`": add.s(1, 2).set(eta="2030-01-01"),
+        "`expires`.*deadline_s": add.s(1, 2).set(expires=5),
+        "`priority`.*enqueue": add.s(1, 2).set(priority=5),
+        "no task 'canvas.sub'": canvas.app.signature("canvas.sub", (1, 2)),
+    }
+    for words, shape in refused.items():
+        with pytest.raises(PipelineError, match=words):
+            Pipeline.from_canvas(shape)
+    with pytest.raises(TypeError, match="singleton_key"):
+        canvas.double.s(1, singleton_key="x")
+
+
 @pytest.mark.parametrize(
-    "place", ["run_started", large("before_commit"), "hook_call_taken", "celery_told", large("hooks_called")]
+    "place", ["run_started", large("before_commit"), "hook_call_taken", "task_ended", large("hooks_called")]
 )
 def test_a_worker_that_is_killed_between_celery_and_the_run_is_followed_by_another(site, canvas, place):
     """Task taken and run enqueued; run not ended; run ended and not told; told and not recorded: the chain goes on, at least once."""
@@ -127,7 +187,7 @@ def test_a_worker_that_is_killed_between_celery_and_the_run_is_followed_by_anoth
             wait_until(lambda: not site.rows(owed), what=site.log)
     calls = Counter(notes.read_text().splitlines())
     assert sent.get() == 107
-    assert calls["add 7 100"] in ((1, 2) if place in ("celery_told", "hooks_called") else (1,)), site.log()
+    assert calls["add 7 100"] in ((1, 2) if place in ("task_ended", "hooks_called") else (1,)), site.log()
     assert len(site.rows("SELECT FROM flujo_runs WHERE id = %(id)s", id=sent.parent.id)) == 1
 
 

@@ -27,11 +27,11 @@ DOORS = {
         "flujo_worker.processes.quarantine": "checks that what a path names is an application",
         "flujo_worker.celery_app.tasks": "registers the tasks",
         "flujo_worker.celery_app.canvas": "starts runs for canvases, and does there what the end of a task does",
-        "flujo_client.api.signatures": "makes signatures of pipelines",
+        "flujo_client.pipeline.canvas": "makes signatures, reads canvases, and finds their tasks",
     },
     "kombu": {
         "flujo_client.transport.wire": "registers the serializer",
-        "flujo_worker.celery_app.canvas": "finds out what the app's serializers can send",
+        "flujo_worker.celery_app.canvas": "stores the request of a task",
         "flujo_worker.celery_app.consumer": "is the channel that messages are taken from",
     },
     "redis": {
