@@ -89,7 +89,7 @@ class SyncRunner:
 
         encrypt_values(settings)
         self._url, self._post, self._is_checked = settings.database(), ClientPublisher(settings), False
-        self._marks, self._groups = MarkThread(self._mark), CallGroups()
+        self._marks, self._groups, self._busy = MarkThread(self._mark), CallGroups(), threading.local()
         kwargs = connection_options(settings)
         self._pool: ConnectionPool[_Connection] = ConnectionPool(
             self._url,
@@ -146,6 +146,17 @@ class SyncRunner:
         return None
 
     def _together(self, effect: Together) -> Any:
+        if getattr(
+            self._busy, "is_so", False
+        ):  # in a signal's handler, which must not wait for the call that it interrupted
+            return None
+        self._busy.is_so = True
+        try:
+            return self._in_group(effect)
+        finally:
+            self._busy.is_so = False
+
+    def _in_group(self, effect: Together) -> Any:
         call = GroupedCall(effect.item, Future(), lambda call: call.answer.set_result(_LEADS))
         if not self._groups.enter(effect.kind, call) and (result := self._wait(effect, call)) is not _LEADS:
             return result

@@ -36,7 +36,7 @@ class ReachBroker:
 class Together:
     """Perform `act` for this item, and for those of other calls of the same `kind` that are under way.
 
-    `act` returns a result for each item, in their order. The answer is that of this item; None if the group was broken off.
+    `act` returns a result for each item, in their order. The answer is that of this item; None if there was no group, or it was broken off.
     """
 
     kind: Hashable

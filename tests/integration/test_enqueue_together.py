@@ -157,18 +157,31 @@ def test_a_thread_that_is_interrupted_while_it_leads_leaves_the_others_to_themse
         raise KeyboardInterrupt
         yield
 
-    def ask(item, act):
-        return (yield Together(kind, item, act))
-
-    def answer(items):
-        return [f"{item} alone" for item in items]
-        yield
-
     with ThreadPoolExecutor(2) as pool:
-        leader = pool.submit(runner.perform, ask(1, act))
+        leader = pool.submit(runner.perform, ask(kind, 1, act))
         assert leads.wait(10)
-        other_call = pool.submit(runner.perform, ask(2, answer))
+        other_call = pool.submit(runner.perform, ask(kind, 2, answer))
         with pytest.raises(KeyboardInterrupt):
             leader.result(10)
-        assert other_call.result(10) in (None, "2 alone")
-    assert runner.perform(ask(3, answer)) == "3 alone"
+        assert other_call.result(10) == "2 alone"
+    assert runner.perform(ask(kind, 3, answer)) == "3 alone"
+
+
+def test_a_handler_of_a_signal_does_not_wait_for_the_call_that_it_interrupts(site):
+    runner = SyncRunner(site.settings)
+
+    def interrupted(items):
+        return [runner.perform(ask("kind", 2, answer))]
+        yield
+
+    assert runner.perform(ask("kind", 1, interrupted)) is None
+    assert runner.perform(ask("kind", 3, answer)) == "3 alone"
+
+
+def ask(kind, item, act):
+    return (yield Together(kind, item, act))
+
+
+def answer(items):
+    return [f"{item} alone" for item in items]
+    yield
