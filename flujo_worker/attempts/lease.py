@@ -18,6 +18,7 @@ from typing import Final
 
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
+from flujo_worker.concurrency.native import native_thread
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import RowLocked, StoreError
@@ -99,7 +100,7 @@ class Lease:
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._unbroken_since = self._beat_at = time.monotonic()
-        self._thread = threading.Thread(target=self._renew_forever, name="flujo-lease", daemon=True)
+        self._thread = native_thread(self._renew_forever, "flujo-lease")
 
     @property
     def worker(self) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from importlib import import_module
@@ -44,6 +44,7 @@ from flujo_worker.celery_app.consumer.stopping import (
     stop,
     stop_parent,
 )
+from flujo_worker.concurrency.native import is_patched_by_eventlet, refuse_greenlets
 
 if TYPE_CHECKING:
     from flujo_worker.engine.host import Host
@@ -80,7 +81,7 @@ class FlujoWorker:
         self._slots: int | None = None
         self._search_path = list(sys.path)
         self._lock = threading.Lock()
-        self._name = ""
+        self._name, self._is_aside = "", False
         self._parents_keys: OwnKeys | None = None
         counting = None if self._is_own else lambda: self._counting
         _carry(self.app, self.host, self._keys, lambda: self.settings, counting=counting)
@@ -150,11 +151,23 @@ class FlujoWorker:
         signals.worker_process_shutdown.connect(self._stop, **own)
         signals.worker_shutdown.connect(self._stop, **own)
 
-    def _prepare(self, sender: str = "", instance: Any = None, **_: Any) -> None:
-        """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others."""
+    def _prepare(
+        self, sender: str = "", instance: Any = None, options: Mapping[str, Any] | None = None, **_: Any
+    ) -> None:
+        """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others.
+
+        One of eventlet that consumes others is left alone: nothing of ours may run there.
+        """
         if instance is None or instance.app is not self.app:
             return
         self._name = sender
+        options = options or {}
+        named = set(options.get("queues") or ())
+        self._is_aside = is_patched_by_eventlet() and bool(named) and named.isdisjoint(self.queues)
+        if self._is_aside:
+            return
+        with _ending_the_worker():
+            refuse_greenlets(str(options.get("pool") or self.app.conf.worker_pool))
         self._require_readiness()
         # Celery takes the working directory off the path again once it has found the app.
         sys.path.extend(folder for folder in self._search_path if folder not in sys.path)
@@ -203,7 +216,7 @@ class FlujoWorker:
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
         """Start the host in the main process for pools that run tasks there; prefork's children start their own."""
-        if sender is None or sender.app is not self.app:
+        if sender is None or sender.app is not self.app or self._is_aside:
             return
         intake = Intake(sender, None if self._is_own else self.queues)
         if _is_prefork(sender.pool):

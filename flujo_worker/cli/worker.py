@@ -16,8 +16,8 @@ import click
 from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.cli.supervise import supervise
 
-POOLS: Final = ("attempts", "prefork", "eventlet", "gevent", "solo", "processes", "threads", "custom")
-"""Our pool, and those of `celery.concurrency`."""
+POOLS: Final = ("attempts", "prefork", "solo", "processes", "threads", "custom")
+"""Our pool, and those of `celery.concurrency` that need no patches of Python."""
 
 
 def _build(_ctx: click.Context, _option: click.Parameter, given: str | None) -> str | None:

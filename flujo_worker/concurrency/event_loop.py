@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from flujo_worker.concurrency.call_context import context_of_call
 from flujo_worker.concurrency.frames import Place, place_of
 from flujo_worker.concurrency.lateness import Lateness, waited_for_cpu_s
+from flujo_worker.concurrency.native import event_loop, native_thread
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +215,7 @@ class Loop:
     """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = event_loop()
         self._inbox = Inbox(self._loop)
         self._calls: dict[_Call, None] = {}
         self._asked_at: float | None = None
@@ -224,7 +225,7 @@ class Loop:
         self.is_given_up = False
         self.answers = threading.Event()
         self.answers.set()
-        self._thread = threading.Thread(target=self._serve, name="flujo-loop", daemon=True)
+        self._thread = native_thread(self._serve, "flujo-loop")
         self._thread.start()
 
     def submit(

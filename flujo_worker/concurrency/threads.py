@@ -64,7 +64,7 @@ def _plain(call: Callable[[], T]) -> T:
         raise RuntimeError("the function raised StopIteration") from error  # as coroutines have it
 
 
-class _TrackedFuture(Future[T]):
+class TrackedFuture(Future[T]):
     """A call's future, which records since when its result is no longer wanted."""
 
     dropped_at: float | None = None
@@ -75,7 +75,7 @@ class _TrackedFuture(Future[T]):
         return self.cancelled()
 
 
-_Inbox = SimpleQueue[tuple["_TrackedFuture[Any]", "Callable[[], Any]"] | None]
+_Inbox = SimpleQueue[tuple["TrackedFuture[Any]", "Callable[[], Any]"] | None]
 
 
 class Threads(Executor):
@@ -84,12 +84,12 @@ class Threads(Executor):
     def __init__(self, name: str) -> None:
         self._name = name
         self._idle: deque[_Inbox] = deque()
-        self._at_work: dict[_TrackedFuture[Any], None] = {}
+        self._at_work: dict[TrackedFuture[Any], None] = {}
         self._is_closed = False
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call `fn` in a thread that is idle, or in a new one."""
-        future: _TrackedFuture[T] = _TrackedFuture()
+        future: TrackedFuture[T] = TrackedFuture()
         self._at_work[future] = None
         self._idle_or_new().put((future, partial(fn, *args, **kwargs)))
         return future
@@ -122,7 +122,7 @@ class Threads(Executor):
                 return
             self._idle.append(inbox)
 
-    def _next(self, inbox: _Inbox) -> tuple[_TrackedFuture[Any], Callable[[], Any]] | None:
+    def _next(self, inbox: _Inbox) -> tuple[TrackedFuture[Any], Callable[[], Any]] | None:
         """Wait for the next call; None after an idle time at which the thread may end."""
         try:
             return inbox.get(timeout=IDLE_S)

@@ -14,7 +14,7 @@ from flujo_worker.attempts.perform import Attempts
 from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.concurrency.event_loop import Loop
-from flujo_worker.concurrency.threads import Threads
+from flujo_worker.concurrency.native import threads
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.engine.dispatch import RedisPublisher, Sender
@@ -63,7 +63,7 @@ class Services:
         )
         self.post = RedisPublisher(settings, app)
         self.sender = Sender(self.post, self.stores.backlog)
-        self.loop, self.threads, self.results = Loop(), Threads("flujo-user"), RedisCache(settings)
+        self.loop, self.threads, self.results = Loop(), threads("flujo-user"), RedisCache(settings)
         self.models, self.rates = RedisCells(MODELS, settings), RedisCells(RATES, settings)
         self.engine = Engine() if on_loop else None
         self.effects: Effects = BlockingEffects(self.stores, self.sender.send)

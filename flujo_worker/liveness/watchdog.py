@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Event
 from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.native import hub_watch, native_thread
 from flujo_worker.concurrency.threads import Threads
 from flujo_worker.domain.starvation import attempts_allowed
 
@@ -89,9 +90,9 @@ class Watchdog:
         self._grace_s, own = settings.agents.cancel_grace_s, settings.worker
         self._blocked_s, self._most = own.loop_blocked_s, own.max_left_behind
         self._every_s = min(LOOK_EVERY_S, self._grace_s / 4, self._blocked_s / 4)
-        self._is_retiring = False
+        self._is_retiring, self._look_at_hub = False, hub_watch()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="flujo-watchdog", daemon=True)
+        self._thread = native_thread(self._watch, "flujo-watchdog")
 
     @property
     def left_behind(self) -> int:
@@ -123,6 +124,7 @@ class Watchdog:
 
     def _look(self) -> None:
         self._check()
+        self._look_at_hub(self._blocked_s)
         self._loop.ping()
         if not self._loop.is_given_up:  # once it is, no attempt waits for it again
             self._judge()

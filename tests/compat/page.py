@@ -42,6 +42,9 @@ Measured on {date}: {machine}.
 - **Time** is that of nested fan-outs against the newest row, in the pool of `flujo worker`: the median of rounds in which all rows took turns. It must
   not exceed {most} x.
 
+With `-P gevent` Flujo Worker runs too, and `-P eventlet` is refused by name: [gevent and
+eventlet](../how-to/attach-to-an-existing-celery-app.md#gevent-and-eventlet).
+
 Other combinations that satisfy the requirements of the package are likely to work: choose a kombu and a redis-py of your Celery's time, because pip
 resolves them apart.
 
