@@ -110,11 +110,11 @@ class TaskAgent:
             yield f"{what} has rate_limit={task.rate_limit!r}, which each worker would count alone: give the step `limit=Limit(…)`, which all workers count together"
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             yield f"{what} is a generator, whose values cannot be stored: return a list"
-        if inspect.iscoroutinefunction(function) and "__call__" not in _own_names(type(task)):
+        if inspect.iscoroutinefunction(function) and not _calls_itself(task):
             yield f"{what} is async, which Celery does not run: give the step an async function"
         yield from self._output_findings(what)
         if not self.spread and (wrong := self._misfit()):
-            yield f"{what} cannot be called with the output of the step before: {wrong}; pass the others as {_example(task)}, or spread a mapping: Step.of({task.__name__}, spread=True)"
+            yield f"{what} cannot be called with the output of the step before: {wrong}; pass the others as {task.__name__}.s(…), or spread a mapping: Step.of({task.__name__}, spread=True)"
 
     def _output_findings(self, what: str) -> Iterator[str]:
         gives = declared_types(self.task.run).gives
@@ -136,12 +136,7 @@ class TaskAgent:
         return None
 
 
-def _own_names(kind: type) -> set[str]:
-    """Return the names that a task's classes define, apart from Celery's own."""
-    return {name for each in kind.__mro__ if not each.__module__.startswith("celery.") for name in vars(each)} - {
-        *vars(object)
-    }
-
-
-def _example(task: Any) -> str:
-    return f"{task.__name__}.s(…)"
+def _calls_itself(task: Any) -> bool:
+    """Return whether a class of the user's has its own `__call__`, which may run a coroutine."""
+    own = (each for each in task.__class__.__mro__ if not each.__module__.startswith("celery."))
+    return any("__call__" in vars(each) for each in own)

@@ -7,6 +7,7 @@ three methods that would act on the task's own message or result act on the atte
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from typing import Any, Final, NoReturn
 from celery import uuid
 from celery.app import trace
 from celery.exceptions import Ignore, SoftTimeLimitExceeded
-from celery.states import FAILURE, RETRY
+from celery.states import FAILURE, RETRY, SUCCESS
 
 from flujo_client.attempt_info import AttemptInfo
 from flujo_client.errors import NonRetryableError
@@ -25,6 +26,7 @@ from flujo_client.pipeline.celery_task import TaskAgent
 from flujo_worker.errors import RetryRequested
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import current_run
+from flujo_worker.runtime.faults import has_sentry
 
 
 def call_task(agent: TaskAgent, data: Any) -> Any:
@@ -41,14 +43,18 @@ def call_task(agent: TaskAgent, data: Any) -> Any:
     request = _request(task, None if run is None else run.info)
     _let_act_on_attempt(task)
     tracer = trace.build_tracer(task.name, task, eager=True, app=task.app)
-    with _soft_limit(task.soft_time_limit):
-        traced = tracer(request["id"], list(args), kwargs, request)
-    if traced.info is None:
+    with _tagged_in_sentry(request), _soft_limit(task.soft_time_limit):
+        traced: Any = tracer(request["id"], list(args), kwargs, request)
+    state = SUCCESS if traced.info is None else traced.info.state
+    if run is not None and state in (SUCCESS, FAILURE, RETRY):
+        run.signalled = state
+    if state == SUCCESS:
         return traced.retval
-    error, state = traced.info.retval, traced.info.state
+    error = traced.info.retval
     if state == RETRY:
         raise _retry(task, error, args, kwargs) from error.exc
     if state == FAILURE:
+        error.is_in_sentry = getattr(task, "_sentry_is_patched", False)
         raise error
     if isinstance(error, _NotInStep):
         raise NonRetryableError(str(error), suggestion=error.way_out)
@@ -62,7 +68,13 @@ def _request(task: Any, info: AttemptInfo | None) -> dict[str, Any]:
     """Return what the task finds as `self.request`."""
     known: dict[str, Any] = {"id": uuid(), "retries": 0}
     if info is not None:
-        known = {"id": info.key, "retries": info.number - 1, "root_id": info.run_id, "flujo_step": info.step}
+        known = {
+            "id": info.key,
+            "retries": info.number - 1,
+            "root_id": info.run_id,
+            "flujo_run": info.run_id,
+            "flujo_step": info.step,
+        }
         known |= {} if info.trace_parent is None else {"traceparent": info.trace_parent}
     delivery = {"exchange": "", "routing_key": info.queue if info else "", "priority": None, "redelivered": False}
     limits = [task.time_limit, task.soft_time_limit]
@@ -122,6 +134,18 @@ _INSTEAD: Final[Mapping[str, Callable[..., Any]]] = {
     ),
     "add_to_chord": _refuse("add_to_chord", "use a step that maps over a list, which may come from the step before"),
 }
+
+
+@contextmanager
+def _tagged_in_sentry(request: Mapping[str, Any]) -> Iterator[None]:
+    """Tag what Sentry's own integration reports of the task with its run and step."""
+    if not has_sentry():
+        yield
+        return
+    with sys.modules["sentry_sdk"].isolation_scope() as scope:
+        for name in ("flujo_run", "flujo_step"):
+            scope.set_tag(name, request.get(name))
+        yield
 
 
 @contextmanager

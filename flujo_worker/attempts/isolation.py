@@ -42,6 +42,8 @@ class DeliveryResult:
     """How often a suspect was lost so."""
     failure: FailureText | None = None
     """What the attempt failed with; None if it did not fail."""
+    is_signalled: bool = False
+    """Whether a task that the attempt ran has told Celery's listeners so."""
 
 
 class FailureText(NamedTuple):

@@ -318,7 +318,10 @@ class Attempts:
             return DeliveryResult("cancelled")
         if await self._is_left_to_other_build(envelope, held, outcome):
             return DeliveryResult("waiting")
-        return await self._conclude(prepared.report(outcome, held), started)
+        delivered = await self._conclude(prepared.report(outcome, held), started)
+        if run.signalled is None:
+            return delivered
+        return replace(delivered, is_signalled=(run.signalled == "SUCCESS") == (delivered.failure is None))
 
     async def _is_left_to_other_build(self, envelope: Envelope, held: ActiveAttempt, outcome: Outcome) -> bool:
         """Leave a step that found a module missing to another live build that may have it; where none does, that is a bug of the step."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from celery import Celery
+from celery import Celery, signals
 from celery.exceptions import Ignore
 
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_RUN, TASK_SWEEP, TASKS
@@ -23,8 +24,9 @@ from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
 from flujo_worker.celery_app.consumer.refusals import Refusals
-from flujo_worker.celery_app.consumer.strategy import OwnRequest, strategy
+from flujo_worker.celery_app.consumer.strategy import AlreadySignalled, OwnRequest, strategy
 from flujo_worker.errors import StepFailed, WireError
+from flujo_worker.runtime.faults import has_sentry
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -121,12 +123,15 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
 
     Raises:
         StepFailed: the attempt failed. A part that fails would fail its chord, so it is counted here.
+        AlreadySignalled: the attempt has run a task of the user's, which has told Celery's listeners what came of it.
     """
-    counts, failure = False, None
+    _name_in_monitors(task.request.shadow)
+    counts, failure, is_signalled = False, None, False
     try:
         delivered = carry_out()
         counts, failure = delivered.counts, delivered.failure
-        if failure is not None and counts and task.request.group:
+        is_signalled = delivered.is_signalled and bool(signals.task_success.receivers or signals.task_failure.receivers)
+        if (failure is not None or is_signalled) and counts and task.request.group:
             counts = False
             request = task.request
             count_parts(task.app, [ChordPart(request.id, request.group, request.group_index, request.chord)])
@@ -140,11 +145,21 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
     if task.request.group and not counts:
         for request in task.request_stack.stack:  # an application class with its own __call__ has made a copy
             request.chord = None
+    if is_signalled:
+        raise AlreadySignalled(failure)
     if failure is not None:
         failed = StepFailed(failure.message)
         if failure.traceback:
             failed.add_note(failure.traceback)
         raise failed
+
+
+def _name_in_monitors(name: str | None) -> None:
+    """Name the present transaction of Sentry and span of OpenTelemetry, where those are imported: both know only the task's name."""
+    if name is not None and has_sentry():
+        sys.modules["sentry_sdk"].get_current_scope().set_transaction_name(name, source="task")
+    if name is not None and (spans := sys.modules.get("opentelemetry.trace")) is not None:
+        spans.get_current_span().update_name(f"run/{name}")
 
 
 def _queue_of(request: Any) -> str:

@@ -171,6 +171,8 @@ class AttemptRun:
     """An agent was called, which may act otherwise next time; a plain function does not count."""
     left_in_thread: bool = False
     """Sync code was cancelled while it ran in a thread, where it continues."""
+    signalled: str | None = None
+    """What a Celery task that it ran has told Celery's listeners: the task's state."""
     pace: ModelPace | None = None
     """Paces its calls of models with a rate limit; None without limits."""
     refused_formats: RefusalMemory | None = None

@@ -166,7 +166,12 @@ def forbidden(self, what):
         self.add_to_chord(resize.s("x"))
     if what == "retry":
         self.retry(args=["another"])
-    raise {"Ignore": Ignore, "Reject": Reject}[what]("not today")
+    raise Ignore("not today")
+
+
+@app.task
+def rejecting(given):
+    raise Reject("not today")
 
 
 @app.task(rate_limit="10/m")

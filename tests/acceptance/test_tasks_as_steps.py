@@ -1,6 +1,7 @@
 """Celery tasks as steps: each row of the table "what of your task is kept", in each pool."""
 
 import json
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -27,6 +28,7 @@ WORKERS = {
 def shop(request, site):
     """A worker that has the shop's tasks."""
     heard = {} if request.param == "flujo worker" else {"SHOP_SIGNALS": "1"}
+    before = site.live_pids()
     with running(
         site,
         STEPS,
@@ -35,7 +37,7 @@ def shop(request, site):
         CELERY_CUSTOM_WORKER_POOL=POOL,
         **heard,
     ):
-        wait_until(site.live_pids, what=site.log)
+        wait_until(lambda: site.live_pids() - before, what=site.log)
         yield site
 
 
@@ -44,11 +46,25 @@ def ended(site, name, value):
     return run, run.result(timeout=60)
 
 
-def story(site, run, *, without=()):
-    """What the tasks of a run have noted, by attempt."""
+def noted(site, run):
+    """What has been noted in the attempts of a run: by tasks, and by receivers of signals."""
     log = site.folder / "shop"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    return [line for line in lines if line[0].startswith(f"{run.id}:") and line[1] not in without]
+    return [line for line in lines if line[0].startswith(f"{run.id}:")]
+
+
+def story(site, run):
+    """What its tasks have noted."""
+    return [line for line in noted(site, run) if line[1] != "signal"]
+
+
+def signals(site, run):
+    """The signals that were sent, as attempt, signal and sender."""
+    return [[key, name, sender] for key, what, name, sender in filter(_is_signal, noted(site, run))]
+
+
+def _is_signal(line):
+    return line[1] == "signal"
 
 
 class Kept(NamedTuple):
@@ -81,3 +97,107 @@ def test_what_a_task_does_is_kept(shop, row):
     _, result = ended(shop, row.pipeline, row.value)
     assert result.run_status == "succeeded", shop.log()
     assert (result.output, result.step_history[-1].attempts) == (row.output, row.attempts)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "value", "error", "attempts"),
+    [
+        ("plain", "words", "ValueError: words", 1),
+        ("stubborn", "words", "ValueError: words", 3),
+        ("never", None, "MaxRetriesExceededError", 3),
+        ("fetch", 9, "OSError: the net is down", 4),
+        ("flaky", "bytes", "UnicodeError: bytes", 1),
+        ("based", "fail", "ValueError: fail", 1),
+        ("hard", None, "TimeoutError", 1),
+        ("spread", 5, "the arguments of task 'task_shop.total' are to be spread from its input, which is a int", 1),
+        ("forbidden", "replace", "task 'task_shop.forbidden' calls `replace`", 1),
+        ("forbidden", "add_to_chord", "task 'task_shop.forbidden' calls `add_to_chord`", 1),
+        ("forbidden", "retry", "task 'task_shop.forbidden' calls `retry` with other arguments", 1),
+        ("forbidden", "Ignore", "task 'task_shop.forbidden' raised Ignore: not today", 1),
+        ("rejecting", None, "task 'task_shop.rejecting' raised Reject", 1),
+    ],
+)
+def test_how_a_task_fails_its_step(shop, pipeline, value, error, attempts):
+    """Without `autoretry_for` there is one attempt, unless the step says otherwise; and nothing retries what a step cannot do."""
+    _, result = ended(shop, pipeline, value)
+    assert result.run_status == "failed"
+    assert error in f"{result.error.type_name}: {result.error.message}", shop.log()
+    assert result.step_history[-1].attempts == attempts
+
+
+def test_a_task_finds_its_request(shop):
+    run, result = ended(shop, "look", [1])
+    assert result.output == [f"{run.id}::look:1", 0, [[1]], "flujo.attempts", run.id], shop.log()
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "value", "waits"),
+    [("fetch", 2, [0.3, 0.3]), ("flaky", "words", [1.0])],
+    ids=["default_retry_delay", "retry_backoff"],
+)
+def test_a_task_is_retried_after_the_time_that_it_asks_for(shop, pipeline, value, waits):
+    """And not after the step's own backoff."""
+    run, _ = ended(shop, pipeline, value)
+    delays = [event["data"]["delay_seconds"] for event in shop.events(run.id, "flujo.retry")]
+    assert delays == pytest.approx(waits)
+    began = [at for _, at in story(shop, run)]
+    assert all(b - a >= wait - 0.05 for (a, b), wait in zip(pairwise(began), waits, strict=True))
+
+
+def test_a_task_is_retried_at_the_time_that_it_names(shop):
+    run, result = ended(shop, "later", None)
+    [[_, asked_at]] = story(shop, run)
+    assert result.output - asked_at >= 0.45, shop.log()
+
+
+def test_the_hooks_of_a_base_class_are_called_in_celerys_order(shop):
+    run, _ = ended(shop, "based", "retry")
+    first, second = f"{run.id}::based:1", f"{run.id}::based:2"
+    assert story(shop, run) == [
+        [first, "before_start", ["retry"]],
+        [first, "called", 0],
+        [first, "on_retry", "OSError('retry')"],
+        [second, "before_start", ["retry"]],
+        [second, "called", 1],
+        [second, "on_success", "retry"],
+        [second, "after_return", "SUCCESS"],
+    ]
+    run, _ = ended(shop, "based", "fail")
+    only = f"{run.id}::based:1"
+    assert story(shop, run)[2:] == [
+        [only, "on_failure", "ValueError('fail')", "ValueError"],
+        [only, "after_return", "FAILURE"],
+    ]
+
+
+def test_update_state_is_an_event_of_the_run(shop):
+    run, _ = ended(shop, "state", "rows")
+    [event] = shop.events(run.id, "task.state")
+    assert event["data"] == {"state": "PROGRESS", "meta": {"done": 3}}
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("shop", list(WORKERS)[1:], indirect=True)
+def test_each_signal_comes_once_and_from_the_task(shop):
+    """Those of the message's work come from `flujo.attempt` around them; of success, failure and retry there is one."""
+    ends = {"two": ["success", "success"], "fetch": ["retry", "success"], "plain": ["failure"]}
+    for pipeline, value in (("two", "a.png"), ("fetch", 1), ("plain", "words")):
+        run, _ = ended(shop, pipeline, value)
+        wait_until(lambda run=run: signals(shop, run)[-1][1:] == ["postrun", "flujo.attempt"], what=shop.log)
+        by_attempt = {}
+        for key, *sent in signals(shop, run):
+            by_attempt.setdefault(key, []).append(tuple(sent))
+        for outer, before, end, after, outer_end in by_attempt.values():
+            assert (outer, outer_end) == (("prerun", "flujo.attempt"), ("postrun", "flujo.attempt"))
+            assert (before[0], after[0]) == ("prerun", "postrun")
+            assert before[1] == end[1] == after[1] != "flujo.attempt"
+        assert [end for _, _, (end, _), _, _ in by_attempt.values()] == ends[pipeline]
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("shop", ["threads"], indirect=True)
+def test_a_receiver_for_one_task_hears_of_that_task_only(shop):
+    resized, _ = ended(shop, "two", "a.png")
+    other, _ = ended(shop, "late", "a.png")
+    assert [line[1] for line in story(shop, resized)] == ["of this task"] * 2
+    assert story(shop, other) == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from celery.events.dispatcher import EventDispatcher
 
 if TYPE_CHECKING:
-    from flujo_worker.attempts.isolation import DeliveryResult
+    from flujo_worker.attempts.isolation import DeliveryResult, FailureText
 
 
 class EventsOnRequest(EventDispatcher):
@@ -39,10 +39,9 @@ class PoolEvents:
         """Report the end of the work. A delivery that merged nothing is rejected: that hides no end that its attempt had before."""
         if delivered is None or delivered.disposition != "merged":
             self._put(held, "task-rejected")
-        elif (failure := delivered.failure) is None:
-            self._put(held, "task-succeeded", result="None", runtime=time.time() - held.time_start)
         else:
-            self._put(held, "task-failed", exception=f"StepFailed({failure.message!r})", traceback=failure.traceback)
+            event, fields = event_of_end(delivered.failure, time.time() - held.time_start)
+            self._put(held, event, **fields)
 
     def _put(self, held: Any, type_: str, **fields: Any) -> None:
         if _sends_of_tasks(held.consumer.event_dispatcher):
@@ -53,6 +52,13 @@ class PoolEvents:
         while self._waiting and consumer.event_dispatcher:
             type_, fields = self._waiting.popleft()
             consumer.event_dispatcher.send(type_, **fields)
+
+
+def event_of_end(failure: FailureText | None, runtime: float) -> tuple[str, dict[str, Any]]:
+    """Return the event of an attempt that took so many seconds, and its fields."""
+    if failure is None:
+        return "task-succeeded", {"result": "None", "runtime": runtime}
+    return "task-failed", {"exception": f"StepFailed({failure.message!r})", "traceback": failure.traceback}
 
 
 def _sends_of_tasks(dispatcher: Any) -> bool:

@@ -20,7 +20,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.transport.wire import MAX_BYTES
 from flujo_worker.celery_app.consumer.channel import BulkChannel
 from flujo_worker.celery_app.consumer.pool import AttemptPool
-from flujo_worker.celery_app.consumer.private_names import keep_events, let_calls_wake
+from flujo_worker.celery_app.consumer.private_names import keep_events, let_calls_wake, use_replaced_tracer
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.celery_app.consumer.remote import RemoteControl, note_once
 from flujo_worker.celery_app.consumer.screen import screen
@@ -157,6 +157,10 @@ def guarding(gate: Callable[[], ItemGate]) -> type[bootsteps.StartStopStep]:
 
     class Guarding(bootsteps.StartStopStep):
         requires = (Tasks,)
+
+        def __init__(self, consumer: Any, **options: Any) -> None:
+            use_replaced_tracer()
+            super().__init__(consumer, **options)
 
         def start(self, consumer: Any) -> None:
             gate().guard(consumer)

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from celery import signals
-from celery.app import trace
 from celery.app.task import Task
 from celery.concurrency.thread import TaskPool
 from celery.worker import state
@@ -23,6 +22,7 @@ from flujo_client.contract.envelope import TASKS
 from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE, Capacity, connection_for
 from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
 from flujo_worker.celery_app.consumer.events import PoolEvents
+from flujo_worker.celery_app.consumer.private_names import is_tracer_replaced
 from flujo_worker.celery_app.consumer.stopping import after
 from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.engine.engine import LoopEffects, Taker
@@ -65,7 +65,6 @@ _TOLD: Final = (
     signals.task_success,
     signals.task_failure,
 )
-_TRACER: Final = trace.build_tracer
 
 
 class Held:
@@ -184,7 +183,7 @@ class AttemptPool(TaskPool, Taker):
         return (
             self._carrier is not None
             and not any(signal.receivers for signal in _TOLD)
-            and trace.build_tracer is _TRACER
+            and not is_tracer_replaced()
             and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
         )
 

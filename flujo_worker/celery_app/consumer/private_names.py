@@ -10,10 +10,13 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from celery import current_app
+from celery.app import trace
 from celery.concurrency.thread import TaskPool
+from celery.worker.consumer import consumer
 from kombu.transport import redis as stock
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ NAMES: Final[dict[str, Sequence[str]]] = {
     "celery.worker.state": ("should_stop", "task_accepted", "task_ready", "task_reserved"),
     "celery.worker.strategy": ("default",),
     "celery.app.trace": ("build_tracer",),
+    "celery.worker.consumer.consumer": ("build_tracer",),
     "celery.concurrency.thread:ApplyResult": ("f",),
 }
 """By the class or module that has them."""
@@ -133,6 +137,17 @@ def keep_events(consumer: Any) -> None:
     dispatcher = consumer.event_dispatcher
     if dispatcher and not hasattr(dispatcher, "_prepare_event") and isinstance(consumer.pool, TaskPool):
         dispatcher.buffer_group = frozenset()
+
+
+def is_tracer_replaced() -> bool:
+    """Return whether an instrumentation, such as Sentry's, has put something else in the place of Celery's `build_tracer`."""
+    build: Any = trace.build_tracer
+    return type(build) is not FunctionType or build.__code__.co_filename != trace.__file__
+
+
+def use_replaced_tracer() -> None:
+    """Let Celery's consumer use it too: whoever replaced it expected that nothing had imported the consumer yet, as we have."""
+    consumer.build_tracer = trace.build_tracer  # type: ignore[attr-defined]  # its stubs lack it
 
 
 def raw_of(message: Any) -> dict[str, Any]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import base64
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from celery.exceptions import Ignore
 from celery.worker.request import Request
 from celery.worker.strategy import default
 from kombu.serialization import loads
@@ -24,6 +26,8 @@ from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SW
 from flujo_client.transport.chords import is_membership
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.messages import shown_name, task_headers
+from flujo_worker.attempts.isolation import FailureText
+from flujo_worker.celery_app.consumer.events import event_of_end
 from flujo_worker.celery_app.consumer.pool import AttemptPool, Held, Shortcut
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.errors import WireError, key_missing_in
@@ -43,6 +47,22 @@ class OwnRequest(Request):
 
     def __init__(self, message: Any, **options: Any) -> None:
         super().__init__(message, **options | {"body": message.payload, "decoded": True})
+
+    def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> None:
+        """Send the event of an attempt whose signals a task of the user's has sent: Celery sends none for what it ignores."""
+        signalled = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(signalled, AlreadySignalled):
+            event, fields = event_of_end(signalled.failure, time.time() - (self.time_start or time.time()))
+            self.send_event(event, **fields)
+        super().on_failure(exc_info, *args, **options)
+
+
+class AlreadySignalled(Ignore):
+    """An attempt has ended whose signals were sent."""
+
+    def __init__(self, failure: FailureText | None) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
 
 def strategy(

@@ -126,6 +126,7 @@ ELSEWHERE = {
     "run.cancel_requested": "test_trace_endings.py",
     **dict.fromkeys(["run.waiting", "run.admitted"], "test_store_admission.py"),
     "run.unreadable": "test_unreadable_rows.py",
+    "task.state": "test_tasks_as_steps.py",
     "template.undefined": "test_prompt_templates.py",
 }
 """What only Postgres, several processes or a real connection tells, and the file with the assertion about it."""
