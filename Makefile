@@ -13,10 +13,10 @@ ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_B
 TEST_PROCESSES ?= 6
 SIDE_BY_SIDE := --forks $(TEST_PROCESSES)
 SEEDS ?= 301 302 303
-DEFAULT := not chaos and not pages and not release and not integrations and not browser and not compat
+DEFAULT := not chaos and not pages and not release and not integrations and not browser and not compat and not rabbit
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside compat compat-lowest docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser rabbit stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside compat compat-lowest docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -69,6 +69,9 @@ stopwatch: $(STAMP) ## a team's Django project on Celery 5.4 becomes durable by 
 test-browser: $(STAMP) ## a fleet that stops in many ways: each sentence about a run, and the page in Chromium where that is installed
 	@$(ALONE) $(BIN)/python -m pytest -q -m browser tests/page
 
+rabbit: $(STAMP) ## RabbitMQ as the broker, without Redis; skipped where no rabbitmq-server is installed
+	@$(ALONE) $(BIN)/python -m pytest -q -m rabbit tests/acceptance/test_rabbitmq.py
+
 pictures: $(STAMP) ## take the pictures of the page in docs/ anew; needs Chromium
 	@$(ALONE) PYTHONPATH=tests/page $(BIN)/python -m pictures
 
@@ -108,7 +111,7 @@ audit: $(STAMP) ## licences and pins of dependencies, and known vulnerabilities 
 		echo "vulnerabilities were not looked up: pip-audit is not on PATH"; \
 	fi
 
-check: lint types imports docs test test-slow test-integrations compat-lowest stopwatch test-browser pages ## what CI runs
+check: lint types imports docs test test-slow test-integrations compat-lowest stopwatch rabbit test-browser pages ## what CI runs
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .

@@ -30,6 +30,7 @@ from flujo_client.contract.results import PipelineResult
 from flujo_client.contract.trace import TraceNode, build_trace
 from flujo_client.errors import (
     ClientError,
+    ConfigurationError,
     FlujoError,
     IdempotencyConflict,
     PipelineError,
@@ -197,6 +198,11 @@ def new_run_of(
     settings: Settings, found: FoundPipeline, value: Any, options: RunOptions, *, run_id: str | None = None
 ) -> NewRun:
     """Check a run's input and options, and make the value that is recorded; raises what `new_run` raises."""
+    if options.get("priority") and settings.uses_rabbitmq and settings.worker.queue_type == "quorum":
+        raise ConfigurationError(
+            f"priority {options['priority']!r}: quorum queues of RabbitMQ have no priorities",
+            suggestion='leave it out, or set worker.queue_type = "classic" for clients and workers',
+        )
     deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), run_id or new_run_id(time.time())
     limits = in_force(
         settings.budgets,

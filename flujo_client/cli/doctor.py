@@ -84,12 +84,12 @@ def collect(settings: Settings, timeout: float, app: str | None = None) -> Facts
         missing=frozenset(each for each in modules if not is_installed(each)),
         is_down=joined is None,
         unmet=tuple(_unmet()) if build else (),
-        app=_app(app, timeout, connects=asked.get("broker") is not None) if app else None,
+        app=_app(app, settings, timeout, connects=asked.get("broker") is not None) if app else None,
         **asked,
     )
 
 
-def _app(reference: str, timeout: float, *, connects: bool) -> AppFacts:
+def _app(reference: str, settings: Settings, timeout: float, *, connects: bool) -> AppFacts:
     """Read an app's settings; `connects`: have kombu connect to its broker."""
     app: Any = find_app(reference)
     options = {f"{TRANSPORT}.{name}": value for name, value in (app.conf.broker_transport_options or {}).items()}
@@ -98,6 +98,7 @@ def _app(reference: str, timeout: float, *, connects: bool) -> AppFacts:
         {name: options.get(name, app.conf.get(name)) for name in READ},
         is_attached=TASK_SWEEP in app.tasks,
         broker_error=_tried(app.connection_for_write().connect, timeout)[1] if connects else None,
+        is_on_redis=not settings.uses_rabbitmq,
         changes_driver=_changes_driver(),
         namespace=app.namespace,
     )

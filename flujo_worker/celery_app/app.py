@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache, cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,7 @@ from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.config.models import SENTINEL
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.redact import mask_url
+from flujo_client.transport.brokers import broker_for
 from flujo_client.transport.wire import SERIALIZER, register, register_later
 from flujo_worker import failpoints
 from flujo_worker.celery_app import tasks
@@ -173,7 +174,10 @@ class FlujoWorker:
         sys.path.extend(folder for folder in self._search_path if folder not in sys.path)
         for queue in self.queues:
             # An exchange of its own: an app's default one may be of a type that copies messages, or not be bound to lists at all.
-            self.app.amqp.queues.select_add(queue, exchange=queue, exchange_type="direct", routing_key=queue)
+            arguments = self.settings.worker.queue_arguments if self.settings.uses_rabbitmq else None
+            self.app.amqp.queues.select_add(
+                queue, exchange=queue, exchange_type="direct", routing_key=queue, queue_arguments=arguments
+            )
 
     def _require_readiness(self) -> None:
         """End the worker before it takes a message that it could not carry."""
@@ -188,6 +192,9 @@ class FlujoWorker:
                 )
             Heartbeat(self.settings.worker.heartbeat_file).begin()
             require_current(self.settings.database(), patience_s=START_PATIENCE_S)
+            if self.settings.uses_rabbitmq:
+                with suppress(ServiceUnreachable), closing(broker_for(self.settings)) as broker:
+                    broker.reach()  # which says more of a queue with other arguments than Celery would
 
     def _set_up_logging(self, **_: Any) -> None:
         from flujo_worker.observe.log import configure
@@ -283,14 +290,43 @@ _NOTICED: Final = {
     "health_check_interval": 5,
 }
 """A Redis that does not answer is noticed within about ten seconds: kombu would wait for ever, and its hub's thread with it."""
+HEARTBEAT_S: Final = 20
+"""Seconds between heartbeats of a RabbitMQ: after two without one, a connection counts as lost."""
 
 
 def _is_prefork(pool: object) -> bool:
     return "prefork" in type(pool).__module__
 
 
+def _for_redis(settings: Settings) -> dict[str, Any]:
+    return {
+        "broker_transport_options": {
+            **_NOTICED,
+            "max_connections": 1024,
+            "global_keyprefix": settings.broker_key_prefix,
+            # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 2).
+            "ack_emulation": settings.worker.broker_acks,
+            "visibility_timeout": 3600,
+            **settings.sentinel_options(),
+        }
+    }
+
+
+def _for_rabbitmq(settings: Settings) -> dict[str, Any]:
+    return {
+        "broker_transport_options": {"confirm_publish": True},
+        "broker_heartbeat": HEARTBEAT_S,
+        "worker_enable_prefetch_count_reduction": False,  # the pool knows how many messages it has room for
+        # For queues that steps name, and that begin with the first worker that consumes them.
+        "task_queue_max_priority": settings.worker.queue_arguments.get("x-max-priority"),
+        "task_create_missing_queue_type": settings.worker.queue_type,
+    }
+
+
 def _own_app(settings: Settings, **options: Any) -> Celery:
-    app = Celery("flujo", broker=settings.broker(), backend=settings.results(), set_as_current=False, **options)
+    backend = None if settings.result_backend_url is None else settings.results()
+    app = Celery("flujo", broker=settings.broker(), backend=backend, set_as_current=False, **options)
+    app.conf.update(_for_rabbitmq(settings) if settings.uses_rabbitmq else _for_redis(settings))
     app.conf.update(
         accept_content=[SERIALIZER],
         result_accept_content=[SERIALIZER],
@@ -308,15 +344,6 @@ def _own_app(settings: Settings, **options: Any) -> Celery:
         worker_send_task_events=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
-        broker_transport_options={
-            **_NOTICED,
-            "max_connections": 1024,
-            "global_keyprefix": settings.broker_key_prefix,
-            # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 2).
-            "ack_emulation": settings.worker.broker_acks,
-            "visibility_timeout": 3600,
-            **settings.sentinel_options(),
-        },
         task_publish_retry_policy=_BRIEFLY,
         # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 9).
         result_backend_transport_options={

@@ -59,12 +59,12 @@ class RedisPublisher:
 
     def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         self._require_voice()
-        with _failing_as(f"{len(envelopes)} messages were not published"):
+        with failing_as(f"{len(envelopes)} messages were not published"):
             self._broker.publish(envelopes, first=first)
 
     async def push(self, envelopes: Sequence[Envelope], *, take: int = 0) -> Sequence[Taken]:
         self._require_voice()
-        with _failing_as(f"{len(envelopes)} messages were not published"):
+        with failing_as(f"{len(envelopes)} messages were not published"):
             return await self._publisher.publish(envelopes, take=take)
 
     def execute(self, *command: Any) -> Awaitable[Any]:
@@ -77,17 +77,17 @@ class RedisPublisher:
 
     def put_back(self, message: bytes, like: Envelope) -> None:
         """Put a message back at the end of the queue that it was taken from; raises DispatchError."""
-        with _failing_as("a message was not put back"):
+        with failing_as("a message was not put back"):
             self._broker.redis.rpush(self._broker.key(like.queue, like.ticket.priority), message)
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         backend: Any = self._app.tasks[TASK_JOIN].backend  # its stubs know no chords
-        with _failing_as(f"the chord of {run}:{fan_out} was not opened"):
+        with failing_as(f"the chord of {run}:{fan_out} was not opened"):
             backend.set_chord_size(group_of(run, fan_out), lanes)
 
     def epoch(self) -> str:
         drawn = f"{time.time_ns():x}"
-        with _failing_as("the broker does not answer"):
+        with failing_as("the broker does not answer"):
             while not self._broker.redis.set(self._epoch_key, drawn, nx=True):  # NX together with GET needs Redis 7
                 kept: Any = self._broker.redis.get(self._epoch_key)
                 if kept is not None:
@@ -95,17 +95,17 @@ class RedisPublisher:
         return drawn
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
-        with _failing_as("the broker does not answer"):
+        with failing_as("the broker does not answer"):
             return {queue: self._head(queue) for queue in queues}
 
     def depths(self, queues: Collection[str]) -> dict[str, int]:
         """Count the messages in queues; raises DispatchError."""
-        with _failing_as():
+        with failing_as():
             return self._broker.depths(queues)
 
     def refused(self) -> Refused:
         """Count the messages that workers refused; raises DispatchError."""
-        with _failing_as():
+        with failing_as():
             return self._broker.refused()
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class RedisPublisher:
 
 
 @contextmanager
-def _failing_as(what: str = "") -> Iterator[None]:
+def failing_as(what: str = "") -> Iterator[None]:
     """Raise DispatchError for a broker that is away. Its message begins with `what`, unless the error has a sentence of its own."""
     try:
         yield

@@ -22,6 +22,7 @@ from flujo_client.redact import hide_fields
 from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.messages import MessageWriter
 from flujo_worker.attempts.isolation import DeliveryResult
+from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.engine.parts import AttemptEngine, Services, Upkeep, UserCode
 from flujo_worker.errors import RowLocked, WireError
 from flujo_worker.liveness.neighbours import Neighbours, machine
@@ -93,7 +94,9 @@ class Host:
         self._upkeep = Upkeep(services, code, self._performing, self.keys, neighbours, check)
         self.engine, self.effects = services.engine, services.effects
         self.part_of = MessageWriter(settings).part_of
-        self.execute = services.post.execute if settings.results() == settings.broker() else None
+        self.execute = None
+        if isinstance(services.post, RedisPublisher) and settings.results() == settings.broker():
+            self.execute = services.post.execute
 
     @property
     def worker(self) -> str:

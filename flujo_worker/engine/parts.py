@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.model_guards import first_rows
+from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.plan.plan import Backoff
 from flujo_worker.agents.refused_formats import RefusedFormats
 from flujo_worker.attempts.lease import Lease
@@ -19,7 +21,7 @@ from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.engine.dispatch import RedisPublisher, Sender
 from flujo_worker.engine.engine import Engine, LoopEffects
-from flujo_worker.guards.cells import MODELS, RATES, RedisCells
+from flujo_worker.guards.cells import MODELS, RATES, MemoryCells, RedisCells
 from flujo_worker.guards.live import LiveGuards
 from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
@@ -48,6 +50,8 @@ from flujo_worker.user_code.hooks import HookCaller
 if TYPE_CHECKING:
     from celery import Celery
 
+    from flujo_worker.engine.rabbit_publisher import RabbitPublisher
+
 
 class Services:
     """The connections of a process, its event loops and threads, and its lease. With `on_loop` attempts are coroutines on a separate event loop."""
@@ -61,10 +65,13 @@ class Services:
         self.stores = PostgresStores(
             settings.database(), pool_max=single, prepare=settings.prepare_statements, stopping=self.stopping
         )
-        self.post = RedisPublisher(settings, app)
+        self.post = _publisher(settings, app)
         self.sender = Sender(self.post, self.stores.backlog)
-        self.loop, self.threads, self.results = Loop(), threads("flujo-user"), RedisCache(settings)
-        self.models, self.rates = RedisCells(MODELS, settings), RedisCells(RATES, settings)
+        self.loop, self.threads, self._redis = Loop(), threads("flujo-user"), tuple[Any, ...]()
+        if settings.has_redis:
+            self._redis = RedisCache(settings), RedisCells(MODELS, settings), RedisCells(RATES, settings)
+        own_state = InMemoryCache(), MemoryCells(MODELS, time.time), MemoryCells(RATES, time.time)
+        self.results, self.models, self.rates = self._redis or own_state
         self.engine = Engine() if on_loop else None
         self.effects: Effects = BlockingEffects(self.stores, self.sender.send)
         if self.engine is not None:
@@ -100,8 +107,16 @@ class Services:
             self.engine.close(self.groups.close())
         self.loop.close()
         self.threads.shutdown()
-        for connection in (self.results, self.post, self.models, self.rates, self.stores):
+        for connection in (*self._redis, self.post, self.stores):
             connection.close()
+
+
+def _publisher(settings: Settings, app: Celery) -> RedisPublisher | RabbitPublisher:
+    if not settings.uses_rabbitmq:
+        return RedisPublisher(settings, app)
+    from flujo_worker.engine.rabbit_publisher import RabbitPublisher
+
+    return RabbitPublisher(settings)
 
 
 class UserCode:

@@ -88,7 +88,7 @@ class Cells(Protocol[S]):
 
 
 class MemoryCells(Generic[S]):
-    """In this process: for the engine in one process.
+    """In this process: for the engine in one process, and for each worker where there is no Redis to share it in.
 
     Args:
         kind: what is stored.
@@ -112,12 +112,12 @@ class RedisCells(Generic[S]):
 
     Args:
         kind: what is stored.
-        settings: where the broker is, and its key prefix.
+        settings: where Redis is, and the prefix of all keys.
     """
 
     def __init__(self, kind: CellKind[S], settings: Settings) -> None:
         self._kind, self._prefix = kind, settings.broker_key_prefix + kind.key
-        self._redis = connect(settings.broker(), settings.sentinel_options(), patience_s=ANSWER_S)
+        self._redis = connect(settings.redis(), settings.sentinel_options(), patience_s=ANSWER_S)
         script = files("flujo_worker.guards").joinpath("cells.lua").read_text(encoding="utf-8")
         self._put = self._redis.register_script(script)
         self._lock = threading.Lock()

@@ -79,7 +79,7 @@ def become_hand_back(worker: str, keys: Collection[str], environment: Mapping[st
 def main(worker: str, keys: Sequence[str]) -> None:
     """Hand back the attempts with these keys, which a broken worker ran or had taken, and end its lease."""
     from flujo_client.config.manager import ConfigManager
-    from flujo_client.transport.broker import Broker
+    from flujo_client.transport.brokers import broker_for
     from flujo_client.transport.encryption import encrypt_values
     from flujo_worker.observe.log import configure
     from flujo_worker.store.postgres.stores import PostgresStores
@@ -91,7 +91,7 @@ def main(worker: str, keys: Sequence[str]) -> None:
     stores = PostgresStores(settings.database(), pool_max=1, prepare=settings.prepare_statements, stopping=at_once)
     stores.open()
     moved = stores.leases.hand_back(worker, keys, is_broken=True)
-    Broker(settings).publish(stores.backlog.envelopes(moved))
+    broker_for(settings).publish(stores.backlog.envelopes(moved))
     stores.leases.deregister_worker(worker)
     logger.warning("%d attempts of worker %s, which was broken, were handed back", len(moved), worker)
 

@@ -30,6 +30,7 @@ DOORS = {
         "flujo_client.pipeline.canvas": "makes signatures, reads canvases, and finds their tasks",
     },
     "kombu": {
+        "flujo_client.transport.rabbit": "publishes to RabbitMQ, by kombu's URLs and connections",
         "flujo_client.transport.wire": "registers the serializer",
         "flujo_worker.celery_app.canvas": "stores the request of a task",
         "flujo_worker.celery_app.consumer": "is the channel that messages are taken from",

@@ -34,6 +34,10 @@ class FreeSlots(Protocol):
     def free(self) -> int:
         """Return how many more messages there is room for; only a message that is handed over may lower it."""
 
+    @property
+    def running(self) -> int:
+        """Return how many are being carried out."""
+
 
 class Capacity:
     """The number of further messages that a process can take, and the wake-up of the hub that waits for a free slot."""
@@ -44,10 +48,17 @@ class Capacity:
         self._is_awaited = False
         self.queues: Collection[str] = frozenset()
         """The queues that messages are taken from now."""
+        self.changed: Callable[[], object] = lambda: None
+        """Called when the number may have changed."""
 
     @property
     def free(self) -> int:
         return self._slots.free
+
+    @property
+    def slots(self) -> int:
+        """Return how many messages there is room for in all, those included that are being carried out."""
+        return self._slots.free + self._slots.running
 
     def serve(self, hub: Any) -> None:
         """Wake this hub from now on."""
@@ -63,6 +74,7 @@ class Capacity:
 
     def wake(self) -> None:
         """Notify the hub that a slot is free again, if it waits for one. Safe to call from any thread, any number of times."""
+        self.changed()
         if self._is_awaited and self._hub is not None:
             self._is_awaited = False
             self._hub.call_soon(_look_again)
@@ -84,9 +96,9 @@ def connection_for(capacity: Capacity) -> type[kombu.Connection]:
         return type("Transport", (BulkTransport, base), {"Channel": channel, "capacity": capacity})
 
     class LimitedConnection(kombu.Connection):
-        def get_transport_cls(self) -> type[BulkTransport]:
+        def get_transport_cls(self) -> Any:
             base: Any = super().get_transport_cls()
-            return derived(base)
+            return derived(base) if issubclass(base, stock.Transport) else base
 
     return LimitedConnection
 

@@ -19,6 +19,7 @@ from celery.worker.consumer.tasks import Tasks
 from flujo_client.config.manager import Settings
 from flujo_client.transport.wire import MAX_BYTES
 from flujo_worker.celery_app.consumer.channel import BulkChannel
+from flujo_worker.celery_app.consumer.deliveries import Deliveries
 from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.private_names import keep_events, let_calls_wake, use_replaced_tracer
 from flujo_worker.celery_app.consumer.refusals import Refusals
@@ -44,25 +45,40 @@ class ItemGate:
         self._app, self._refusals, self._own, self._is_alone = app, refusals, own, is_alone
         self._queues = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._max_bytes = settings.limits.message_max_bytes or MAX_BYTES
-        self._remote = RemoteControl(settings, own)
+        self._remote, self._is_amqp = RemoteControl(settings, own), settings.uses_rabbitmq
+        self._acknowledge_s = settings.worker.acknowledge_s
         self._reading = ""
         self._pool: AttemptPool | None = None
+        self._deliveries: Deliveries | None = None
 
     def guard(self, consumer: Any) -> None:
         """Guard a consumer that is about to read; once for each connection that it makes."""
         self._remote.install(consumer)
-        transport = consumer.connection.transport
         if isinstance(consumer.pool, AttemptPool):
             self._pool = consumer.pool
             self._pool.screen = lambda item, queue: self._message_of(item, is_ours=self._is_ours(queue))
-        for channel in transport.channels:
-            self._watch(channel)
-        transport.create_channel = partial(self._create, transport.create_channel)
+        if not self._is_amqp:
+            self._guard_channels(consumer.connection.transport)
+        else:
+            self._guard_deliveries(consumer)
         consumer.refuse = partial(self.refuse, consumer)
         make = type(consumer).create_task_handler
         consumer.create_task_handler = lambda *args, **kwargs: partial(
             self._handle, consumer, make(consumer, *args, **kwargs)
         )
+
+    def _guard_deliveries(self, consumer: Any) -> None:
+        if self._deliveries is None:
+            self._deliveries = Deliveries(self._acknowledge_s, None if self._pool is None else self._pool.capacity)
+        if self._pool is not None:
+            self._pool.receipt = self._deliveries.receipt
+        self._deliveries.begin(consumer)
+
+    def _guard_channels(self, transport: Any) -> None:
+        """Guard the channels of kombu's transport for Redis, which are Python's: in AMQP, the server knows what a message is."""
+        for channel in transport.channels:
+            self._watch(channel)
+        transport.create_channel = partial(self._create, transport.create_channel)
 
     def _create(self, create: Callable[[Any], Any], connection: Any) -> Any:
         """Create a channel that is watched: remote control makes itself a new one after an error."""
@@ -126,9 +142,13 @@ class ItemGate:
         A KeyError is the message's, though kombu counts it among the errors of a connection.
         """
         task = message.headers.get("task")
-        if self._is_ours(self._reading) and task not in self._app.tasks:
+        if self._is_amqp:
+            self._reading = str(message.delivery_info.get("routing_key"))
+        if self._is_ours(self._reading) and not (isinstance(task, str) and task in self._app.tasks):
             detail = f"this worker has no task {repr(task)[:80]}"
             return self.refuse(consumer, WireError(detail, reason="unknown_task"), message)
+        if self._deliveries is not None and task in self._own:
+            self._deliveries.watch(message)
         try:
             return handle(message)
         except Exception as error:

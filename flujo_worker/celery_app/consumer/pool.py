@@ -21,6 +21,7 @@ from celery.worker import state
 from flujo_client.contract.envelope import TASKS
 from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE, Capacity, connection_for
 from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
+from flujo_worker.celery_app.consumer.deliveries import acknowledge_at_once, done_already
 from flujo_worker.celery_app.consumer.events import PoolEvents
 from flujo_worker.celery_app.consumer.private_names import is_tracer_replaced
 from flujo_worker.celery_app.consumer.stopping import after
@@ -76,6 +77,7 @@ class Held:
         chord: the body of its chord, if it is part of one.
         queue: the queue that it lay in.
         consumer: Celery's, which has the worker's name and its dispatcher of events.
+        acknowledge: acknowledges it once its attempt has ended, unless that is done.
     """
 
     acknowledged = True
@@ -84,9 +86,16 @@ class Held:
     task = SimpleNamespace(acks_late=False)
 
     def __init__(
-        self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, consumer: Any
+        self,
+        headers: Mapping[str, Any],
+        wire: Mapping[str, Any],
+        chord: Any,
+        queue: str,
+        consumer: Any,
+        acknowledge: Callable[[], object] = done_already,
     ) -> None:
         self.headers, self.wire, self.chord, self.queue, self.consumer = headers, wire, chord, queue, consumer
+        self.acknowledge = acknowledge
         self.id: str = headers["id"]
         self.task_id, self.type = self.id, str(headers["task"])
         self.name = headers["shadow"] or self.type
@@ -137,7 +146,9 @@ class AttemptPool(TaskPool, Taker):
 
     Attributes:
         shortcuts: for each of our tasks, what takes a message of it past Celery's consumer.
+        capacity: how many more messages there is room for.
         screen: returns the message of an item of a queue, or raises WireError.
+        receipt: returns what acknowledges a message that is taken once its attempt has ended.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -149,7 +160,8 @@ class AttemptPool(TaskPool, Taker):
         self._hands_back = False
         self.shortcuts: dict[str, Shortcut] = {}
         self.screen: Callable[[bytes, str], Mapping[str, Any]]
-        self._capacity, self._events = Capacity(self), PoolEvents()
+        self.receipt: Callable[[Any], Callable[[], object]] = acknowledge_at_once
+        self.capacity, self._events = Capacity(self), PoolEvents()
 
     @property
     def free(self) -> int:
@@ -169,7 +181,7 @@ class AttemptPool(TaskPool, Taker):
     def allow(self, attempts: int) -> None:
         """Run only so many at once from now on. Those above that number go on."""
         self._allowed = attempts
-        self._capacity.wake()
+        self.capacity.wake()
 
     def serve(self, carrier: Carrier, engine: Engine) -> None:
         """Let this process's host carry out messages, on its engine's loop, from now on."""
@@ -194,7 +206,7 @@ class AttemptPool(TaskPool, Taker):
 
     def wants(self, kind: AttemptKind, queue: str) -> bool:
         shortcut = self.shortcuts.get(TASKS[kind])
-        return shortcut is not None and queue in self._capacity.queues and self.free > 0 and shortcut.is_open()
+        return shortcut is not None and queue in self.capacity.queues and self.free > 0 and shortcut.is_open()
 
     def spare(self, kind: AttemptKind, queue: str) -> int:
         return max(0, self.free - MOST_AT_ONCE) if self.wants(kind, queue) else 0
@@ -230,7 +242,7 @@ class AttemptPool(TaskPool, Taker):
 
     def on_start(self) -> None:
         """Let free slots take messages."""
-        self.app.amqp.Connection = connection_for(self._capacity)
+        self.app.amqp.Connection = connection_for(self.capacity)
 
     def on_stop(self) -> None:
         """Wait for what runs, as Celery's own pools do."""
@@ -275,6 +287,7 @@ class AttemptPool(TaskPool, Taker):
             state.task_ready(held)
             self._events.ended(held, delivered)
             held.is_done = True
+            held.acknowledge()
             self._aside.discard(held)
             self._free()
 
@@ -282,7 +295,7 @@ class AttemptPool(TaskPool, Taker):
         """Leave the slot of a message whose statements wait for a lock to another one. Safe to call from any thread, any number of times."""
         if not held.is_done and len(self._aside) < self.most:
             self._aside.add(held)
-            self._capacity.wake()
+            self.capacity.wake()
 
     def _count(self) -> None:
         with self._counting:
@@ -291,7 +304,7 @@ class AttemptPool(TaskPool, Taker):
     def _free(self) -> None:
         with self._counting:
             self._done += 1
-        self._capacity.wake()
+        self.capacity.wake()
 
     @property
     def info(self) -> dict[str, Any]:

@@ -9,14 +9,20 @@ import json
 import logging
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import Settings
+from flujo_client.errors import ServiceUnreachable
 from flujo_client.serial.text import storable_text
-from flujo_client.transport.dead_letters import MOST_BYTES, DeadLetters
-from flujo_client.transport.redis import RedisError, connect
+from flujo_client.transport.brokers import dead_letters_for
+from flujo_client.transport.dead_letters import MOST_BYTES
+from flujo_client.transport.redis import RedisError
 from flujo_worker.celery_app.consumer.private_names import raw_of
 from flujo_worker.errors import WireError
+
+if TYPE_CHECKING:
+    from flujo_client.transport.dead_letters import DeadLetters
+    from flujo_client.transport.rabbit import RabbitBroker
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +37,8 @@ class Refusals:
         self._settings = settings
 
     @cached_property
-    def _dead_letters(self) -> DeadLetters:
-        settings = self._settings()
-        client = connect(settings.broker(), settings.sentinel_options(), patience_s=PATIENCE_S)
-        return DeadLetters(client, settings.broker_key_prefix)
+    def _dead_letters(self) -> DeadLetters | RabbitBroker:
+        return dead_letters_for(self._settings(), patience_s=PATIENCE_S)
 
     def record(self, error: WireError, item: bytes, *, queue: str) -> None:
         """Record an item as it lay in its list."""
@@ -42,7 +46,7 @@ class Refusals:
         logger.warning("message in %r refused as %s: %s (%d bytes)", queue, error.reason, detail, len(item))
         try:
             self._dead_letters.add(error.reason, item, queue=queue, detail=detail)
-        except RedisError as failure:
+        except (RedisError, ServiceUnreachable) as failure:
             logger.info("the refused message was not stored: %s", failure)
 
     def record_message(self, error: WireError, message: Any) -> None:

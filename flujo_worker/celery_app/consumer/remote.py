@@ -21,8 +21,9 @@ from kombu.pidbox import Node
 
 from flujo_client.address import AttemptKey
 from flujo_client.config.manager import Settings
+from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import redact_tree
-from flujo_client.transport.broker import Broker
+from flujo_client.transport.brokers import broker_for
 from flujo_client.transport.redis import RedisError
 from flujo_worker.errors import StoreError
 
@@ -96,8 +97,8 @@ class RemoteControl:
         with closing(RetryingPool(self._settings.database(), pool_max=1, stopping=at_once)) as pool:
             is_cancelled = StopRequests(pool.open()).cancel_run_of(key)
         if is_cancelled:
-            with suppress(RedisError):  # a worker sweeps in any case, a little later
-                Broker(self._settings).request_sweep(self._settings.worker.control_queue)
+            with suppress(RedisError, ServiceUnreachable):  # a worker sweeps in any case, a little later
+                broker_for(self._settings).request_sweep(self._settings.worker.control_queue)
         return is_cancelled
 
     def _unless_own(self, command: str) -> Callable[..., Any]:

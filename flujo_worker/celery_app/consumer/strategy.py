@@ -27,6 +27,7 @@ from flujo_client.transport.chords import is_membership
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.messages import shown_name, task_headers
 from flujo_worker.attempts.isolation import FailureText
+from flujo_worker.celery_app.consumer.deliveries import done_already
 from flujo_worker.celery_app.consumer.events import event_of_end
 from flujo_worker.celery_app.consumer.pool import AttemptPool, Held, Shortcut
 from flujo_worker.celery_app.consumer.refusals import Refusals
@@ -76,11 +77,11 @@ def strategy(
     def can_take() -> bool:
         return pool is not None and pool.can_skip_tracer(task)
 
-    def take(message: Any) -> None:
+    def take(message: Any, acknowledge: Callable[[], object] = done_already) -> None:
         assert pool is not None, "only Flujo's own pool can take a message"
         given, _, embed = message.payload
-        queue = message.delivery_info["routing_key"]
-        pool.take(Held(message.headers, given[-1], (embed or {}).get("chord"), queue, consumer), refusals)
+        queue, chord = message.delivery_info["routing_key"], (embed or {}).get("chord")
+        pool.take(Held(message.headers, given[-1], chord, queue, consumer, acknowledge), refusals)
 
     def take_own(envelope: Envelope) -> None:
         """Take an attempt whose message is as this process has written it."""
@@ -105,9 +106,8 @@ def strategy(
             message.headers = checked_headers(task.name, message)
         except WireError as error:
             return _refuse(message, error, consumer, refusals, keys())
-        if can_take():
-            message.ack()
-            take(message)
+        if pool is not None and can_take():
+            take(message, pool.receipt(message))
             return None
         # Revoked elsewhere: Celery would drop the message, and the run would wait for it.
         revoked.discard(message.headers["id"])

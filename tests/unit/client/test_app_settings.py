@@ -70,9 +70,24 @@ def test_the_apps_settings_are_shown_as_its_own():
     assert shown["broker_url"][1:4] == ("redis://:***@apps/0", "app", "the Celery app")
 
 
-def test_a_broker_that_is_not_redis_is_refused_as_the_apps():
-    with pytest.raises(SettingsError, match="the Celery app: broker_url: must be a URL that starts with redis://"):
-        read(app_with(broker_url="amqp://rabbit//"))
+def test_a_broker_that_is_neither_redis_nor_rabbitmq_is_refused_as_the_apps_with_the_way_out():
+    with pytest.raises(
+        SettingsError, match="the Celery app: broker_url: messages go through Redis or RabbitMQ, not through sqs"
+    ) as caught:
+        read(app_with(broker_url="sqs://key:hunter2secret@"))
+    assert "run them with `flujo worker`" in str(caught.value)
+    assert "hunter2secret" not in str(caught.value)
+
+
+def test_an_app_on_rabbitmq_needs_no_redis_and_shares_state_in_the_one_it_has():
+    assert not read(app_with(broker_url="amqp://rabbit//")).has_redis
+    attached = read(app_with(broker_url=["amqp://one//", "amqps://other//"], result_backend="redis://results/1"))
+    assert (attached.broker(), attached.redis()) == ("amqp://one//;amqps://other//", "redis://results/1")
+
+
+def test_certificates_of_an_app_on_rabbitmq_are_refused_with_the_way_out():
+    with pytest.raises(SettingsError, match=r"(?s)broker_use_ssl is set, .* amqps://"):
+        read(app_with(broker_url="amqp://rabbit//", broker_use_ssl={"ca_certs": "ca.pem"}))
 
 
 @pytest.mark.parametrize("text", ["", 'app = "other:thing"'])

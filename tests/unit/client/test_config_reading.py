@@ -144,7 +144,7 @@ def test_variables_of_the_benchmarks_are_left_alone():
         ("failpoints = 'x'", {}, "FLUJO_FAILPOINTS"),
         ("= nonsense", {}, "is not TOML"),
         ("", {"FLUJO_DATABASE_URL": "sqlite:///flujo.db", "REDIS_URL": BROKER}, "starts with postgresql://"),
-        ("", {"FLUJO_DATABASE_URL": DATABASE, "REDIS_URL": "amqp://mq"}, "REDIS_URL: broker_url"),
+        ("", {"FLUJO_DATABASE_URL": DATABASE, "REDIS_URL": "sqs://mq"}, "REDIS_URL: broker_url"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_place(file, environ, told):

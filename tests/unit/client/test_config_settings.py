@@ -80,7 +80,10 @@ SENTINELS = "sentinel://:hunter2secret@a:26379/2;sentinel://:hunter2secret@b:263
         (SENTINELS, "names Sentinels but sentinel_master is missing: set FLUJO_SENTINEL_MASTER"),
         ("redis://:hunter2secret@a:6379/0;redis://b:6379/0", "must name one Redis server, or Sentinels"),
         (f"{SENTINELS};redis://b:6379/0", "must name one Redis server, or Sentinels"),
-        ("sentinels://:hunter2secret@a:26379/0", "must be a URL that starts with redis:// or rediss:// or sentinel://"),
+        (
+            "sentinels://:hunter2secret@a:26379/0",
+            "must be a URL that starts with redis:// or rediss:// or sentinel://|not through sentinels",
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["FLUJO_BROKER_URL", "FLUJO_RESULT_BACKEND_URL"])
@@ -147,7 +150,7 @@ def test_with_services_keeps_a_result_backend_of_its_own():
 
 def test_with_services_refuses_what_is_no_service():
     with pytest.raises(SettingsError, match="broker_url"):
-        Settings().with_services(DATABASE, "amqp://mq")
+        Settings().with_services(DATABASE, "sqs://mq")
 
 
 settings_of_all_kinds = st.builds(

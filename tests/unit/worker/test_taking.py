@@ -348,7 +348,7 @@ def pool():
     writer = MessageWriter(Settings(database_url="postgresql://none/none", broker_url="redis://none"))
     carrier = SimpleNamespace(effects=None, execute=None, perform=pool.own.append, part_of=writer.part_of)
     pool.serve(carrier, engine)
-    pool._capacity.queues = {QUEUE}
+    pool.capacity.queues = {QUEUE}
     pool.screen = lambda item, _queue: orjson.loads(item)
     consumer = MagicMock(pool=pool, hostname="worker@here")
     consumer.event_dispatcher.enabled = False
@@ -409,7 +409,7 @@ def test_a_full_process_wants_nothing(pool):
 def test_nothing_is_wanted_of_a_queue_that_the_worker_does_not_consume_now(pool):
     """It was paused, stops, or was told to consume others."""
     assert not pool.wants(FIRST.kind, "other")
-    pool._capacity.queues = frozenset()
+    pool.capacity.queues = frozenset()
     assert not pool.wants(FIRST.kind, QUEUE)
 
 
