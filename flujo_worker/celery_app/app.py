@@ -168,7 +168,7 @@ class FlujoWorker:
         if self._is_aside:
             return
         with _ending_the_worker():
-            refuse_greenlets(str(options.get("pool") or self.app.conf.worker_pool))
+            refuse_greenlets(str(options.get("pool") or self.app.conf.worker_pool), self.queues)
         self._require_readiness()
         # Celery takes the working directory off the path again once it has found the app.
         sys.path.extend(folder for folder in self._search_path if folder not in sys.path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
@@ -37,12 +37,12 @@ def hub_watch() -> Callable[[float], None]:
     return (lambda _: None) if kind is None else kind().look
 
 
-def refuse_greenlets(pool: str) -> None:
-    """Raise ConfigurationError if a worker with this pool, a class or its name, cannot perform attempts."""
+def refuse_greenlets(pool: str, queues: Iterable[str]) -> None:
+    """Raise ConfigurationError if a worker with this pool, a class or its name, cannot perform the attempts of these queues."""
     if "eventlet" in pool or is_patched_by_eventlet():
         raise ConfigurationError(
             "eventlet has replaced this worker's threads, so it cannot run pipelines: its threads cannot wait for an event loop in another one",
-            suggestion="start a worker for our queues with another pool, as `celery -A APP worker -P gevent -Q flujo.attempts,flujo.control`, "
+            suggestion=f"start a worker with another pool for them, as `celery -A APP worker -P gevent -Q {','.join(queues)}`, "
             "and name the queues of this one with -Q",
         )
     if "gevent" in pool and _gevents("Greenlets") is None:
