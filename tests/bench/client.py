@@ -8,14 +8,19 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 from flujo_client import AsyncFlujoClient, AsyncRunHandle, FlujoClient, Settings
-from flujo_client.embedded.local import Fleet
+from flujo_client.embedded import Embedded
+from flujo_client.embedded.local import Fleet, migrate
 from flujo_client.errors import WaitTimedOut
-from tests.bench.__main__ import PROCESSES, REFERENCE, services
+from tests.bench.workloads import PROCESSES
+from tests.support.services import temporary_folder
 
-TEN = f"{REFERENCE}:ten"
+TEN = "tests.bench.pipelines:ten"
+AT_ONCE = 50
 SINGLE, BULK, ONE_BY_ONE, HANDLES = 500, 10_000, 60, 1000
 IDLE_S = 10.0
 
@@ -26,6 +31,11 @@ def main() -> None:
         alone = [cost(lambda: [client.enqueue(TEN, 0) for _ in range(SINGLE)]) for _ in range(3)]
         bulk = [cost(lambda: client.enqueue_many(TEN, range(BULK))) for _ in range(3)]
         say("enqueue, a run", alone, SINGLE)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            threads = [cost(lambda: [*pool.map(lambda _: client.enqueue(TEN, 0), range(SINGLE))]) for _ in range(3)]
+        say(f"enqueue by {AT_ONCE} threads, a run", threads, SINGLE)
+        tasks = asyncio.run(enqueue_at_once(settings))
+        say(f"enqueue by {AT_ONCE} tasks, a run", tasks, SINGLE)
         say("enqueue_many, a run", bulk, BULK)
         print(f"enqueue_many: {BULK / statistics.median(wall for wall, _ in bulk):.0f} runs a second")
     with services() as settings:
@@ -33,6 +43,29 @@ def main() -> None:
     with services() as settings:
         wait_one_by_one(settings)
         asyncio.run(wait_for_many(settings))
+
+
+@contextmanager
+def services() -> Iterator[Settings]:
+    with temporary_folder() as folder, Embedded(folder / "bench") as embedded:
+        settings = Settings().with_services(embedded.database_url, embedded.broker_url)
+        migrate(settings)
+        yield settings
+
+
+async def enqueue_at_once(settings: Settings) -> list[tuple[float, float]]:
+    async def enqueue() -> None:
+        for _ in range(SINGLE // AT_ONCE):
+            await client.enqueue(TEN, 0)
+
+    costs = []
+    async with AsyncFlujoClient(settings) as client:
+        await client.enqueue(TEN, 0)
+        for _ in range(3):
+            wall, cpu = time.perf_counter(), time.process_time()
+            await asyncio.gather(*[enqueue() for _ in range(AT_ONCE)])
+            costs.append((time.perf_counter() - wall, time.process_time() - cpu))
+    return costs
 
 
 def cost(act: Callable[[], object]) -> tuple[float, float]:
