@@ -169,6 +169,14 @@ def forbidden(self, what):
     raise Ignore("not today")
 
 
+@app.task(bind=True)
+def wait_for(self, gate):
+    note(self.request.id, "began")
+    while not Path(gate).exists():
+        time.sleep(0.02)
+    return gate
+
+
 @app.task
 def rejecting(given):
     raise Reject("not today")

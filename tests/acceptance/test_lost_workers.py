@@ -93,3 +93,16 @@ def test_a_neighbour_sees_that_a_worker_is_gone_long_before_its_lease_is_over(se
         site.open_gate(run.id)
         assert_merged_once(site, run, GATED)
     assert again.attempt == 1
+
+
+@pytest.mark.large
+def test_celery_5970_a_chain_of_tasks_continues_after_its_worker_was_killed(site):
+    gate, log = site.folder / "gate", site.folder / "shop"
+    fleet = site.workers()
+    run = site.client.enqueue("task_pipelines:chain", str(gate))
+    wait_until(log.exists, what=site.log)
+    fleet.kill()
+    gate.touch()
+    site.workers()
+    assert run.result(timeout=60).output == f"{gate} at 100"
+    assert log.read_text().count('"began"') == 2

@@ -201,3 +201,13 @@ def test_a_receiver_for_one_task_hears_of_that_task_only(shop):
     other, _ = ended(shop, "late", "a.png")
     assert [line[1] for line in story(shop, resized)] == ["of this task"] * 2
     assert story(shop, other) == []
+
+
+def test_celery_6631_what_follows_a_task_that_was_retried_is_not_lost(shop):
+    _, result = ended(shop, "rest", 1)
+    assert (result.output, [step.attempts for step in result.step_history]) == ("1 at 100", [2, 1]), shop.log()
+
+
+def test_celery_5229_a_task_that_fails_in_a_group_ends_the_run_with_its_error(shop):
+    _, result = ended(shop, "group", "words")
+    assert (result.run_status, result.error.type_name) == ("failed", "ValueError"), shop.log()

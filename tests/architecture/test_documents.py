@@ -186,6 +186,14 @@ def test_every_option_of_the_facade_is_listed():
     assert listed == [name for name in inspect.signature(flujo_client.Flujo).parameters if name != "original"]
 
 
+def test_each_test_that_answers_a_guide_exists():
+    page = (ROOT / "docs/explanation/stay-on-celery.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", page)
+    assert named
+    for file, name in named:
+        assert [True for found in (ROOT / "tests").rglob(file) if f"def {name}(" in found.read_text(encoding="utf-8")]
+
+
 def test_every_event_is_listed():
     listed = {name for row in table("docs/reference/events.md", columns=4) for name in words(row[0])}
     told, made = events_in_sql() | events_in_python(), events_made_in_python()
