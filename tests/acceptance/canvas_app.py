@@ -85,3 +85,5 @@ asking = Pipeline([HumanInTheLoopStep("ask")], name="asking")
 failing = Pipeline([Step("fail", fail)], name="failing")
 pair = Pipeline([Step("pair", lambda x: Pair(left=x, right=x + 1))], name="pair")
 entire = Pipeline([Step("entire", lambda x: x)], name="entire")
+
+app.add_periodic_task(1.0, double.si(50), name="every second")

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from celery import chain, chord, group
+from celery import Celery, chain, chord, group
 from celery.exceptions import ChordError
 
 from flujo_client import Pipeline
@@ -113,6 +113,44 @@ def test_an_error_of_a_run_is_the_tasks(site, canvas, pool):
     assert lines.count("regret ChordError") == 1
     assert "add 500" not in lines
     assert " 600" not in lines
+
+
+@pytest.mark.large
+def test_beat_starts_runs(site, canvas, tmp_path):
+    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
+    command = [sys.executable, "-m", "celery", "-A", "canvas_app", "beat", "-s", str(tmp_path / "schedule")]
+    started = "SELECT id FROM flujo_runs WHERE metadata -> 'celery' ->> 'j' LIKE '%%celery beat%%' OR name = 'double'"
+    before = len(site.rows(started))
+    with worker(site, "threads"), (site.folder / "workers.log").open("ab") as log:
+        beat = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: len(site.rows(started)) >= before + 2, what=site.log)
+        finally:
+            beat.terminate()
+            beat.wait(60)
+        results = [canvas.app.AsyncResult(row["id"]) for row in site.rows(started)[before:]]
+        assert all(each.get(timeout=PATIENCE_S) == 101 for each in results), site.log()
+
+
+@pytest.mark.large
+def test_with_pickle_a_model_stays_a_model(site, canvas):
+    """A program that has not imported the pipelines sends the task by its name."""
+    somebody = Celery("somebody", broker=site.settings.broker(), backend=site.settings.broker(), set_as_current=False)
+    somebody.conf.update(task_serializer="pickle", result_serializer="pickle", accept_content=["pickle"])
+    pair, entire = (
+        somebody.signature("flujo.run", kwargs={"pipeline": f"canvas_app:{name}"}) for name in ("pair", "entire")
+    )
+    with worker(site, "threads", CANVAS_SERIALIZER="pickle", C_FORCE_ROOT="1"):
+        sent = chain(pair.clone((1,)), entire, app=somebody).apply_async()
+        assert sent.get(timeout=PATIENCE_S) == canvas.Pair(left=1, right=2), site.log()
+
+
+def test_in_an_eager_app_a_run_in_a_canvas_is_performed_at_once(canvas):
+    canvas.app.conf.update(task_always_eager=True, task_store_eager_result=True)
+    try:
+        assert chain(canvas.add.s(1, 2), canvas.double.s(), canvas.mul.s(10)).delay().get() == 70
+    finally:
+        canvas.app.conf.update(task_always_eager=False, task_store_eager_result=False)
 
 
 def shapes_of(app):
