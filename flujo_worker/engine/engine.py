@@ -288,6 +288,9 @@ class LoopEffects:
     def _wants(self, envelope: Envelope) -> bool:
         return self.taker.wants(envelope.kind, envelope.queue)
 
+    def _spare(self, envelope: Envelope) -> int:
+        return self.taker.spare(envelope.kind, envelope.queue)
+
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         first = envelopes[0]
         if fan_out is not None:
@@ -305,10 +308,11 @@ class LoopEffects:
     async def _begin_branches(self, envelopes: Sequence[Envelope]) -> None:
         """Publish a fan-out in portions: the first branches run while others are written. Of each, take this process's share back."""
         first, workers = envelopes[0], self.sharing()
-        share = self.taker.spare(first.kind, first.queue) // workers if workers else 0
+        share = self._spare(first) // workers if workers else 0
         for begin in range(0, len(envelopes), PORTION):
             portion = envelopes[begin : begin + PORTION]
-            taken = await self._sender.push(portion, take=min(share, len(portion) // workers) if workers else 0)
+            take = min(share, self._spare(first), len(portion) // workers) if workers else 0
+            taken = await self._sender.push(portion, take=take)
             if taken is None:  # the rest is left to the sweeper too
                 return
             share -= len(taken)

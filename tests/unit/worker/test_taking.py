@@ -122,10 +122,12 @@ def test_its_own_message_is_not_read_again(engine):
 BRANCHES = [replace(FIRST, address=f"f/b{lane}", lanes={"f": lane}) for lane in range(150)]
 
 
-def begun(engine, *, sharing, room=1000, item=OWN, has_chord=True):
+def begun(engine, *, sharing, room=1000, rooms=None, item=OWN, has_chord=True):
     """Begin a fan-out of 150 in a process that shares its queue with so many others; give the sender and the taker."""
     sender, taker, threads = Sender(item), Hungry(), ThreadPoolExecutor(1)
     sender.has_chord, taker.room = has_chord, room
+    if rooms:
+        taker.spare = lambda *_: rooms.pop(0)
     effects = LoopEffects(engine, None, None, threads, sender, at_once=1)
     effects.taker, effects.sharing = taker, lambda: sharing
     engine.run(effects.send(BRANCHES, FanOut("f", 150)))
@@ -141,6 +143,11 @@ def test_a_fan_out_is_published_in_portions_and_its_process_takes_an_equal_share
 
 def test_it_takes_no_more_than_its_share_of_its_free_slots(engine):
     assert begun(engine, sharing=2, room=70)[0].taken == [32, 3, 0]
+
+
+def test_a_process_that_stops_consuming_takes_nothing_more(engine):
+    sender, taker = begun(engine, sharing=2, rooms=[1000, 1000, 0, 0])
+    assert (sender.taken, len(taker.own)) == ([32, 0, 0], 32)
 
 
 def test_while_it_does_not_know_who_shares_the_queue_it_takes_nothing(engine):
