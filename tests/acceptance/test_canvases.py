@@ -239,3 +239,14 @@ def test_a_worker_that_is_killed_before_it_has_enqueued_the_run_gets_the_task_ag
         with worker(site, "threads"):
             wait_until(sent.ready, what=site.log)
     assert sent.get() == 9
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("place", ["after_claim", "before_commit", "before_publish"])
+def test_a_canvas_as_a_pipeline_survives_a_kill(site, canvas, place):
+    marker = site.folder / f"killed-inside-{place}"
+    with worker(site, "threads", failpoints=f"{place}:kill:{marker}") as first:
+        run = site.client.enqueue(Pipeline.from_canvas(canvas.of_order(17, [2, 3, 4])))
+        assert first.wait(PATIENCE_S) == -9, site.log()
+        with worker(site, "threads"):
+            assert run.result(timeout=PATIENCE_S).output == [162, 0, 17], site.log()
