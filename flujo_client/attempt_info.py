@@ -5,8 +5,6 @@ It must not reach any service. In: what the worker sets once for each attempt. O
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
@@ -59,11 +57,6 @@ def running_attempt() -> RunningAttempt | None:
     return _running.get()
 
 
-@contextmanager
-def performing(running: RunningAttempt) -> Iterator[None]:
-    """Set the current attempt for all that runs inside. For workers."""
-    token = _running.set(running)
-    try:
-        yield
-    finally:
-        _running.reset(token)
+def running_as(running: RunningAttempt | None) -> None:
+    """Set the current attempt for all that runs in this context from now on. For workers."""
+    _running.set(running)

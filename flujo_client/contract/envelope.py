@@ -95,11 +95,15 @@ class Envelope:
     `NO_LANE`: the work paused and a sibling runs in its lane, so the work is no longer part of that chord."""
     code: tuple[str, ...] = ()
     """The versions of code that its conversation has used so far (`flujo_client/contract/code.py`)."""
+    _key: str = field(default="", init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:
         """Return the attempt's key, which is also its Celery task id."""
-        return str(AttemptKey(self.ticket.run, self.address, self.step, self.number, self.kind))
+        if not self._key:  # written once: it is asked for a dozen times
+            key = str(AttemptKey(self.ticket.run, self.address, self.step, self.number, self.kind))
+            object.__setattr__(self, "_key", key)
+        return self._key
 
     @property
     def begins_run(self) -> bool:
@@ -179,7 +183,7 @@ class Envelope:
             envelope.version,
             *(lanes.values() if isinstance(lanes := envelope.lanes, dict) else (lanes,)),
         )
-        if not all(type(text) is str for text in texts) or not all(type(count) is int for count in counts):
+        if {*map(type, texts)} != {str} or {*map(type, counts)} != {int}:
             raise SerializationError(
                 "not an envelope: a name is not a text or a number is not an integer", path="message"
             )

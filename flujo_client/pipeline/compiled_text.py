@@ -106,6 +106,11 @@ class Filling:
 _filling: ContextVar[Filling] = ContextVar("filling", default=Filling())  # noqa: B039 - frozen
 
 
+def filled_by(filling: Filling) -> None:
+    """Fill in so every template in this context from now on."""
+    _filling.set(filling)
+
+
 @contextmanager
 def filling_by(filling: Filling) -> Iterator[None]:
     """Fill every template inside in so."""

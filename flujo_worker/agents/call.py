@@ -23,6 +23,7 @@ from flujo_worker.agents.factory import (
     asker_of,
     asks_by_library,
     is_pydantic_agent,
+    may_ask,
     service_of,
 )
 from flujo_worker.agents.model_call import ask_model, emit_dropped_options
@@ -34,19 +35,43 @@ from flujo_worker.concurrency.event_loop import is_async
 from flujo_worker.domain.starvation import is_starved
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import ModelCall, charge, current_run, in_thread_of
-from flujo_worker.runtime.call_args import accepted_kwargs, unwrap
+from flujo_worker.runtime.call_args import Callee, accepted_kwargs, keywords_of, unwrap
 from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal, is_timeout, requested_wait
 
 _NOT_THE_MODELS = ("context", "guidance", "history", "resources")
 
 
+def callee_of(agent: Any) -> Callee:
+    """Find out how an agent is called. Raises ConfigurationError: wrappers that declare each other as `__flujo_target__`."""
+    agent = as_agent(agent)
+    run, asks = getattr(agent, "run", agent), asks_by_library(unwrap(agent))
+    return Callee(
+        agent,
+        run,
+        is_object=run is not agent and callable(run),
+        is_library=is_pydantic_agent(agent),
+        is_task=hasattr(agent, "__flujo_task__"),
+        asks=asks,
+        may_ask=asks or may_ask(agent),
+        takes=keywords_of(agent),
+        deps_type=deps_type_of(agent),
+    )
+
+
 async def call_agent(
     agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor | None, shaping: Shaping | None = None
+) -> AgentAnswer:
+    """Call an agent once; see `call`."""
+    return await call(callee_of(agent), data, options, threads=threads, shaping=shaping)
+
+
+async def call(
+    callee: Callee, data: Any, options: Mapping[str, Any], *, threads: Executor | None, shaping: Shaping | None = None
 ) -> AgentAnswer:
     """Call an agent once.
 
     Args:
-        agent: the step's agent.
+        callee: the step's agent.
         data: the step's input.
         options: keyword arguments; each is passed only if the agent takes it.
         threads: where sync agents run, so that the event loop never waits for them; None: in the loop's default threads.
@@ -57,23 +82,25 @@ async def call_agent(
         AgentError: the agent reports that it did not succeed.
         Exception: any exception of the agent, unchanged.
     """
-    if is_pydantic_agent(agent):
+    agent = callee.agent
+    deps = {} if callee.deps_type is None else deps_for(agent, options)
+    if callee.is_library:
         model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}
         prompt_options = {"guidance": options.get("guidance"), "history": options.get("history")}
-        deps = deps_for(agent, options).get("deps")
-        return await ask_model(agent, data, **prompt_options, options=model_options, shaping=shaping, deps=deps)
-    if hasattr(agent := as_agent(agent), "__flujo_task__"):
+        return await ask_model(
+            agent, data, **prompt_options, options=model_options, shaping=shaping, deps=deps.get("deps")
+        )
+    if callee.is_task:
         from flujo_worker.agents.task_call import call_task
 
-        return await answered(
-            agent.run, partial(call_task, agent.with_arguments(options.get("context")), data), threads=threads
-        )
-    run = getattr(agent, "run", agent)
-    keywords = accepted_kwargs(agent, {**options, **deps_for(agent, options)})
+        task = agent.with_arguments(options.get("context"))
+        return await answered(callee.run, partial(call_task, task, data), threads=threads)
+    keywords = callee.takes.chosen({**options, **deps})
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:
         emit_dropped_options(dropped, agent=agent_name(agent))
-    keywords |= _shaped(agent, keywords, shaping)
-    return await answered(run, partial(run, data, **keywords), threads=threads)
+    if shaping is not None:
+        keywords |= _shaped(agent, keywords, shaping)
+    return await answered(callee.run, partial(callee.run, data, **keywords), threads=threads)
 
 
 async def answered(function: Any, call: Callable[[], Any], *, threads: Executor | None) -> AgentAnswer:
@@ -90,7 +117,7 @@ def _refused(result: AgentResult) -> AgentError:
     return error
 
 
-def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
+def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping) -> dict[str, Any]:
     """Choose the arguments that describe to the agent the output that is wanted; `shaping` itself is for our own agents only."""
     target = agent
     while (inner := getattr(target, "__flujo_target__", None)) is not None:

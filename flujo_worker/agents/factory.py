@@ -278,6 +278,14 @@ def service_of(agent: Any) -> str | None:
     return f"{provider}:{name}" if provider and name and ":" not in name else name
 
 
+def may_ask(agent: Any) -> bool:
+    """Return whether an agent may have a model that `service_of` names, now or later."""
+    try:
+        return hasattr(library_agent(agent), "model")
+    except Exception:  # noqa: BLE001 - likewise
+        return True
+
+
 def is_pydantic_agent(agent: Any) -> bool:
     """Return whether this is an agent of the library itself."""
     return any(

@@ -11,56 +11,25 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.limits import scoped_name
 from flujo_client.serial import Resolver
 from flujo_worker.agents.factory import service_of
+from flujo_worker.attempts.attempt import Admission
 from flujo_worker.attempts.claim import performs_step
 from flujo_worker.attempts.gates import ModelGate, PermitGate, RateGate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from flujo_client.config.manager import Settings
-    from flujo_client.config.run_settings import RunSettings
-    from flujo_client.contract.limits import Limit
+    from flujo_client.config.models import Cost
     from flujo_client.pipeline.step import Step
-    from flujo_worker.attempts.lease import ActiveAttempt
-    from flujo_worker.attempts.outcome import Claimed
-    from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline
+    from flujo_worker.attempts.attempt import StagedAttempt
+    from flujo_worker.changed_code.code_registry import CodeRegistry
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.guards.models import CalledModels
     from flujo_worker.guards.pacing import Pacing
     from flujo_worker.guards.rates import RateLimiter
     from flujo_worker.ports import Stores
-    from flujo_worker.runtime.attempt_run import ModelCall
-
-
-class Admission:
-    """One attempt at the gates that it has to pass."""
-
-    def __init__(self, permit: PermitGate, model: ModelGate, rate: RateGate | None) -> None:
-        self._permit, self._model, self._rate = permit, model, rate
-
-    @property
-    def pace(self) -> Pacing | None:
-        """Return what paces the attempt's calls of models."""
-        return None if self._rate is None else self._rate.pacing
-
-    async def holds_back(self, held: ActiveAttempt) -> bool:
-        """Ask; what has to wait is returned to its row. Raises LimitRefusal."""
-        if await self._permit.holds_back(held) or await self._model.holds_back(held):
-            return True
-        return self._rate is not None and await self._rate.holds_back(held)
-
-    async def report(self, calls: Sequence[ModelCall]) -> None:
-        """Report the attempt's calls to the models' breakers and slow-downs."""
-        await self._model.report(calls)
-
-    async def release(self) -> None:
-        """Let others take the attempt's place."""
-        if self._rate is not None:
-            await self._rate.release()
-        await self._permit.release()
 
 
 class Admissions:
@@ -75,31 +44,50 @@ class Admissions:
         catalog: CodeRegistry,
         settings: Settings,
     ) -> None:
-        self._stores, self._models, self._catalog, self._effects = stores, models, catalog, coordinator.effects
-        self._rates, self._release = rates, coordinator.release_permit
-        self._resolve = Resolver(settings.allowed_imports)
+        self._catalog, effects = catalog, coordinator.effects
+        resolve = Resolver(settings.allowed_imports)
+        self._permits = PermitGate(stores, coordinator.release_permit, effects, resolve)
+        self._models = None if models is None else ModelGate(models, stores, effects)
+        self._rates = None if rates is None else RateGate(rates, stores, effects)
 
-    def of(self, claimed: Claimed, entry: LoadedPipeline, own: RunSettings) -> Admission:
-        """Return the gates of an attempt; its run's own settings give the tokens that it may need."""
-        envelope = claimed.envelope
-        step = _step_of(claimed, entry)
-        limit = None if step is None else step.limit
-        share = partial(self._shared, step, entry.plan.name, envelope.ticket.run)
-        permit = PermitGate(self._stores, self._release, self._effects, self._resolve, envelope, limit, share)
-        agent = None if step is None or self._models is None else self._agent(step)
-        model = ModelGate(self._models, self._stores, envelope, agent, self._effects)
-        if self._rates is None or step is None:
-            return Admission(permit, model, None)
-        rate = RateGate(self._rates, self._stores, self._effects, envelope, step, agent, own.cost)
-        return Admission(permit, model, rate)
+    async def holds_back(self, attempt: StagedAttempt, cost: Cost) -> bool:
+        """Pass the gates that its step has; an attempt that has to wait is returned to its row.
 
-    def _shared(self, step: Step | None, pipeline: str, run: str, limit: Limit, name: str) -> str:
-        """Return the name of a limit with who shares it."""
-        model = None
-        if step is not None and limit.scope == "provider":
-            model = service_of(self._agent(step))
-        provider = model.partition(":")[0] if model is not None and ":" in model else None
-        return scoped_name(limit, name, pipeline=pipeline, run=run, provider=provider)
+        Args:
+            attempt: one that is loaded.
+            cost: its run's settings, which give the tokens that it may need.
+
+        Raises LimitRefusal: its limit lets it begin never.
+        """
+        step = _step_of(attempt)
+        if step is None or (attempt.needs is not None and not attempt.needs.is_gated):
+            return False
+        agent = self._agent(step)
+        model = None if self._models is None or agent is None else service_of(agent)
+        attempt.admission = admission = Admission(step, agent, model)
+        return (
+            await self._permits.holds_back(attempt, admission)
+            or (self._models is not None and await self._models.holds_back(attempt, admission))
+            or (self._rates is not None and await self._rates.holds_back(attempt, admission, cost))
+        )
+
+    def pace_of(self, attempt: StagedAttempt) -> Callable[[], Pacing] | None:
+        """Return what makes the pace of an attempt's calls of models; None without limits."""
+        tenant = attempt.given.ticket.tenant  # not the attempt: that would be a circle
+        return None if self._rates is None else partial(self._rates.pacing, tenant, attempt.admission)
+
+    async def report(self, attempt: StagedAttempt) -> None:
+        """Report the attempt's calls to the models' breakers and slow-downs, also of models that no gate was asked for."""
+        if self._models is not None:
+            await self._models.report(attempt)
+
+    async def release(self, attempt: StagedAttempt) -> None:
+        """Let others take the attempt's place."""
+        if (admission := attempt.admission) is None:
+            return
+        if self._rates is not None:
+            await self._rates.release(admission)
+        await self._permits.release(attempt, admission)
 
     def _agent(self, step: Step) -> Any:
         with suppress(Exception):  # an agent that is not found shows when the attempt needs it
@@ -107,9 +95,11 @@ class Admissions:
         return None
 
 
-def _step_of(claimed: Claimed, entry: LoadedPipeline) -> Step | None:
+def _step_of(attempt: StagedAttempt) -> Step | None:
     """Return the step that an attempt performs, if any. Rows that do not match the plan fail the attempt when it is performed."""
-    if performs_step(claimed.envelope, claimed.reply):
+    if attempt.needs is not None:
+        return attempt.needs.step
+    if performs_step(attempt.given, attempt.reply):
         with suppress(KeyError):
-            return entry.steps[entry.node_of(claimed.envelope).path]
+            return attempt.entry.steps[attempt.entry.node_of(attempt.given).path]
     return None

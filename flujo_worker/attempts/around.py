@@ -139,8 +139,6 @@ async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRu
 
     Raises BaseException: the policy's own; else what making, entering or leaving raised, in the domain `system`.
     """
-    if work.resources is None:
-        return await policy(work, run)
     run.enter("system")
     async with within(work.timeout_s, run.failed):
         held = await _enter(await _made(work.resources, work.threads), work.threads)

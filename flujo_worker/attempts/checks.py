@@ -15,7 +15,7 @@ from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.redact import preview
-from flujo_worker.agents.call import answered, call_agent
+from flujo_worker.agents.call import answered, call, callee_of
 from flujo_worker.agents.pricing import record_usage
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import AttemptRun, Work
@@ -138,11 +138,12 @@ def _details(rejections: Sequence[tuple[str, str]]) -> dict[str, Any]:
 async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:
     by = name_of(getattr(part, "__self__", part))
     if callable(getattr(part, "run", None)):
-        answer = call_agent(part, data, run.at_hand(part), threads=work.threads)
+        callee = callee_of(part)
+        answer = call(callee, data, run.at_hand(callee), threads=work.threads)
     else:
         resources = {} if run.resources is None else {"resources": run.resources}
-        call = arranged(part, (data, CONTEXT), context=lambda: run.context, options=resources)
-        answer = answered(part, call, threads=work.threads)
+        arrangement = arranged(part, (data, CONTEXT), context=lambda: run.context, options=resources)
+        answer = answered(part, arrangement, threads=work.threads)
     return await record_usage(answer, run, by=by)
 
 

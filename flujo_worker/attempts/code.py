@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
@@ -17,11 +17,10 @@ from typing import Any, Final
 from flujo_client.config.manager import Settings
 from flujo_client.contract.code import AwaitedCode, ParkCause
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import KeyMissing
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.factory import FlujoAgent, asker_of, asks_by_library, tools_of
-from flujo_worker.attempts.lease import ActiveAttempt
+from flujo_worker.attempts.attempt import PERFORMED, StagedAttempt
 from flujo_worker.changed_code.code_registry import (
     CodeMismatch,
     CodeNotHere,
@@ -30,16 +29,12 @@ from flujo_worker.changed_code.code_registry import (
     put_bounded,
 )
 from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions, PerformedWith
-from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, MigratedContext, fitting
+from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 from flujo_worker.concurrency.event_loop import within
-from flujo_worker.domain.values import AttemptReport
-from flujo_worker.observe.log import emit
 from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import in_thread_of
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.user_code.hooks import HookCaller
-
-_PERFORMED = ("step", "resume")
 
 
 class PipelineLoading:
@@ -98,32 +93,6 @@ class PipelineLoading:
             ended.set_result(self._findings.get(key))
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """An attempt's message, the same with a context that fits, the code it is performed with if that is known, and the migration."""
-
-    given: Envelope
-    envelope: Envelope
-    entry: LoadedPipeline
-    code: PerformedWith | None = None
-    migrated: MigratedContext | None = None
-
-    def emit(self) -> None:
-        """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""
-        if self.migrated is not None:
-            self.migrated.emit()
-        if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
-            emit("code.changed", "warning", changed=list(self.code.changed))
-
-    def report(self, outcome: Outcome, held: ActiveAttempt) -> AttemptReport:
-        """Return what is to be merged. A success writes a migrated context even where the step has not changed it."""
-        outcome = replace(outcome, code=None if self.code is None else self.code.mark)
-        if self.migrated is None or outcome.kind != "success" or self.given.kind not in _PERFORMED:
-            return held.report(self.envelope, outcome)
-        context = outcome.context or self.migrated.context
-        return held.report(self.given, replace(outcome, context=context))
-
-
 class Preparation:
     """Prepares attempts."""
 
@@ -135,18 +104,20 @@ class Preparation:
         self._effects, self._refused = effects, dict[str, None]()
         self._readiness = Readiness(hooks, effects, most_s=settings.agents.agent_timeout_s)
 
-    async def of(self, envelope: Envelope, entry: LoadedPipeline) -> Prepared:
+    async def of(self, attempt: StagedAttempt) -> None:
         """Prepare one. Raises CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs."""
-        migrated = None
+        envelope, entry = attempt.given, attempt.entry
         if not self.migrations.are_known(entry):
             await self._effects.together(self.migrations.look_up, entry)
         if not self.migrations.are_needless(entry):
-            migrated = await self._effects.call(fitting, self.migrations, entry, envelope)
-        code = await self._code_of(envelope, entry)
-        if envelope.kind in _PERFORMED and (step := entry.steps.get(entry.node_of(envelope).path)) is not None:
-            await self._readiness.of(step)
-        fits = envelope if migrated is None else replace(envelope, context=migrated.context)
-        return Prepared(envelope, fits, entry, code, migrated)
+            attempt.migrated = await self._effects.call(fitting, self.migrations, entry, envelope)
+        if attempt.migrated is not None:
+            attempt.envelope = replace(envelope, context=attempt.migrated.context)
+        if envelope.kind in PERFORMED:
+            path = entry.node_of(envelope).path
+            attempt.code = await self._code_of(entry, path, envelope.code)
+            if (step := entry.steps.get(path)) is not None:
+                await self._readiness.of(step)
 
     def record(self, reference: str) -> None:
         """Store which code the steps of a loaded pipeline have here, for those who compare."""
@@ -180,10 +151,7 @@ class Preparation:
         put_bounded(self._refused, key, None)
         return AwaitedCode(attempt=key)
 
-    async def _code_of(self, envelope: Envelope, entry: LoadedPipeline) -> PerformedWith | None:
-        if envelope.kind not in _PERFORMED:
-            return None
-        path, before = entry.node_of(envelope).path, envelope.code
+    async def _code_of(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
         found = self._versions.known(entry, path, before)
         if found is None:
             found = await self._effects.together(self._find, (entry, path, before))

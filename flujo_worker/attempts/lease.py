@@ -11,8 +11,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -30,9 +29,12 @@ LOOK_S: Final = 0.35
 """Seconds, plus the time of a statement, until an attempt hears that its run or its fan-out was stopped: half a second in all."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class ActiveAttempt:
-    """One attempt this process works on. `fence` is None until the claim has answered; `reserved` is what that reserved from budgets."""
+    """One attempt this process works on. `fence` is None until the claim has answered; `reserved` is what that reserved from budgets.
+
+    `on_cancel` and `on_interrupt` stop its code; None while none runs.
+    """
 
     key: str
     fence: int | None = None
@@ -40,8 +42,8 @@ class ActiveAttempt:
     cancelled: bool = False
     interrupted: bool = False
     reserved: Sequence[Reservation] = ()
-    on_cancel: list[Callable[[], object]] = field(default_factory=list)
-    on_interrupt: list[Callable[[], object]] = field(default_factory=list)
+    on_cancel: Callable[[], object] | None = None
+    on_interrupt: Callable[[], object] | None = None
     held_since: float = field(default_factory=time.monotonic)
 
     @property
@@ -56,13 +58,13 @@ class ActiveAttempt:
     def cancel(self) -> None:
         """Stop the work, best effort: another worker has it, or its run was cancelled."""
         self.cancelled = True
-        for stop in list(self.on_cancel):
+        if (stop := self.on_cancel) is not None:
             stop()
 
     def interrupt(self) -> None:
         """End the work, and wait for that: another worker is to do it again."""
         self.interrupted = True
-        for stop in list(self.on_interrupt):
+        if (stop := self.on_interrupt) is not None:
             stop()
 
 
@@ -147,20 +149,20 @@ class Lease:
         worker = self.worker
         return worker if self.may_judge() else None
 
-    @contextmanager
-    def holding(self, key: str) -> Iterator[ActiveAttempt | None]:
+    def hold(self, key: str) -> ActiveAttempt | None:
         """Hold a key for the time of an attempt; None if this process works on it already."""
         with self._lock:
-            active = ActiveAttempt(key, interrupted=self._is_interrupted)
-            held = None if key in self._held else self._held.setdefault(key, active)
-        try:
-            yield held
-        finally:
-            if held is not None:
-                with self._lock:
-                    self._held.pop(key, None)
-                    if self._is_interrupted:
-                        self._let_go.add(key)
+            if key in self._held:
+                return None
+            held = self._held[key] = ActiveAttempt(key, interrupted=self._is_interrupted)
+            return held
+
+    def let_go(self, key: str) -> None:
+        """Hold a key no longer."""
+        with self._lock:
+            self._held.pop(key, None)
+            if self._is_interrupted:
+                self._let_go.add(key)
 
     def interrupt(self) -> None:
         """End the work on every attempt, and remember from now on which were let go."""

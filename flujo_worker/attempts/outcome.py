@@ -1,7 +1,6 @@
 """Compute the outcome of a claimed attempt: call its pipeline's hooks and its policy, and pack the result.
 
-Every error becomes an outcome. It must not claim or conclude: `perform.py` does, before and after. In: a claimed attempt and its live
-pipeline. Out: its outcome, or None if it was cancelled.
+Every error becomes an outcome. It must not claim or merge: `perform.py` does, before and after. In: an admitted attempt. Out: its outcome, or None if it was cancelled.
 """
 
 from __future__ import annotations
@@ -11,40 +10,37 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError, Executor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final, Literal, ParamSpec, TypeVar
+from typing import Any, Final, Literal
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.context import DEPTH_OF_OUTPUTS, StoredContext
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
-from flujo_client.contract.processing import resolve
 from flujo_client.errors import AgentError, AgentIOValidationError, PausedException, SnapshotTooLarge
-from flujo_client.pipeline.compiled_text import Filling, filling_by
-from flujo_client.pipeline.hooks import shown_as
 from flujo_client.pipeline.step import Step
-from flujo_client.plan.identity import defaults_of
 from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, Tree, decode, encode, storable_text
 from flujo_client.sizes import MAX_REFUSED_ANSWER_BYTES
 from flujo_worker.attempts.aros_metrics import tally
 from flujo_worker.attempts.around import StepHooks, holding
-from flujo_worker.attempts.lease import ActiveAttempt, Lease
+from flujo_worker.attempts.attempt import StagedAttempt
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.needs import Needs
 from flujo_worker.attempts.resume import perform_resume
-from flujo_worker.attempts.step import looks_at_context, perform_step
-from flujo_worker.changed_code.code_registry import LoadedPipeline, lack_in
+from flujo_worker.attempts.step import perform_step
+from flujo_worker.changed_code.code_registry import lack_in
 from flujo_worker.changed_code.context_migrations import ContextMigrations, may_be_other
 from flujo_worker.concurrency.event_loop import Loop, is_cancelled
 from flujo_worker.concurrency.frames import Place
-from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
-from flujo_worker.observe.log import emit, filling_of
+from flujo_worker.observe.log import emit
 from flujo_worker.observe.story import Story
-from flujo_worker.ports import Reply, Stores
-from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Starvation, Work
+from flujo_worker.ports import Stores
+from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Work
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.fault_text import clean
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
@@ -54,8 +50,6 @@ from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
 
 POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
@@ -77,23 +71,6 @@ AGAIN_S: Final = 2.0
 _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stopped: it continues until this process ends, and its result is dropped"
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """An attempt that is this process's to perform.
-
-    Attributes:
-        reply: the result of the question it waited with.
-        started: since when, by this process's clock.
-        inline: its envelope with the values that are stored apart, if they were read already.
-    """
-
-    envelope: Envelope
-    held: ActiveAttempt
-    reply: Reply | None
-    started: float
-    inline: Envelope | None = None
-
-
 class Outcomes:
     """The outcomes of the attempts that this process performs.
 
@@ -106,6 +83,7 @@ class Outcomes:
         settings: limits, timeouts and allowed imports.
         effects: waits for all of them.
         migrations: makes contexts fit.
+        needs: knows what steps need.
         check: ends this process if an attempt has broken it: what came of the others is not to be trusted.
     """
 
@@ -120,45 +98,50 @@ class Outcomes:
         effects: Effects,
         *,
         migrations: ContextMigrations,
+        needs: Needs,
         check: Callable[[], object],
     ) -> None:
-        self._effects, self._migrations, self._check = effects, migrations, check
+        self._effects, self._migrations, self._needs, self._check = effects, migrations, needs, check
         self._stores, self._lease, self._loop, self._threads = stores, lease, loop, threads
         self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
         self._resolve = Resolver(settings.allowed_imports)
 
-    async def of(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
+    async def of(self, attempt: StagedAttempt) -> Outcome | None:
         """Perform an attempt, with its pipeline's hooks called before and after; work with nothing to perform is a success."""
-        envelope = claimed.envelope
-        calls_hooks = envelope.kind in POLICIES or (envelope.kind == "start" and envelope.number < FIRST_AGAIN)
-        around = self._around(envelope, entry) if entry.plan.hooks and calls_hooks else None
-        stop = None if around is None else await self._effects.call(around.before)
+        envelope, kind = attempt.envelope, attempt.envelope.kind
+        calls_hooks = kind in POLICIES or (kind == "start" and envelope.number < FIRST_AGAIN)
+        around = self._around(attempt) if attempt.entry.plan.hooks and calls_hooks else None
+        stop = None if around is None else await self._effects.call(attempt.inside, around.before)
         if stop is not None:
-            return Outcome(
-                "aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=story.all_events()
-            )
-        if envelope.kind not in POLICIES:
-            return Outcome("success", events=story.all_events())
-        outcome = await self._performed(claimed, entry, story, run)
+            latency_s = time.monotonic() - attempt.started
+            return Outcome("aborted", fault=stop, latency_s=latency_s, events=attempt.story.all_events())
+        if kind not in POLICIES:
+            return Outcome("success", events=attempt.story.all_events())
+        outcome = await self._of_step(attempt)
         if outcome is None or around is None:
             return outcome
-        return replace(await self._effects.call(around.after, outcome), events=story.all_events())
+        after = await self._effects.call(attempt.inside, around.after, outcome)
+        return replace(after, events=attempt.story.all_events())
 
-    def _around(self, envelope: Envelope, entry: LoadedPipeline) -> StepHooks:
+    def _around(self, attempt: StagedAttempt) -> StepHooks:
+        envelope, entry = attempt.envelope, attempt.entry
         return StepHooks(self._hooks, self._stores, self._resolve, envelope, entry, entry.node_of(envelope))
 
-    async def _performed(
-        self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun
-    ) -> Outcome | None:
-        envelope, held, started = claimed.envelope, claimed.held, claimed.started
+    async def _of_step(self, attempt: StagedAttempt) -> Outcome | None:
+        """Run a step's code, and make what comes of it an outcome; None: it is cancelled, or others begin it again."""
+        held, run = attempt.held, attempt.run
         # Reading and packing large values takes milliseconds: too long for the engine's loop. So do questions to the store.
-        is_long = envelope.references or self._is_other(envelope, entry, run)
-        carry = self._effects.call if is_long else _here
+        is_long = attempt.envelope.references or self._is_other(attempt)
         counts = False
         try:
-            envelope, work = await carry(self._begun, claimed, entry, run)
-            done = await self._run(work, run, envelope, held)
-            output, context = await carry(self._packed, envelope, work.step, done)
+            work = (
+                await self._effects.call(attempt.inside, self._work, attempt)
+                if is_long
+                else attempt.inside(self._work, attempt)
+            )
+            done = await self._run(work, attempt)
+            pack = partial(attempt.inside, self._packed, attempt, done)
+            output, context = await self._effects.call(pack) if is_long else pack()
         except CancelledError:
             if held.cancelled or self._lease.is_stopping:
                 return None
@@ -166,27 +149,50 @@ class Outcomes:
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent"), run.spent
         except StageError as failure:
             counts = run.has_blocked  # although it is interrupted: another worker's loop would be blocked as well
-            await self._leave_to_others(claimed, failure.error, failure.usage, run)
-            fault, usage = _stage_fault(failure, run), failure.usage
-            _emit_left_behind(failure.error)
+            await self._leave_to_others(attempt, failure.error, failure.usage)
+            fault, usage = attempt.inside(_stage_fault, failure, run), failure.usage
+            if (left := getattr(failure.error, "flujo_left_behind", None)) is not None:
+                attempt.inside(_emit_left_behind, left)
             failure.__traceback__ = None  # its frames hold it too: a burst of failures would fill the memory
         except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
-            await self._leave_to_others(claimed, error, run.spent, run)
+            await self._leave_to_others(attempt, error, run.spent)
             fault, usage = fault_of(error, "system"), run.spent
         else:
-            latency = time.monotonic() - started
-            return _with_events(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
-        if (held.interrupted and not counts) or await self._is_returned(claimed, run.starved):
-            await self._record_interrupted(claimed, usage, run)
+            return self._succeeded(attempt, output, context)
+        if (held.interrupted and not counts) or await self._is_returned(attempt):
+            await self._record_interrupted(attempt, usage)
             return None
+        return self._failed(attempt, fault, usage)
+
+    def _succeeded(self, attempt: StagedAttempt, output: Packed, context: Packed | None) -> Outcome:
+        run, story, latency_s = attempt.run, attempt.story, time.monotonic() - attempt.started
+        return Outcome(
+            "success",
+            output,
+            context,
+            usage=run.of_its_model(run.spent),
+            latency_s=latency_s,
+            metadata=_counted(story, run),
+            events=story.all_events(),
+            corrections=tuple(run.corrections),
+            code=attempt.code and attempt.code.mark,
+        )
+
+    def _failed(self, attempt: StagedAttempt, fault: Fault, usage: Usage) -> Outcome:
+        run, story = attempt.run, attempt.story
         if run.paused_in and fault.code == PausedException.code:
             fault = replace(fault, tool=run.paused_in)
         if run.guidance:
             said = redact(run.guidance)
             guidance = said if fault.guidance is None else f"{fault.guidance}\n{said}"
             fault = replace(fault, feedback=f"{fault.feedback}\n{said}", guidance=guidance)
-        outcome = replace(failed(fault, usage, started), answer=self._refused_answer(fault, run))
-        return _with_events(outcome, story, run)
+        return replace(
+            failed(fault, run.of_its_model(usage), attempt.started),
+            answer=self._refused_answer(fault, run),
+            metadata=_counted(story, run),
+            events=story.all_events(),
+            corrections=tuple(run.corrections),
+        )
 
     def _refused_answer(self, fault: Fault, run: AttemptRun) -> str | None:
         """Return the answer to store, if it was refused for its shape, and answers are stored."""
@@ -194,114 +200,115 @@ class Outcomes:
             return None
         return storable_text(clean(run.raw, MAX_REFUSED_ANSWER_BYTES))
 
-    async def _is_returned(self, claimed: Claimed, starvation: Starvation | None) -> bool:
+    async def _is_returned(self, attempt: StagedAttempt) -> bool:
         """Return a starved attempt, which begins again with its number; False if that has happened too often, or another worker has it."""
+        starvation, held = attempt.run.starved, attempt.held
         if starvation is None:
             return False
-        envelope, fence = claimed.envelope, claimed.held.fence or 0
-        wait = AGAIN_S * (0.5 + draw(f"{envelope.key} {fence}"))
-        data = {"step": envelope.step, "seconds": round(starvation.seconds, 3), "late_s": round(starvation.late_s, 3)}
-        event = Event("attempt.starved", {**data, "delay_seconds": round(wait, 3)}, "warning")
-        most = self._settings.worker.max_starved
-        return await self._effects.call(
-            self._stores.attempts.return_starved,
-            envelope.key,
-            fence,
-            wait,
-            event,
-            most=most,
-            claim_id=claimed.held.claim_id,
-        )
+        fence, most = held.fence or 0, self._settings.worker.max_starved
+        wait = AGAIN_S * (0.5 + draw(f"{held.key} {fence}"))
+        lateness = {"seconds": round(starvation.seconds, 3), "late_s": round(starvation.late_s, 3)}
+        data = {"step": attempt.given.step, **lateness, "delay_seconds": round(wait, 3)}
+        event = Event("attempt.starved", data, "warning")
+        give_back = self._stores.attempts.return_starved
+        return await self._effects.call(give_back, held.key, fence, wait, event, most=most, claim_id=held.claim_id)
 
-    async def _record_interrupted(self, claimed: Claimed, usage: Usage, run: AttemptRun) -> None:
+    async def _record_interrupted(self, attempt: StagedAttempt, usage: Usage) -> None:
         """Record what an attempt has spent that another worker is to begin again."""
-        envelope, held = claimed.envelope, claimed.held
-        if run.left_in_thread:
-            logger.warning("attempt %s: %s", envelope.key, _UNTIL_THE_END)
-        spend, spent = self._stores.attempts.spend, run.of_its_model(usage)
-        await self._effects.call(spend, envelope.ticket.run, held.claim, spent, held.reserved)
+        if attempt.run.left_in_thread:
+            logger.warning("attempt %s: %s", attempt.held.key, _UNTIL_THE_END)
+        await self._effects.call(self._spend, attempt, usage)
 
-    async def _leave_to_others(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
+    def _spend(self, attempt: StagedAttempt, usage: Usage) -> None:
+        """Record what was spent by an attempt that merges no outcome."""
+        held, spent = attempt.held, attempt.run.of_its_model(usage)
+        self._stores.attempts.spend(attempt.given.ticket.run, held.claim, spent, held.reserved)
+
+    async def _leave_to_others(self, attempt: StagedAttempt, error: BaseException, usage: Usage) -> None:
         """Raise what this process lacks if the attempt has failed for that: another worker is to begin it again."""
         lack = lack_in(error)
         if lack is not None:
-            await self._record_interrupted(claimed, usage, run)
+            await self._record_interrupted(attempt, usage)
             raise lack
 
-    def _begun(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> tuple[Envelope, Work]:
-        envelope = claimed.inline or claimed.envelope
-        if envelope.references:
-            envelope = envelope.inline(fetched(self._stores.blobs, envelope.references))
-        run.work = self._work(envelope, claimed.reply, entry, run)
-        return envelope, run.work
-
-    def _is_other(self, envelope: Envelope, entry: LoadedPipeline, run: AttemptRun) -> bool:
+    def _is_other(self, attempt: StagedAttempt) -> bool:
         """Open the attempt's context; return whether a worker with other fields of its model may have written it."""
+        envelope, run = attempt.whole or attempt.envelope, attempt.run
         if envelope.context is None:
             return False
         run.stored = run.stored or StoredContext(envelope.context, self._resolve)
-        model = entry.pipeline.context_model
+        model = attempt.entry.pipeline.context_model
         return model is not None and may_be_other(model, run.stored.outline)
 
-    def _fit(self, envelope: Envelope, entry: LoadedPipeline, run: AttemptRun) -> None:
+    def _fit(self, attempt: StagedAttempt, envelope: Envelope) -> None:
         """Migrate an opened context if it does not fit its model; raises ContextMisfit."""
-        migrated = self._migrations.look_again(entry, envelope)
+        migrated = self._migrations.look_again(attempt.entry, envelope)
         if migrated is not None:
             migrated.emit()
-            run.stored = StoredContext(migrated.context, self._resolve)
+            attempt.run.stored = StoredContext(migrated.context, self._resolve)
 
-    def _work(self, envelope: Envelope, reply: Reply | None, entry: LoadedPipeline, run: AttemptRun) -> Work:
-        path = entry.node_of(envelope).path
-        step = entry.steps[path]
-        if self._is_other(envelope, entry, run):
-            self._fit(envelope, entry, run)
-        agent = self._catalog.agent(step.agent)
-        own_timeout = step.config.timeout_s or defaults_of(agent).get("timeout_s")
-        work = Work(
-            step=step,
-            agent=agent,
+    def _work(self, attempt: StagedAttempt) -> Work:
+        """Decode an attempt's input, with the values that are stored apart."""
+        run, envelope = attempt.run, attempt.whole or attempt.envelope
+        if envelope.references:
+            envelope = envelope.inline(fetched(self._stores.blobs, envelope.references))
+        attempt.whole = envelope
+        if self._is_other(attempt):
+            self._fit(attempt, envelope)
+        needs, reply = attempt.needs or self._needs.of(attempt.entry, envelope), attempt.reply
+        run.work = Work(
+            step=needs.step,
+            callee=needs.callee,
+            stages=needs.stages,
+            options=needs.options,
             data=with_turns(decode(envelope.input.tree(), resolve=self._resolve), run.stored),
             guidance=envelope.guidance,
-            timeout_s=own_timeout or run.settings.agent_timeout_s,
+            timeout_s=needs.timeout_s or run.settings.agent_timeout_s,
             threads=self._threads,
-            processing=resolve(step.processing, envelope.ticket.aros),
+            processing=needs.processing,
             agent_of=self._catalog.agent,
-            resources=self._catalog.resources(entry.resources_at(path)),
+            resources=needs.resources,
             reply=reply,
             replies=partial(self._stores.records.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
-            conversation=conversation_at(entry.plan, envelope.address),
-            invariants=[(shown_as(each), self._catalog.invariant(each)) for each in entry.invariants_at(path)],
+            conversation=needs.conversation,
+            invariants=needs.invariants,
         )
-        if looks_at_context(work):
+        if needs.reads_context or reply is not None:
             _ = run.context  # now, in a thread if it is large
-        return work
+        return run.work
 
-    async def _run(self, work: Work, run: AttemptRun, envelope: Envelope, held: ActiveAttempt) -> Done:
-        late = partial(self._spend_late, envelope, held, run)
-        performing = _perform(POLICIES[envelope.kind], work, run, filling_of(run.settings.template))
-        future = self._loop.submit(performing, envelope.key, late)
-        held.on_cancel.append(future.cancel)
-        held.on_interrupt.append(partial(self._loop.interrupt, future))
+    async def _run(self, work: Work, attempt: StagedAttempt) -> Done:
+        """Run a step's code on its loop, and wait for its end."""
+        held, loop = attempt.held, self._loop
+        code = _run_policy(POLICIES[attempt.envelope.kind], work, attempt.run)
+        future = attempt.inside(loop.submit, code, held.key, partial(self._spend_late, attempt))
+        held.on_cancel, held.on_interrupt = future.cancel, partial(loop.interrupt, future)
         if held.cancelled:
             future.cancel()
         if held.interrupted:
-            self._loop.interrupt(future)
+            loop.interrupt(future)
         try:
             return await self._effects.result(future)
         finally:
+            held.on_cancel = held.on_interrupt = None
             self._check()
-            if (place := future.blocked_at) is not None:
-                run.has_blocked = True
-                emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)
+            if (blocked := future.blocked_at) is not None:
+                attempt.run.has_blocked = True
+                attempt.inside(_emit_blocked, blocked)
 
-    def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
+    def _spend_late(self, attempt: StagedAttempt, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. The rest of its outcome is dropped."""
-        spend, spent = self._stores.attempts.spend, run.of_its_model(run.spent)
-        self._threads.submit(spend, envelope.ticket.run, held.claim, spent, held.reserved)
+        self._threads.submit(self._spend, attempt, attempt.run.spent)
 
-    def _packed(self, envelope: Envelope, step: Step, done: Done) -> tuple[Packed, Packed | None]:
-        context, depth = done.context, DEPTH_OF_OUTPUTS if isinstance(done.context, StoredContext) else 0
+    def _packed(self, attempt: StagedAttempt, done: Done) -> tuple[Packed, Packed | None]:
+        envelope, work = attempt.whole or attempt.envelope, attempt.run.work
+        assert work is not None, "it was performed"
+        context, depth, step = (
+            done.context,
+            DEPTH_OF_OUTPUTS if isinstance(done.context, StoredContext) else 0,
+            work.step,
+        )
         made = encode(done.output, path=f"output of step '{envelope.step}'", depth=depth)
         output = self._pack(made, f"output of step '{envelope.step}'", like=envelope.input)
         if context is None:
@@ -336,10 +343,6 @@ def _is_extended(context: StoredContext, step: Step, output: Tree, done: Done) -
     return context.add_output(step.name, output)
 
 
-async def _here(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    return function(*args, **kwargs)
-
-
 def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
     """Make the outcome of a fault; `started` is when the attempt was, by this process's clock."""
     kind: Literal["aborted", "failure"] = "aborted" if fault.category == ErrorCategory.CONTROL_FLOW else "failure"
@@ -367,24 +370,20 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
     return replace(fault, suggestion=_IN_A_THREAD) if is_left else fault
 
 
-def _emit_left_behind(error: BaseException) -> None:
-    place: Place | None = getattr(error, "flujo_left_behind", None)
-    if place is not None:
-        emit("step.left_behind", "warning", function=place.function, place=place.at, advice=_LET_GO)
+def _emit_blocked(place: Place) -> None:
+    emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)
 
 
-def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
-    """Put the attempt's events into its outcome, with what is counted from them."""
-    return replace(
-        outcome,
-        usage=run.of_its_model(outcome.usage),
-        metadata=tally(story) | run.notes,
-        events=story.all_events(),
-        corrections=tuple(run.corrections),
-    )
+def _emit_left_behind(place: Place) -> None:
+    emit("step.left_behind", "warning", function=place.function, place=place.at, advice=_LET_GO)
 
 
-async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling) -> Done:
+def _counted(story: Story, run: AttemptRun) -> dict[str, Any]:
+    """Return what is counted from an attempt's events, with what its stages have noted."""
+    return tally(story) | run.notes if story else run.notes
+
+
+async def _run_policy(policy: Policy, work: Work, run: AttemptRun) -> Done:
     """Run a policy.
 
     Its exceptions are attributed to the present stage, with the usage so far. That includes all exceptions: a `sys.exit()` of user code
@@ -394,8 +393,7 @@ async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling
         StageError: the stage that failed, and its exception.
     """
     try:
-        with filling_by(filling):
-            return await holding(work, run, policy)
+        return await (policy(work, run) if work.resources is None else holding(work, run, policy))
     except BaseException as error:
         run.spent += run.take(error)
         if is_cancelled():

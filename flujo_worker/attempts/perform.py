@@ -1,6 +1,6 @@
-"""Perform an attempt: claim → policy → outcome → conclude. One message in, one disposition out; expected errors are not raised.
+"""Perform an attempt, stage by stage: one message in, one disposition out; expected errors are not raised. `attempt.py` draws the stages.
 
-A start or a join goes the same way, with nothing to perform: only what follows is decided.
+A start or a join passes the same stages, with nothing to perform: only what follows is decided.
 """
 
 from __future__ import annotations
@@ -8,31 +8,31 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from flujo_client.attempt_info import AttemptInfo, performing
 from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, settings_of
-from flujo_client.contract.code import AwaitedCode, ParkCause
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import NO_USAGE, Event, Outcome, Usage
+from flujo_client.contract.outcome import NO_USAGE, Outcome, Usage
 from flujo_client.errors import KeyMissing
-from flujo_client.redact import redact
 from flujo_worker import failpoints
-from flujo_worker.attempts.admission import Admission, Admissions
-from flujo_worker.attempts.budget import ExpectedCall, emit_reservations
-from flujo_worker.attempts.claim import ClaimParameters, Claims
-from flujo_worker.attempts.code import PipelineLoading, Preparation, Prepared
+from flujo_worker.attempts.admission import Admissions
+from flujo_worker.attempts.attempt import LAST, NEXT, Stage, StagedAttempt
+from flujo_worker.attempts.budget import emit_reservations
+from flujo_worker.attempts.claim import ClaimParameters, Claims, performs_step
+from flujo_worker.attempts.code import PipelineLoading, Preparation
+from flujo_worker.attempts.elsewhere import Elsewhere
 from flujo_worker.attempts.gates import LimitRefusal
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
-from flujo_worker.attempts.lease import ActiveAttempt, Lease
-from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.needs import Needs
+from flujo_worker.attempts.outcome import Outcomes, failed
 from flujo_worker.changed_code.code_changes import CodeChanges
-from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
+from flujo_worker.changed_code.code_registry import CodeMismatch, lack_in, put_bounded
 from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
@@ -40,8 +40,7 @@ from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
 from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
-from flujo_worker.observe.log import collecting_events
-from flujo_worker.observe.story import Story
+from flujo_worker.observe.log import filling_of
 from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Claim, Room, Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
@@ -51,14 +50,11 @@ from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
 
-ASK_AGAIN_S: Final = 2.0
-"""Seconds until an attempt is retried whose run still has attempts running under its old code."""
-ELSEWHERE_S: Final = 0.5, 1.5
-"""After how many seconds a message that this process cannot decrypt is sent again, drawn at random from between."""
 LOCKED_S: Final = 0.5, 5.0
 """The minimum and the maximum of seconds after which a message is sent again whose rows somebody else holds."""
 FAILURES: Final = ("failure", "lost", "limit")
 """The outcomes that Celery's listeners see as failures: a question to a person is not among them."""
+BUSY: Final = DeliveryResult("busy")
 
 
 class Attempts:
@@ -101,29 +97,38 @@ class Attempts:
         late_s: Callable[[], float] = lambda: 0.0,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        self._keys = keys
-        self._changes, self._late_s = changes, late_s
-        self.isolation = Isolation(stores.attempts, processes)
         self._stores, self._coordinator, self._lease, self._loop = stores, coordinator, lease, loop
-        self.catalog = hooks.catalog
+        self.isolation, self.catalog, self._late_s = Isolation(stores.attempts, processes), hooks.catalog, late_s
         self._effects = effects = coordinator.effects
         self.preparation = Preparation(stores, hooks, settings, effects)
+        self.elsewhere = Elsewhere(stores, lease, self.preparation, effects, changes=changes, keys=keys)
+        self._needs = Needs(hooks.catalog)
         self._admissions = Admissions(stores, coordinator, models, rates, hooks.catalog, settings)
         self.loading = PipelineLoading(hooks.catalog, effects)
         self.claims = Claims(stores, lease, self.loading, threads, settings, effects)
         self._outcomes = Outcomes(
-            stores, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations, check=check
+            stores,
+            lease,
+            loop,
+            threads,
+            hooks,
+            settings,
+            effects,
+            migrations=self.preparation.migrations,
+            needs=self._needs,
+            check=check,
         )
         self._refused_formats, self._locked_since = refused_formats, dict[str, float]()
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
+        self._settings: dict[int, tuple[RunSettings, CallSettings]] = {}
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
-        """Perform one attempt, or refuse the delivery; return which.
+        """Carry out a message, or refuse the delivery; return which.
 
         Raises: WireError: the attempt belongs to another pipeline than the message names.
         """
         with waiting_for_locks():
-            delivered = await self.perform_delivered(envelope)
+            delivered = await self._carry_out(envelope)
         if delivered.disposition == "mismatched":
             raise WireError(
                 f"attempt {envelope.key} does not belong to the pipeline {envelope.ticket.reference!r:.200}"
@@ -137,127 +142,115 @@ class Attempts:
         return DeliveryResult("waiting") if envelope is None else await self.deliver(envelope)
 
     def perform(self, envelope: Envelope) -> DeliveryResult:
-        """Run `perform_delivered`, and wait for it."""
-        return self._effects.run(self.perform_delivered(envelope))
+        """Carry out a message without waiting for locks, and wait for its end."""
+        return self._effects.run(self._carry_out(envelope))
 
-    async def perform_delivered(self, envelope: Envelope) -> DeliveryResult:
-        """Perform one attempt, or refuse the delivery; return which.
+    def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
+        """Perform a suspect in this process, which was started for it."""
+        held = self._lease.hold(envelope.key)
+        if held is None:
+            return BUSY
+        try:
+            with waiting_for_locks():
+                return self._effects.run(self._go(StagedAttempt(envelope, held, room)))
+        finally:
+            self._lease.let_go(held.key)
+
+    async def _carry_out(self, envelope: Envelope) -> DeliveryResult:
+        """Take an attempt, and let it go.
 
         While the event loop is blocked nothing is claimed: a message that waits here for long is sent again, and another worker takes it.
         """
         if not self._loop.answers.is_set():
             await self._effects.together(self._wait_for_loop, None)
         if self._loop.is_given_up:
-            return DeliveryResult("busy")
-        if self._keys is not None and self._keys.is_lacking:
-            return await self._postpone(envelope.key)
-        with self._lease.holding(envelope.key) as held:
-            if held is None:
-                return DeliveryResult("busy")
-            done = await self._perform_beside_others(envelope, held)
-            if done.disposition != "suspect":
-                return done
-            here = partial(self._perform, envelope, held, "alone")
+            return BUSY
+        if self.elsewhere.takes_nothing:
+            return await self.elsewhere.postpone(envelope.key)
+        held = self._lease.hold(envelope.key)
+        if held is None:
+            return BUSY
+        try:
+            ended = await self._go_beside_others(StagedAttempt(envelope, held))
+            if ended.disposition != "suspect":
+                return ended
+            alone = self._go(StagedAttempt(envelope, held, "alone"))
             return await self._effects.call(
-                self.isolation.perform, envelope, done.in_company, lambda: self._effects.run(here())
+                self.isolation.perform, envelope, ended.in_company, partial(self._effects.run, alone)
             )
+        finally:
+            self._lease.let_go(held.key)
 
     def _wait_for_loop(self, waiting: Sequence[None]) -> Sequence[bool]:
         return [self._loop.answers.wait()] * len(waiting)
 
-    def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
-        """Perform a suspect in this process, which was started for it."""
-        with self._lease.holding(envelope.key) as held, waiting_for_locks():
-            return DeliveryResult("busy") if held is None else self._effects.run(self._perform(envelope, held, room))
-
-    async def _perform_beside_others(self, envelope: Envelope, held: ActiveAttempt) -> DeliveryResult:
+    async def _go_beside_others(self, attempt: StagedAttempt) -> DeliveryResult:
         gate = self.isolation.gate
         if not gate.enter_if_free():
             await self._effects.call(gate.enter)
         try:
-            return await self._perform(envelope, held, "shared")
+            return await self._go(attempt)
         finally:
             gate.leave()
 
-    async def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
+    async def _go(self, attempt: StagedAttempt) -> DeliveryResult:
+        """Let an attempt pass its stages, once its pipeline is here or it is the one to load it."""
         try:
-            if self.catalog.has(envelope.ticket.reference):
-                return await self._performed(envelope, held, room)
-            async with self.loading.turn(envelope):
-                return await self._performed(envelope, held, room)
+            if self.catalog.has(attempt.given.ticket.reference):
+                return await self._pass(attempt)
+            async with self.loading.turn(attempt.given):
+                return await self._pass(attempt)
         except (KeyMissing, CodeMismatch) as lack:
-            return await self._leave_claimed(envelope, held, lack)
+            return await self.elsewhere.leave(attempt, lack)
         except Unreadable as error:
-            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, held.claim)
+            await self._effects.call(self._coordinator.break_off, attempt.given.ticket.run, error, attempt.held.claim)
             return DeliveryResult("unreadable")
 
-    async def leave_encrypted(self, key: str, error: KeyMissing) -> DeliveryResult:
-        """Leave the attempt of a message whose key is not here. Its row may have been encrypted with another one since."""
-        await self._effects.call(self._check_row, key, error)
-        return await self._postpone(key)
-
-    def _check_row(self, key: str, error: KeyMissing) -> None:
+    async def _pass(self, attempt: StagedAttempt) -> DeliveryResult:
+        """Take an attempt from stage to stage, to its end."""
         try:
-            for envelope in self._stores.backlog.envelopes([key]):
-                Envelope.from_wire(envelope.to_wire())
-        except KeyMissing:
-            if self._keys is not None:
-                self._keys.lacks(f"value_keys.{error.key_id}")
+            while attempt.stage not in LAST:
+                after = await STEPS[attempt.stage](self, attempt)
+                assert after in NEXT[attempt.stage], f"{attempt.stage} is not followed by {after}"
+                attempt.stage = after
+        finally:
+            await self._admissions.release(attempt)
+        return attempt.result
 
-    async def _postpone(self, key: str) -> DeliveryResult:
-        """Have a message sent again in a while, for a worker that can decrypt it."""
-        await self._effects.call(self._stores.attempts.postpone, key, random.uniform(*ELSEWHERE_S))  # noqa: S311 - jitter
-        return DeliveryResult("waiting")
+    # From each stage to the next one.
 
-    async def _leave_claimed(
-        self, envelope: Envelope, held: ActiveAttempt, error: KeyMissing | CodeMismatch
-    ) -> DeliveryResult:
-        """Give an attempt back that this process cannot judge for what it lacks: that is not its run's fault, and counts nowhere.
-
-        If the key of a value is here, the value was changed, or its writer has another secret: the run is parked, until a worker can read it.
-        """
-        if isinstance(error, CodeMismatch):
-            return await self._change_code(envelope, held, error)
-        keys, call = self._keys, self._effects.call
-        if keys is None or not await call(keys.lacks, f"value_keys.{error.key_id}"):
-            cause = ParkCause("key", error.key_id)
-            return await self._park(
-                envelope, held, f"a value is {error.message}", cause, self.preparation.refuse(envelope.key)
-            )
-        if moved := await call(self._stores.leases.hand_back, self._lease.worker, [envelope.key]):
-            await self._effects.send(await call(self._stores.backlog.envelopes, moved), None)
-        return DeliveryResult("waiting")
-
-    async def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
+    async def _claim(self, attempt: StagedAttempt) -> Stage:
+        envelope, held, room = attempt.given, attempt.held, attempt.room
         if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
             claim = await self.claims.import_claimed(envelope, held, room)
             if claim.refusal is not None:
-                return await self._refused(envelope, claim)
+                return await self._refuse(attempt, claim)
         wanted = await self.claims.wanted(envelope)
         claim = await self.claims.claim(envelope, held, wanted.to_reserve, room)
         if claim.refusal is not None:
-            return await self._refused(envelope, claim)
+            return await self._refuse(attempt, claim)
         failpoints.hit("after_claim")
-        self._locked_since.pop(envelope.key, None)
+        self._locked_since.pop(held.key, None)
         if room != "shared":
             event = isolated(room, self._lease.worker)
-            await self._effects.call(self._stores.records.note, envelope.ticket.run, [event], key=envelope.key)
-        reply, started = wanted.reply, time.monotonic()
-        unperformed = _unperformed(claim, wanted, started)
-        if unperformed is not None:
-            return await self._conclude(held.report(envelope, unperformed), started)
-        if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
-            reply = await self._effects.call(self.claims.reply, envelope)
-        return await self._carry_out(Claimed(envelope, held, reply, time.monotonic(), wanted.inline), wanted.calls)
+            await self._effects.call(self._stores.records.note, envelope.ticket.run, [event], key=held.key)
+        attempt.started = time.monotonic()
+        attempt.reply, attempt.calls, attempt.whole = wanted.reply, wanted.calls, wanted.inline
+        unperformed = _unperformed(claim, wanted, attempt.started)
+        if unperformed is None:
+            return "claimed"
+        attempt.outcome = unperformed
+        return "performed"
 
-    async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
-        logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
+    async def _refuse(self, attempt: StagedAttempt, claim: Claim) -> Stage:
+        envelope, key, call = attempt.given, attempt.held.key, self._effects.call
+        logger.info("attempt %s not claimed: %s", key, claim.refusal)
         if claim.refusal == "locked":
-            return await self._put_back(envelope)
+            return attempt.end(await self._put_back(envelope))
         if claim.refusal == "moved":  # its message names the plan that the run used before
-            await self._effects.call(self._stores.attempts.postpone, envelope.key, 0.0)
-        counts = claim.refusal == "ended" and await self._effects.call(self._coordinator.counts, envelope)
-        return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
+            await call(self._stores.attempts.postpone, key, 0.0)
+        counts = claim.refusal == "ended" and await call(self._coordinator.counts, envelope)
+        return attempt.end(DeliveryResult(claim.refusal or "busy", counts, claim.in_company))
 
     async def _put_back(self, envelope: Envelope) -> DeliveryResult:
         """Have the message of an attempt sent again whose rows somebody else holds: the later, the longer that lasts."""
@@ -270,139 +263,110 @@ class Attempts:
         self._coordinator.send_later(envelope, wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         return DeliveryResult("waiting")
 
-    async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
-        envelope, held = claimed.envelope, claimed.held
-        entry = await self.loading.entry(envelope)
-        prepared = await self.preparation.of(envelope, entry)
-        started = time.monotonic()  # importing code takes time that is not the step's
-        claimed = replace(claimed, envelope=prepared.envelope, started=started)
-        own = settings_of(envelope.ticket.settings, self._own)
-        admission = self._admissions.of(claimed, entry, own)
-        try:
-            if await admission.holds_back(held):
-                return DeliveryResult("waiting")
-        except LimitRefusal as error:
-            return await self._conclude(prepared.report(_bare(error.cause, NO_USAGE, started), held), started)
-        try:
-            return await self._admitted(claimed, entry, prepared, admission, own, calls)
-        finally:
-            await admission.release()
+    async def _load(self, attempt: StagedAttempt) -> Stage:
+        if attempt.reply is not None and attempt.reply.answer is None:
+            # A copy that came too early: it may be answered by now.
+            attempt.reply = await self._effects.call(self.claims.reply, attempt.given)
+        attempt.entry = await self.loading.entry(attempt.given)
+        await self.preparation.of(attempt)
+        attempt.started = time.monotonic()  # importing code takes time that is not the step's
+        return "loaded"
 
-    async def _admitted(
-        self,
-        claimed: Claimed,
-        entry: LoadedPipeline,
-        prepared: Prepared,
-        admission: Admission,
-        own: RunSettings,
-        calls: Sequence[ExpectedCall],
-    ) -> DeliveryResult:
-        """Perform an attempt that may begin, and conclude it."""
-        envelope, held, started = claimed.envelope, claimed.held, claimed.started
+    async def _admit(self, attempt: StagedAttempt) -> Stage:
+        ticket = attempt.given.ticket
+        own = settings_of(ticket.settings, self._own)
+        if performs_step(attempt.given, attempt.reply):
+            attempt.needs = self._needs.known(attempt.entry, attempt.given)
+        try:
+            if await self._admissions.holds_back(attempt, own.cost):
+                return attempt.end(DeliveryResult("waiting"))
+        except LimitRefusal as error:
+            attempt.outcome = _bare(error.cause, NO_USAGE, attempt.started)
+            return "performed"
         run = AttemptRun(
-            _info(envelope, held),
-            CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s),
-            pace=admission.pace,
+            attempt.info,
+            self._settings_of(own),
+            pace=self._admissions.pace_of(attempt),
             refused_formats=self._refused_formats,
             late_s=self._late_s,
         )
-        with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
-            if held.reserved:
-                emit_reservations(calls)
-            prepared.emit()
-            outcome = await self._outcome(claimed, entry, story, run)
-        await admission.report(run.calls)
-        if outcome is None and await self._coordinator.is_aborted(envelope):
-            outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
+        attempt.begin(run, worker=self._lease.worker)
+        return "admitted"
+
+    def _settings_of(self, own: RunSettings) -> CallSettings:
+        """Return what a run's settings say of calls, made once for all runs with the same."""
+        known = self._settings.get(id(own))
+        if known is None:
+            filling, timeout_s = filling_of(own.template), own.agents.agent_timeout_s
+            known = own, CallSettings(own.cost, own.template, self._prompts, timeout_s, filling)
+            put_bounded(self._settings, id(own), known)
+        return known[1]
+
+    async def _perform(self, attempt: StagedAttempt) -> Stage:
+        if attempt.held.reserved:
+            attempt.inside(emit_reservations, attempt.calls)
+        attempt.emit_preparation()
+        outcome = await self._outcome_of(attempt)
+        attempt.signalled = attempt.run.signalled
+        if attempt.run.calls or attempt.admission is not None:
+            await self._admissions.report(attempt)
+        if outcome is None and await self._coordinator.is_aborted(attempt.given):
+            outcome = Outcome("cancelled", latency_s=time.monotonic() - attempt.started)
         if outcome is None:
-            return DeliveryResult("cancelled")
-        if await self._is_left_to_other_build(envelope, held, outcome):
-            return DeliveryResult("waiting")
-        delivered = await self._conclude(prepared.report(outcome, held), started)
-        if run.signalled is None:
-            return delivered
-        return replace(delivered, is_signalled=(run.signalled == "SUCCESS") == (delivered.failure is None))
+            return attempt.end(DeliveryResult("cancelled"))
+        if outcome.fault is not None and await self.elsewhere.leave_to_other_build(attempt, outcome):
+            return attempt.end(DeliveryResult("waiting"))
+        attempt.outcome = outcome
+        return "performed"
 
-    async def _is_left_to_other_build(self, envelope: Envelope, held: ActiveAttempt, outcome: Outcome) -> bool:
-        """Leave a step that found a module missing to another live build that may have it; where none does, that is a bug of the step."""
-        fault, changes, fence = outcome.fault, self._changes, held.fence or 0
-        if fault is None or fault.type_name != ModuleNotFoundError.__name__ or changes is None:
-            return False
-        call, run, why = self._effects.call, envelope.ticket.run, redact(fault.message)
-        if not await call(changes.leave_to_other_build, envelope, fence, why, claim_id=held.claim_id):
-            return False
-        await call(self._stores.attempts.spend, run, held.claim, outcome.usage, held.reserved)
-        return True
-
-    async def _outcome(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
+    async def _outcome_of(self, attempt: StagedAttempt) -> Outcome | None:
         """Perform it; it fails if it cannot begin because the rows and the plan do not match."""
         try:
-            return await self._outcomes.of(claimed, entry, story, run)
+            return await self._outcomes.of(attempt)
         except (StoreError, CodeMismatch, KeyMissing):
             raise
         except Exception as error:
-            logger.exception("attempt %s could not be performed", claimed.envelope.key)
-            return _bare(error, NO_USAGE, claimed.started)
+            logger.exception("attempt %s could not be performed", attempt.held.key)
+            return _bare(error, NO_USAGE, attempt.started)
 
-    async def _change_code(self, envelope: Envelope, held: ActiveAttempt, finding: CodeMismatch) -> DeliveryResult:
-        """Move the run to this worker's code, wait until that is possible, or park it with the reason."""
-        if self._changes is None or finding.loaded is None:
-            awaited = self.preparation.awaited(finding, envelope.key)
-            return await self._hand_over_or_park(envelope, held, str(finding), finding.cause, awaited)
-        run, plan = envelope.ticket.run, finding.loaded.plan
-        carried = await self._effects.call(self._changes.carry_on, run, plan, mine=envelope.key)
-        if carried.verdict == "moved":
-            return DeliveryResult("moved")
-        if carried.verdict == "refused":
-            return await self._hand_over_or_park(envelope, held, carried.reason, carried.cause)
-        waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
-        call, fence = self._effects.call, held.fence or 0
-        await call(self._stores.attempts.defer, envelope.key, fence, ASK_AGAIN_S, waiting, claim_id=held.claim_id)
-        return DeliveryResult("waiting")
-
-    async def _hand_over_or_park(
-        self, envelope: Envelope, held: ActiveAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
-    ) -> DeliveryResult:
-        """Leave the attempt to a live worker that has its code; without one, park its run."""
-        changes, reason, fence = self._changes, redact(why), held.fence or 0
-        if changes is not None and await self._effects.call(
-            changes.hand_over, envelope, fence, reason, awaited, claim_id=held.claim_id
-        ):
-            return DeliveryResult("waiting")
-        return await self._park(envelope, held, reason, cause, awaited)
-
-    async def _park(
-        self, envelope: Envelope, held: ActiveAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
-    ) -> DeliveryResult:
-        reason, shown = redact(why), cause._replace(what=redact(cause.what))
-        logger.error("run %s is parked: %s", envelope.ticket.run, reason)
-        key, fence, park = envelope.key, held.fence or 0, self._stores.plan_moves.park
-        await self._effects.call(park, key, fence, reason, cause=shown, code=awaited, claim_id=held.claim_id)
-        return DeliveryResult("parked")
-
-    async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
-        """Conclude; an outcome that Postgres rejects fails its attempt, which would otherwise stay `running` while this process lives."""
+    async def _merge(self, attempt: StagedAttempt) -> Stage:
+        """Merge; an outcome that Postgres rejects fails its attempt, which would otherwise stay `running` while this process lives."""
+        report = attempt.report()
         try:
-            concluded = await self._coordinator.merge(notice)
+            concluded = await self._coordinator.merge(report)
         except (StoreError, DispatchError, Unreadable, KeyMissing, CodeMismatch):
             raise
         except Exception as error:
-            logger.exception("the outcome of %s could not be merged", notice.envelope.key)
-            return await self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
-        return _delivered(notice, concluded)
+            logger.exception("the outcome of %s could not be merged", attempt.held.key)
+            report = replace(report, outcome=_bare(error, report.outcome.usage, attempt.started))
+            concluded = await self._merge_failed(report)
+        attempt.result = delivered = _delivered(report, concluded)
+        if (signalled := attempt.signalled) is not None:
+            is_signalled = (signalled == "SUCCESS") == (delivered.failure is None)
+            attempt.result = replace(delivered, is_signalled=is_signalled)
+        return "merged"
 
-    async def _conclude_failed(self, notice: AttemptReport) -> DeliveryResult:
-        """Conclude with a failure without values; if not even that can be merged, fail the run."""
+    async def _merge_failed(self, report: AttemptReport) -> ConcludeResult:
+        """Merge a failure without values; if not even that can be merged, fail the run."""
         try:
-            concluded = await self._coordinator.merge(notice)
+            return await self._coordinator.merge(report)
         except (StoreError, DispatchError, KeyMissing, CodeMismatch):
             raise
         except Exception as error:
-            logger.exception("%s could not be merged as a plain failure either", notice.envelope.key)
+            logger.exception("%s could not be merged as a plain failure either", report.envelope.key)
             raise Unreadable(
-                f"attempt {notice.envelope.key} cannot be closed, not even as failed: {error}", cause=error
+                f"attempt {report.envelope.key} cannot be closed, not even as failed: {error}", cause=error
             ) from error
-        return _delivered(notice, concluded)
+
+
+STEPS: Final[Mapping[Stage, Callable[[Attempts, StagedAttempt], Awaitable[Stage]]]] = {
+    "taken": Attempts._claim,  # noqa: SLF001 - the table of this class's steps
+    "claimed": Attempts._load,  # noqa: SLF001
+    "loaded": Attempts._admit,  # noqa: SLF001
+    "admitted": Attempts._perform,  # noqa: SLF001
+    "performed": Attempts._merge,  # noqa: SLF001
+}
+"""What takes an attempt from each stage to the next one."""
 
 
 def _unperformed(claim: Claim, wanted: ClaimParameters, started: float) -> Outcome | None:
@@ -414,10 +378,10 @@ def _unperformed(claim: Claim, wanted: ClaimParameters, started: float) -> Outco
     return None if claim.over is None else Outcome("limit", fault=claim.over)
 
 
-def _delivered(notice: AttemptReport, concluded: ConcludeResult) -> DeliveryResult:
-    fault, envelope = notice.outcome.fault, notice.envelope
+def _delivered(report: AttemptReport, concluded: ConcludeResult) -> DeliveryResult:
+    fault, envelope = report.outcome.fault, report.envelope
     failure = None
-    if fault is not None and notice.outcome.kind in FAILURES:
+    if fault is not None and report.outcome.kind in FAILURES:
         message = f"step '{envelope.step}' of run {envelope.ticket.run} failed in attempt {envelope.number}: {fault.type_name}: {fault.message}"
         failure = FailureText(message, fault.traceback)
     return DeliveryResult(concluded.verdict, concluded.counts, failure=failure)
@@ -429,17 +393,3 @@ def _bare(error: Exception, usage: Usage, started: float) -> Outcome:
     if (lack := lack_in(error)) is not None:
         raise lack from error
     return failed(fault_of(error, "system"), usage, started)
-
-
-def _info(envelope: Envelope, held: ActiveAttempt) -> AttemptInfo:
-    ticket = envelope.ticket
-    return AttemptInfo(
-        ticket.run,
-        envelope.key,
-        envelope.address,
-        envelope.step,
-        envelope.number,
-        trace_parent=ticket.trace_parent,
-        queue=envelope.queue,
-        claim_id=held.claim_id or "",
-    )

@@ -21,7 +21,7 @@ from flujo_client.pipeline.function_marks import appended_field, is_answer_reade
 from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.call import call_agent, record_answer, recording_call, timed_call
+from flujo_worker.agents.call import call, callee_of, record_answer, recording_call, timed_call
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
@@ -40,14 +40,16 @@ from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
 from flujo_worker.concurrency.event_loop import is_cancelled, within
 from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work, judging
-from flujo_worker.runtime.call_args import takes_context
 from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.write_context import written
 
 if TYPE_CHECKING:
+    from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_worker.attempts.correction import FinalCheck, OutputCorrection
     from flujo_worker.attempts.precheck import Precheck
     from flujo_worker.attempts.shape import OutputParser
+    from flujo_worker.domain.conversation import Rules
+    from flujo_worker.runtime.call_args import Callee
 
 _NOTHING: Final = nullcontext()
 _LONGEST_NAME: Final = 64
@@ -63,7 +65,7 @@ class StepAttempt:
     """One attempt of an agent step, on its way through the stages.
 
     Attributes:
-        agent: who is asked: the step's own, or where a plugin sends the prompt; `guidance` goes with it.
+        callee: who is asked: the step's own agent, or where a plugin sends the prompt; `guidance` goes with it.
         prompt: what the agents are asked, and `question` the same with the precheck's feedback.
         answer: the agent's, as it came; `output` is what it was turned into.
         shape: how this agent's output is read; None where AROS is not to act.
@@ -73,7 +75,7 @@ class StepAttempt:
 
     def __init__(self, work: Work, run: AttemptRun) -> None:
         self.work, self.run = work, run
-        self.agent, self.guidance = work.agent, work.guidance
+        self.callee, self.guidance = work.callee, work.guidance
         self.prompt: Any = work.data
         self.question: Any = work.data
         self.answer = AgentAnswer(None)
@@ -88,12 +90,15 @@ class StepAttempt:
 
     async def perform(self) -> Done:
         """Run the stages; after a redirect those of another agent, until no plugin redirects."""
+        stages = self.work.stages
         try:
-            for stage in STAGES:
+            for stage in stages:
                 await self._pass(stage)
                 while self.is_redirected:
+                    self.is_redirected = False
                     for again in REDIRECTED:
-                        await self._pass(again)
+                        if again in stages:
+                            await self._pass(again)
         except BaseException:
             self.run.raw = self._raw
             await self._break_off_precheck()
@@ -102,11 +107,12 @@ class StepAttempt:
         return Done(self.output, run.context if run.stored is None else run.stored, *self._appended)
 
     async def _pass(self, stage: Stage) -> None:
-        """Run one stage, if the step has anything for it. Where AROS acts, its events name the agent and the model."""
-        if not stage.applies(self):
-            return
+        """Run one stage. Where AROS acts, its events name the agent and the model."""
         self.run.enter(stage.during)
         shape = self.shape if stage.during == "agent" else None
+        if shape is None and not stage.is_bounded:
+            await stage.act(self)
+            return
         with _NOTHING if shape is None else bound(agent=shape.agent, model=shape.model):
             async with self._bounded() if stage.is_bounded else _NOTHING:
                 await stage.act(self)
@@ -121,8 +127,7 @@ class StepAttempt:
         self.run.history = await history_of(self.work, self.run.context)
 
     async def choose_reading(self) -> None:
-        """Find out who is asked, and how the output is to be read."""
-        self.is_redirected = False
+        """Find out how the output of who is asked is to be read."""
         if self.work.processing is not None:
             from flujo_worker.attempts.shape import OutputParser
 
@@ -165,17 +170,20 @@ class StepAttempt:
 
     async def run_agent(self) -> None:
         """Call the agent, within what is left of its time."""
-        work, run, since = self.work, self.run, self._asks_since
+        work, run, callee, since = self.work, self.run, self.callee, self._asks_since
         left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
         prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
-        options = {**run.at_hand(self.agent), **prompt_options, **work.step.config.options()}
-        run.has_called_agent = run.has_called_agent or callable(getattr(self.agent, "run", None))
-        with timed_call(self.agent, most_s=left_s), recording_call(self.agent, work.data):
+        options = {**run.at_hand(callee), **prompt_options, **work.options}
+        run.has_called_agent = run.has_called_agent or callee.is_object
+        recorded = recording_call(self.agent, work.data) if callee.asks else _NOTHING
+        with timed_call(self.agent, most_s=left_s) if callee.may_ask else _NOTHING, recorded:
             question = typed_input(self.agent, self.question, step=work.step.name)
-            call = call_agent(self.agent, question, options, threads=work.threads, shaping=self._shaping())
-            self.answer = await self._in_time(left_s, call)
-        run.spent += self.answer.usage
-        record_answer(self.agent, self.answer)
+            answering = call(callee, question, options, threads=work.threads, shaping=self._shaping())
+            self.answer = await self._in_time(left_s, answering)
+        if not self.answer.usage.is_nothing:
+            run.spent += self.answer.usage
+        if callee.asks:
+            record_answer(self.agent, self.answer)
         self.output = self.answer.output
 
     async def read(self) -> None:
@@ -225,7 +233,7 @@ class StepAttempt:
                 check.judge(verdict, "a plugin put it in the answer's place")
             self.output = verdict
             return
-        self.agent, self.is_redirected = self._untried(verdict), True
+        self.callee, self.is_redirected = callee_of(self._untried(verdict)), True
         self.guidance = verdict.feedback or self.work.guidance
         self.question, self._asks_since = self.prompt, self._began
         emit("step.redirected", plugin=verdict.plugin, agent=agent_name(self.agent), feedback=verdict.feedback)
@@ -240,10 +248,12 @@ class StepAttempt:
         A context that no code has decoded is changed later, in its stored form.
         """
         work, run = self.work, self.run
-        field = appended_field(work.agent)
+        field = appended_field(work.callee.agent)
         if field is not None:
             self._appended, self.output = (field, self.output), self.output.result
         emit_judgement(work.step.name, self.output)
+        if run.has_no_context and field is None:
+            return
         if run.stored is not None and not (run.replies or _writes(work)):
             return
         context = run.context
@@ -256,6 +266,11 @@ class StepAttempt:
         await check_invariants(self.work, self.run, self.output)
 
     # What they need.
+
+    @property
+    def agent(self) -> Any:
+        """Return who is asked."""
+        return self.callee.agent
 
     @property
     def _raw(self) -> str | None:
@@ -307,12 +322,12 @@ class StepAttempt:
             mode, name, wanted.schema, wanted.shadow, self.shape.read, reads=self.shape.changes, fit=self.shape.fit
         )
 
-    async def _in_time(self, left_s: float, call: Awaitable[AgentAnswer]) -> AgentAnswer:
+    async def _in_time(self, left_s: float, answering: Awaitable[AgentAnswer]) -> AgentAnswer:
         """Return an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
         answer = None
         try:
             async with within(left_s, self.run.failed, limit_s=self.work.timeout_s):
-                answer = await call
+                answer = await answering
                 answer = replace(answer, usage=declared(answer.output, answer.usage))
         except TimeoutError as error:
             if answer is not None:
@@ -351,15 +366,15 @@ class StepAttempt:
         self.run.guidance, self.check = check.feedback, None
 
 
-def looks_at_context(work: Work) -> bool:
-    """Return whether an attempt will look at its context, as far as that is known beforehand."""
-    step, shape = work.step, work.processing
+def reads_context(around: Around, callee: Callee) -> bool:
+    """Return whether an attempt will look at its context, as far as that is known beforehand; one that continues with an answer always does."""
+    step, processing = around.step, around.processing
     own = (*step.processors.prompt_processors, *step.processors.output_processors, *step.plugins, *step.validators)
-    reads = (work.reply, step.input, work.conversation, work.invariants, shape and shape.precheck.enabled)
-    return bool(any(reads) or _writes(work) or not all(map(is_answer_reader, own)) or takes_context(work.agent))
+    reads = (step.input, around.conversation, around.invariants, processing and processing.precheck.enabled)
+    return bool(any(reads) or _writes(around) or not all(map(is_answer_reader, own)) or callee.takes_context)
 
 
-def _writes(work: Work) -> bool:
+def _writes(work: Work | Around) -> bool:
     """Return whether the output goes into the context by more than its step's name."""
     return bool(work.step.sink_to or work.step.updates_context or work.conversation is not None)
 
@@ -373,6 +388,15 @@ def _readers(step: Step) -> list[Any]:
     return [each for each in step.processors.output_processors if is_answer_reader(each)]
 
 
+class Around(NamedTuple):
+    """A step, with the settings of AROS, the rules of its loop and its invariants: what decides which stages there are."""
+
+    step: Step
+    processing: ProcessingConfigModel | None = None
+    conversation: Rules | None = None
+    invariants: Sequence[Any] = ()
+
+
 class Stage(NamedTuple):
     """One stage."""
 
@@ -381,34 +405,38 @@ class Stage(NamedTuple):
     act: Callable[[StepAttempt], Awaitable[None]]
     is_bounded: bool = True
     """Whether the agent's timeout bounds it."""
-    applies: Callable[[StepAttempt], object] = lambda _: True
+    applies: Callable[[Around], object] = lambda _: True
     """Whether the step has anything for it; most steps have little around their agent."""
 
 
-_CHOOSE: Final = Stage("agent", StepAttempt.choose_reading, is_bounded=False)
+_SHAPED: Final = attrgetter("processing")
+_CHOOSE: Final = Stage("agent", StepAttempt.choose_reading, is_bounded=False, applies=_SHAPED)
 _RUN_AGENT: Final = Stage("agent", StepAttempt.run_agent, is_bounded=False)  # it has what is left
-_READ: Final = Stage("agent", StepAttempt.read, is_bounded=False, applies=attrgetter("shape"))
-_PROCESS: Final = Stage(
-    "agent", StepAttempt.process_output, applies=attrgetter("work.step.processors.output_processors")
-)
-_PLUGINS: Final = Stage("plugin", StepAttempt.consult_plugins, applies=attrgetter("work.step.plugins"))
+_READ: Final = Stage("agent", StepAttempt.read, is_bounded=False, applies=_SHAPED)
+_PROCESS: Final = Stage("agent", StepAttempt.process_output, applies=attrgetter("step.processors.output_processors"))
+_PLUGINS: Final = Stage("plugin", StepAttempt.consult_plugins, applies=attrgetter("step.plugins"))
 
 STAGES: Final = (
-    Stage("agent", StepAttempt.load_conversation, is_bounded=False, applies=attrgetter("work.conversation")),
+    Stage("agent", StepAttempt.load_conversation, is_bounded=False, applies=attrgetter("conversation")),
     _CHOOSE,
     Stage(
         "agent",
         StepAttempt.render_prompt,
-        applies=lambda attempt: attempt.work.step.input is not None or attempt.work.step.processors.prompt_processors,
+        applies=lambda around: around.step.input is not None or around.step.processors.prompt_processors,
     ),
-    Stage("agent", StepAttempt.precheck, is_bounded=False, applies=attrgetter("shape")),  # it bounds what it awaits
+    Stage("agent", StepAttempt.precheck, is_bounded=False, applies=_SHAPED),  # it bounds what it awaits
     _RUN_AGENT,
     _READ,
-    Stage("agent", StepAttempt.conclude_precheck, is_bounded=False, applies=attrgetter("check")),  # likewise
+    Stage("agent", StepAttempt.conclude_precheck, is_bounded=False, applies=_SHAPED),  # likewise
     _PROCESS,
     _PLUGINS,
-    Stage("validator", StepAttempt.consult_validators, applies=attrgetter("work.step.validators")),
+    Stage("validator", StepAttempt.consult_validators, applies=attrgetter("step.validators")),
     Stage("system", StepAttempt.write_context, is_bounded=False),
-    Stage("validator", StepAttempt.check_invariants, applies=attrgetter("work.invariants")),
+    Stage("validator", StepAttempt.check_invariants, applies=attrgetter("invariants")),
 )
 REDIRECTED: Final = (_CHOOSE, _RUN_AGENT, _READ, _PROCESS, _PLUGINS)
+
+
+def stages_of(around: Around) -> tuple[Stage, ...]:
+    """Return the stages that a step has."""
+    return tuple(stage for stage in STAGES if stage.applies(around))

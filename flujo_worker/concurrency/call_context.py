@@ -9,8 +9,7 @@ One variable is ours: what an attempt does when one of its statements has to wai
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 
 _LEAVE_SLOT: ContextVar[Callable[[], object] | None] = ContextVar("leave_slot", default=None)
@@ -23,17 +22,21 @@ def context_of_call() -> Context:
     return context
 
 
-@contextmanager
-def waiting_for_locks(leave_slot: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Let statements that find a row locked be asked again until they have it, instead of raising `RowLocked`.
+class waiting_for_locks:  # noqa: N801 - used as a function is
+    """Let statements that find a row locked be asked again until they have it, instead of raising `RowLocked`: `with waiting_for_locks()`.
 
     `leave_slot` is called as the wait begins, so that other work may take this work's place.
     """
-    before = _LEAVE_SLOT.set(leave_slot if _LEAVE_SLOT.get() is None else _LEAVE_SLOT.get())
-    try:
-        yield
-    finally:
-        _LEAVE_SLOT.reset(before)
+
+    def __init__(self, leave_slot: Callable[[], object] = lambda: None) -> None:
+        self._leave_slot = leave_slot
+
+    def __enter__(self) -> None:
+        before = _LEAVE_SLOT.get()
+        self._token = _LEAVE_SLOT.set(self._leave_slot if before is None else before)
+
+    def __exit__(self, *_: object) -> None:
+        _LEAVE_SLOT.reset(self._token)
 
 
 def may_wait_for_locks() -> bool:

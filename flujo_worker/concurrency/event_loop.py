@@ -136,7 +136,8 @@ class Inbox:
 class CallFuture(Future[T]):
     """The future of a coroutine's caller.
 
-    It references its coroutine's task only while that runs: otherwise each call would be a reference cycle.
+    It references its coroutine's task only while that runs: otherwise each call would be a reference cycle. All have one condition, because
+    making one takes as long as all else that a call needs; few callers wait in a thread, and those by an event of their own.
 
     Attributes:
         blocked_at: the place at which the coroutine blocked the loop, if it did.
@@ -145,6 +146,29 @@ class CallFuture(Future[T]):
 
     blocked_at: Place | None = None
     stop: Callable[[], object] | None = None
+    _condition = threading.Condition()
+
+    def __init__(self) -> None:  # `Future`'s, without its condition
+        self._state = "PENDING"
+        self._result = self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Future[Any]], object]] = []
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait for the result, in a thread."""
+        self._wait(timeout)
+        return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the error, in a thread."""
+        self._wait(timeout)
+        return super().exception(0)
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self.done():
+            ended = threading.Event()
+            self.add_done_callback(lambda _: ended.set())
+            ended.wait(timeout)
 
     def cancel(self) -> bool:
         """Cancel the coroutine, and wait for it no longer."""

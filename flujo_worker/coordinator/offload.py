@@ -26,8 +26,12 @@ def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, lis
 
     `inline`: the size in bytes above which a value is stored once and referenced.
     """
+    least = min(inline, WORTH_SHARING)
+    sizable = [each for each in _values(decision) if each.size > least]
+    if not sizable:  # as most
+        return decision, []
     times = Counter(id(each) for following in decision.next for each in (following.input, following.context))
-    large = {id(each): each for each in _values(decision) if _is_large(each, times[id(each)], inline)}
+    large = {id(each): each for each in sizable if _is_large(each, times[id(each)], inline)}
     if not large:
         return decision, []
     references = {key: each.reference() for key, each in large.items()}

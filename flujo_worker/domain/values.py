@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from flujo_client.address import AttemptKey
@@ -24,12 +25,15 @@ RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
 
 def copied(kind: type[T], source: object, **own: Any) -> T:
     """Make a value of a kind from the fields of the same names of another value; `own` replaces some of them."""
-    return kind(**{name: getattr(source, name) for name in _names(kind) if name not in own}, **own)
+    names, read = _others(kind, tuple(own))
+    return kind(**dict(zip(names, read(source), strict=True)), **own)
 
 
 @cache
-def _names(kind: type[DataclassInstance]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
+def _others(kind: type[DataclassInstance], own: tuple[str, ...]) -> tuple[list[str], attrgetter[tuple[Any, ...]]]:
+    """Return the other fields of a kind, of which there are several, and what reads them."""
+    names = [each.name for each in fields(kind) if each.init and each.name not in own]
+    return names, attrgetter(*names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 from flujo_worker.concurrency.call_context import may_wait_for_locks
 from flujo_worker.concurrency.event_loop import Inbox
 from flujo_worker.concurrency.threads import carried
+from flujo_worker.engine.claim_ahead import ClaimAhead
 from flujo_worker.errors import RowLocked
 from flujo_worker.ports import Claim, PlanName
 from flujo_worker.runtime.batcher import Batcher
-from flujo_worker.runtime.claim_ahead import ClaimAhead
 from flujo_worker.runtime.effects import FIRST_WAIT_S, LONGEST_WAIT_S, claim_alone, note_lock
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
     from typing import Protocol, Unpack
 
-    from flujo_client.contract.envelope import AttemptKind, Envelope
+    from flujo_client.contract.envelope import Envelope
     from flujo_client.transport.loop_publisher import Taken
-    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision, FanOut
     from flujo_worker.ports import Committed, Stores
     from flujo_worker.runtime.effects import ClaimTerms
@@ -130,25 +129,6 @@ def _end(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-class Taker:
-    """Takes messages in addition to the consumer: none, unless a pool replaces it."""
-
-    def wants(self, kind: AttemptKind, queue: str) -> bool:  # noqa: ARG002 - for those who do
-        """Return whether the process may carry out one more attempt of this kind from this queue."""
-        return False
-
-    def spare(self, kind: AttemptKind, queue: str) -> int:  # noqa: ARG002 - likewise
-        """Return how many such attempts the process may carry out besides those that its consumer has requested."""
-        return 0
-
-    def take_own(self, envelope: Envelope) -> None:
-        """Carry out an attempt that was wanted and whose message this process has written."""
-
-    def take_item(self, item: bytes, queue: str) -> bool:  # noqa: ARG002 - likewise
-        """Carry out a message of a queue; return False if it is not to be taken so."""
-        return False
-
-
 class LoopEffects:
     """Effects for attempts on the engine's loop: the common ones are awaited there, other blocking calls go to a thread.
 
@@ -161,9 +141,8 @@ class LoopEffects:
         at_once: the connections of the store. Single requests use half of them at once, and those that had to wait for a lock a quarter.
 
     Attributes:
-        taker: takes the next message at once, if nothing else is under way; None until the process consumes.
+        ahead: claims what follows in a merge, and takes the next message at once, if nothing else is under way.
         sharing: returns how many live workers share this process's queues; None while that is not known.
-        known_reservations: returns the reservations for a step's claim, or None if computing them requires a look-up.
     """
 
     def __init__(
@@ -181,14 +160,13 @@ class LoopEffects:
         self._locks_seen_at = float("-inf")
         self._locked_budgets: dict[str, float] = {}
         self._engine, self._stores, self._groups, self._threads = engine, stores, groups, threads
-        self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
+        self._sender, self.ahead = sender, ClaimAhead(engine.carries_one)
         self.sharing: Callable[[], int | None] = lambda: None
-        self.known_reservations: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
         self._batchers: dict[Callable[..., Any], Batcher[Any, Any]] = {}
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
-        self._ahead.worker = worker
-        if (claimed := self._ahead.pop(envelope.key)) is not None:
+        self.ahead.worker = worker
+        if (claimed := self.ahead.pop(envelope.key)) is not None:
             return claimed
         budgets = {each.scope for each in terms["to_reserve"]}
         known = budgets & self._locked_budgets.keys()
@@ -232,7 +210,7 @@ class LoopEffects:
         return [self._stores.attempts.locked_among(asked)] * len(asked)
 
     async def commit(self, decision: Decision) -> Committed:
-        asked = self._claiming_next(decision)
+        asked = self.ahead.asking(decision)
         committed = await self._groups.commit(asked)
         if committed is None:
             slow = self._engine.loop.call_later(LEAVE_SLOT_S, may_wait_for_locks)
@@ -243,7 +221,7 @@ class LoopEffects:
             finally:
                 slow.cancel()
         if asked is not decision:
-            self._ahead.note(asked, committed)
+            self.ahead.note(asked, committed)
         return committed
 
     async def _commit_alone(self, decision: Decision) -> Committed:
@@ -274,22 +252,8 @@ class LoopEffects:
                 async with self._held_up:
                     return await self.call(self._stores.attempts.commit, decision)
 
-    def _claiming_next(self, decision: Decision) -> Decision:
-        """Return the decision, with the claim of what follows if this process will probably take its message."""
-        if not (self._engine.carries_one() and self._ahead.may_claim(decision) and self._wants_next(decision)):
-            return decision
-        is_limited = decision.notice.envelope.ticket.limits is not None
-        to_reserve = self.known_reservations(decision.envelope_of(decision.next[0])) if is_limited else ()
-        return decision if to_reserve is None else self._ahead.ask(decision, to_reserve)
-
-    def _wants_next(self, decision: Decision) -> bool:
-        return self.taker.wants(decision.next[0].kind, decision.next[0].queue)
-
-    def _wants(self, envelope: Envelope) -> bool:
-        return self.taker.wants(envelope.kind, envelope.queue)
-
     def _spare(self, envelope: Envelope) -> int:
-        return self.taker.spare(envelope.kind, envelope.queue)
+        return self.ahead.taker.spare(envelope.kind, envelope.queue)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         first = envelopes[0]
@@ -297,12 +261,9 @@ class LoopEffects:
             if await self.call(self._sender.open_chord, first, fan_out):
                 await self._begin_branches(envelopes)
             return
-        is_claimed = self._ahead.has(first.key)
-        take = (is_claimed or (len(envelopes) == 1 and self._engine.carries_one())) and self._wants(first)
-        taken = await self._sender.push(envelopes, take=int(take), is_claimed=is_claimed) or ()
-        self._ahead.is_likely = is_own = any(each.own for each in taken)
-        if is_claimed and not is_own:
-            self.taker.take_own(first)
+        is_next, is_claimed = self.ahead.takes(envelopes), self.ahead.has(first.key)
+        taken = await self._sender.push(envelopes, take=int(is_next), is_claimed=is_claimed) or ()
+        self.ahead.published(first, taken)
         await self._take(taken, first)
 
     async def _begin_branches(self, envelopes: Sequence[Envelope]) -> None:
@@ -322,8 +283,8 @@ class LoopEffects:
         """Carry out messages that were taken when others were published, or put them back."""
         for each in taken:
             if each.own is not None:
-                self.taker.take_own(each.own)
-            elif not self.taker.take_item(each.message, published.queue):
+                self.ahead.taker.take_own(each.own)
+            elif not self.ahead.taker.take_item(each.message, published.queue):
                 await self.call(self._sender.put_back, each.message, published)
 
     async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:

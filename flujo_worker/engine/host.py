@@ -234,7 +234,7 @@ class Host:
         try:
             envelope = Envelope.from_wire(wire)
         except KeyMissing as error:
-            return await self._attempts.leave_encrypted(task_id, error)
+            return await self._attempts.elsewhere.leave_message(task_id, error)
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if envelope.key != task_id or envelope.kind == "join":  # joins come as join signals

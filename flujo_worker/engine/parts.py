@@ -186,7 +186,7 @@ class AttemptEngine:
         )
         self.changes.record = self.attempts.preparation.record
         if isinstance(services.effects, LoopEffects):
-            services.effects.known_reservations = self.attempts.claims.known_reservations
+            services.effects.ahead.known_reservations = self.attempts.claims.known_reservations
 
 
 class Upkeep:

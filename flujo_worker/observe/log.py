@@ -49,20 +49,30 @@ _listener: Callable[[Event], None] | None = None
 @contextmanager
 def collecting_events(envelope: Envelope, **known: str) -> Iterator[Story]:
     """Bind run, scope, step, attempt, and what else is known, to every line logged inside, and collect the lines."""
-    events = Story()
-    token = _collected.set(events)
-    bound = structlog.contextvars.bind_contextvars(
-        run=envelope.ticket.run,
-        scope=envelope.address,
-        step=envelope.step,
-        attempt=envelope.number,
-        **known,
-    )
+    before, names = _collected.get(), _bound_by(envelope, known)
+    tokens = structlog.contextvars.bind_contextvars(**names)
     try:
-        yield events
+        yield _collect()
     finally:
-        structlog.contextvars.reset_contextvars(**bound)
-        _collected.reset(token)
+        structlog.contextvars.reset_contextvars(**tokens)
+        _collected.set(before)
+
+
+def collect_events(envelope: Envelope, **known: str) -> Story:
+    """Do what `collecting_events` does for all that is logged in this context from now on; return what has the lines."""
+    structlog.contextvars.bind_contextvars(**_bound_by(envelope, known))
+    return _collect()
+
+
+def _collect() -> Story:
+    story = Story()
+    _collected.set(story)
+    return story
+
+
+def _bound_by(envelope: Envelope, known: Mapping[str, str]) -> dict[str, Any]:
+    place = {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
+    return {"run": envelope.ticket.run, **place, **known}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from flujo_client.attempt_info import AttemptInfo, running_attempt
@@ -22,13 +22,14 @@ from flujo_client.contract.context import StoredContext
 from flujo_client.contract.outcome import NO_USAGE, Correction, Usage
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import AgentError
+from flujo_client.pipeline.compiled_text import Filling
 from flujo_client.pipeline.step import Step
 from flujo_worker.concurrency.event_loop import is_late_answer
 from flujo_worker.concurrency.threads import carried, with_usable_connections
 from flujo_worker.domain.rate import Left
 from flujo_worker.domain.starvation import is_starved
 from flujo_worker.ports import Reply
-from flujo_worker.runtime.call_args import takes_context
+from flujo_worker.runtime.call_args import Callee
 from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.http_errors import is_timeout
 
@@ -64,13 +65,18 @@ class ModelCall:
     raised: BaseException | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Work:
     """The input of an attempt."""
 
     step: Step
     """The live step, its agent found."""
-    agent: Any
+    callee: Callee
+    """Its agent, and how it is called."""
+    stages: Sequence[Any]
+    """The stages that its data passes, of `attempts/step.py`."""
+    options: Mapping[str, Any]
+    """The model options that are set."""
     data: Any
     timeout_s: float
     """Seconds the agent may take."""
@@ -103,6 +109,8 @@ class CallSettings:
     template: TemplateSettings = field(default_factory=TemplateSettings)
     prompts: str = "off"
     agent_timeout_s: float = 60.0
+    filling: Filling = field(default_factory=Filling)
+    """How templates are filled in."""
 
 
 class ModelPace(Protocol):
@@ -128,13 +136,17 @@ class RefusalMemory(Protocol):
         """Remember that this was refused."""
 
 
-@dataclass(slots=True)
 class AttemptRun:
-    """One attempt as it runs."""
+    """One attempt as it runs. What few attempts need is made when it is first used.
 
-    info: AttemptInfo | None = None
-    """The part that user code may see."""
-    settings: CallSettings = field(default_factory=CallSettings)
+    Args:
+        info: the part that user code may see.
+        settings: for what is called in it.
+        pace: makes what paces its calls of models with a rate limit; None without limits.
+        refused_formats: which models refused structured output; None: that is not remembered.
+        late_s: returns for how many seconds this process's event loop has been late; always 0 where that does not matter.
+    """
+
     work: Work | None = None
     """Its input; None until that is decoded."""
     stored: StoredContext | None = None
@@ -153,17 +165,10 @@ class AttemptRun:
     """An output processor's error, which judges the answer whatever its class."""
     of_tool: BaseException | None = None
     """The error of an agent called as a tool, which does not judge this attempt's answer."""
-    corrections: list[Correction] = field(default_factory=list)
     raw: str | None = None
     """The answer that the model wrote, of an attempt that failed."""
-    calls: list[ModelCall] = field(default_factory=list)
-    """The results of model calls, for their circuit breakers."""
     tool_calls: int = 0
     """The number of calls of agents as tools."""
-    questions: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often a tool's agent has asked a person the same."""
-    replies: list[tuple[Reply, Any]] = field(default_factory=list)
-    """The answers to a tool's agent, each with its value."""
     pause: BaseException | None = None
     """The unanswered question, and `paused_in` its tool."""
     paused_in: str | None = None
@@ -173,21 +178,47 @@ class AttemptRun:
     """Sync code was cancelled while it ran in a thread, where it continues."""
     signalled: str | None = None
     """What a Celery task that it ran has told Celery's listeners: the task's state."""
-    pace: ModelPace | None = None
-    """Paces its calls of models with a rate limit; None without limits."""
-    refused_formats: RefusalMemory | None = None
-    """Which models refused structured output; None: that is not remembered."""
-    late_s: Callable[[], float] = lambda: 0.0
-    """Returns for how many seconds this process's event loop has been late; always 0 where that does not matter."""
     has_blocked: bool = False
     """Its own code has blocked the loop."""
     starved: Starvation | None = None
     """How late the loop was at the stage that has timed out for that."""
-    notes: dict[str, Any] = field(default_factory=dict)
-    """Further metadata of the step, in addition to the counts of its events."""
     _entered: tuple[float, float] = 0.0, 0.0
     _context: Any = None
-    _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        info: AttemptInfo | None = None,
+        settings: CallSettings | None = None,
+        *,
+        pace: Callable[[], ModelPace] | None = None,
+        refused_formats: RefusalMemory | None = None,
+        late_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.info, self.settings = info, settings or _DEFAULTS
+        self.refused_formats, self.late_s, self._make_pace = refused_formats, late_s, pace
+        self.corrections: list[Correction] = []
+        self.calls: list[ModelCall] = []
+        """The results of model calls, for their circuit breakers."""
+        self.replies: list[tuple[Reply, Any]] = []
+        """The answers to a tool's agent, each with its value."""
+        self.notes: dict[str, Any] = {}
+        """Further metadata of the step, in addition to the counts of its events."""
+        self._charges: dict[int, tuple[BaseException, Usage]] = {}
+
+    @cached_property
+    def pace(self) -> ModelPace | None:
+        """Return what paces its calls of models with a rate limit; None without limits."""
+        return None if self._make_pace is None else self._make_pace()
+
+    @cached_property
+    def questions(self) -> Counter[tuple[str, str]]:
+        """Count how often a tool's agent has asked a person the same."""
+        return Counter()
+
+    @property
+    def has_no_context(self) -> bool:
+        """Return whether there is no context, in no form."""
+        return self.stored is None and self._context is None
 
     @property
     def context(self) -> Any:
@@ -200,9 +231,9 @@ class AttemptRun:
     def context(self, context: Any) -> None:
         self._context, self.stored = context, None
 
-    def at_hand(self, agent: Any) -> dict[str, Any]:
+    def at_hand(self, callee: Callee) -> dict[str, Any]:
         """Return what user code in the attempt may take by name."""
-        return {"context": self.context if takes_context(agent) else None, "resources": self.resources}
+        return {"context": self.context if callee.takes_context else None, "resources": self.resources}
 
     def enter(self, during: During) -> None:
         """Set where the attempt is from now on: errors are attributed to that place."""
@@ -235,6 +266,8 @@ class AttemptRun:
 
     def of_its_model(self, usage: Usage) -> Usage:
         """Return what was spent with the model that was called, if that was one only."""
+        if not self.calls:
+            return usage
         models = {call.model for call in self.calls}
         return replace(usage, model=models.pop()) if len(models) == 1 and not usage.is_nothing else usage
 

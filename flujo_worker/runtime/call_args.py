@@ -19,10 +19,9 @@ from functools import cached_property, lru_cache, partial, reduce
 from itertools import zip_longest
 from threading import Lock
 from types import FunctionType, MethodType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from flujo_client.errors import ConfigurationError
-from flujo_client.pipeline.resources import deps_type_of
 
 MAX_STRONG = 256
 MAX_WRAPPERS = 64
@@ -43,7 +42,7 @@ _OTHER_NAMES: Final = frozenset({"resources", "deps", "original_input", "resume_
 
 
 @dataclass(frozen=True)
-class _Keywords:
+class Keywords:
     """The keyword arguments of a callable: `named`, any other name if `others`, never those already `taken`.
 
     `positional` has, for each positional argument, the names that it fills, and `expects`, whether it can be meant for the context; `more`
@@ -60,7 +59,11 @@ class _Keywords:
     def accept(self, name: str) -> bool:
         return name not in self.taken and (self.others or name in self.named)
 
-    def after(self, count: int, keywords: frozenset[str] = _NONE) -> _Keywords:
+    def chosen(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Choose the options that are accepted; one that is None is not set."""
+        return {name: value for name, value in options.items() if value is not None and self.accept(name)}
+
+    def after(self, count: int, keywords: frozenset[str] = _NONE) -> Keywords:
         """Return what is left once `count` positional arguments and these keywords are given."""
         filled = _NONE.union(*self.positional[:count])
         return replace(
@@ -85,13 +88,13 @@ class _Keywords:
         return self.expects[place] if place < len(self.expects) else self.more
 
     @cached_property
-    def after_one(self) -> _Keywords:
+    def after_one(self) -> Keywords:
         """Return `after(1)`, cached: every call to an agent needs it for `self` and again for the data."""
         return self.after(1)
 
-    def within(self, inner: _Keywords) -> _Keywords:
+    def within(self, inner: Keywords) -> Keywords:
         """Return what passes through this layer and the one it wraps."""
-        return _Keywords(
+        return Keywords(
             positional=tuple(a | b for a, b in zip_longest(self.positional, inner.positional, fillvalue=_NONE)),
             expects=tuple(
                 self._expects(place) and inner._expects(place)
@@ -104,7 +107,35 @@ class _Keywords:
         )
 
 
-_UNKNOWN = _Keywords()
+_UNKNOWN = Keywords()
+
+
+class Callee(NamedTuple):
+    """An agent, and how it is called: found out once for all calls.
+
+    Attributes:
+        run: what a call runs.
+        is_object: it has a `run`, so it may act otherwise next time; a plain function does not count.
+        is_library: it is the library's own, and `is_task` a Celery task.
+        asks: it asks its model through the library, and `may_ask`, it may have a model at all.
+        takes: the keywords that it takes.
+        deps_type: what it wants as its deps.
+    """
+
+    agent: Any
+    run: Any
+    is_object: bool
+    is_library: bool
+    is_task: bool
+    asks: bool
+    may_ask: bool
+    takes: Keywords
+    deps_type: Any
+
+    @property
+    def takes_context(self) -> bool:
+        """Return whether it may be given the context: by name, or as its deps."""
+        return self.deps_type is not None or self.takes.accept("context")
 
 
 def accepts_param(func: Callable[..., Any], param: str) -> bool:
@@ -122,8 +153,12 @@ def accepted_kwargs(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     An option that is None is not set and never passed. The agent's first positional parameter receives the data, so an option of that name
     is left out. Raises ConfigurationError: wrappers that declare each other as `__flujo_target__`.
     """
-    accepted = _parameters(unwrap(agent)).after_one
-    return {name: value for name, value in options.items() if value is not None and accepted.accept(name)}
+    return keywords_of(agent).chosen(options)
+
+
+def keywords_of(agent: Any) -> Keywords:
+    """Return the keywords that an agent takes beside its data. Raises what `accepted_kwargs` raises."""
+    return _parameters(unwrap(agent)).after_one
 
 
 def arranged(
@@ -152,11 +187,6 @@ def arranged(
     return partial(function, *arguments, **named, **{key: each for key, each in options.items() if left.accept(key)})
 
 
-def takes_context(agent: Any) -> bool:
-    """Return whether an agent may be given the context: by name, or as its deps."""
-    return deps_type_of(agent) is not None or bool(accepted_kwargs(agent, {"context": True}))
-
-
 def unwrap(agent: Any) -> Any:
     """Follow wrappers that declare themselves transparent by `__flujo_target__`. Raises ConfigurationError: they declare each other."""
     target = agent
@@ -171,12 +201,12 @@ def unwrap(agent: Any) -> Any:
     )
 
 
-def _parameters(target: Any) -> _Keywords:
+def _parameters(target: Any) -> Keywords:
     run = getattr(target, "run", None)
     return _keywords(run if callable(run) else target)
 
 
-def _keywords(func: Any) -> _Keywords:
+def _keywords(func: Any) -> Keywords:
     if isinstance(func, FunctionType):
         return _SEEN.get(func)
     if isinstance(func, MethodType):
@@ -198,11 +228,11 @@ class _Seen:
     """Signatures by the identity of their callable; an entry goes when its callable goes."""
 
     def __init__(self) -> None:
-        self._weak: dict[int, tuple[weakref.ref[Any], _Keywords]] = {}
-        self._strong: OrderedDict[int, tuple[Any, _Keywords]] = OrderedDict()
+        self._weak: dict[int, tuple[weakref.ref[Any], Keywords]] = {}
+        self._strong: OrderedDict[int, tuple[Any, Keywords]] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, func: Any) -> _Keywords:
+    def get(self, func: Any) -> Keywords:
         found = self._weak.get(id(func))
         if found is not None and found[0]() is func:
             return found[1]
@@ -211,7 +241,7 @@ class _Seen:
     def __len__(self) -> int:
         return len(self._weak) + len(self._strong)
 
-    def _strong_entry(self, func: Any) -> _Keywords | None:
+    def _strong_entry(self, func: Any) -> Keywords | None:
         with self._lock:
             found = self._strong.get(id(func))
             if found is None:
@@ -219,7 +249,7 @@ class _Seen:
             self._strong.move_to_end(id(func))
             return found[1]
 
-    def _read(self, func: Any) -> _Keywords:
+    def _read(self, func: Any) -> Keywords:
         keywords = _read_layers(func)
         key = id(func)
         try:
@@ -236,7 +266,7 @@ class _Seen:
         if found is not None and found[0] is gone:
             del self._weak[key]
 
-    def _remember(self, key: int, func: Any, keywords: _Keywords) -> None:
+    def _remember(self, key: int, func: Any, keywords: Keywords) -> None:
         with self._lock:
             self._strong[key] = (func, keywords)
             while len(self._strong) > MAX_STRONG:
@@ -246,11 +276,11 @@ class _Seen:
 _SEEN = _Seen()
 
 
-def _read_layers(func: Any) -> _Keywords:
+def _read_layers(func: Any) -> Keywords:
     if not callable(func):
         return _UNKNOWN
     try:
-        return reduce(_Keywords.within, map(_read_signature, _layers(func)))
+        return reduce(Keywords.within, map(_read_signature, _layers(func)))
     except (TypeError, ValueError):
         return _UNKNOWN
 
@@ -268,10 +298,10 @@ def _layers(func: Any) -> Iterator[Any]:
     raise ValueError("the chain of __wrapped__ does not end")
 
 
-def _read_signature(func: Any) -> _Keywords:
+def _read_signature(func: Any) -> Keywords:
     parameters = inspect.signature(func, follow_wrapped=False).parameters.values()
     positional = [p for p in parameters if p.kind in _POSITIONAL]
-    return _Keywords(
+    return Keywords(
         positional=tuple(frozenset({p.name}) if p.kind in _BY_NAME else _NONE for p in positional),
         # An optional argument of a function in C, such as that of `str.strip`, is never the context.
         expects=tuple(

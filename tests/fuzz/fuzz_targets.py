@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import orjson
 
 from flujo_client import Pipeline
-from flujo_client.attempt_info import performing
 from flujo_client.blueprint.validate import validate_text
 from flujo_client.config.models import TemplateSettings
 from flujo_client.contract.envelope import TASK_ATTEMPT, Envelope
@@ -32,6 +31,7 @@ from flujo_worker.errors import WireError
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 from tests.support.builders import enqueued
 from tests.support.junk import JUNK
+from tests.support.performing import performing
 
 TESTS = Path(__file__).parents[1]
 CORPUS = Path(__file__).parent / "corpus"

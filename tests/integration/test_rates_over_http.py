@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 
-from flujo_client.attempt_info import performing
 from flujo_client.config.manager import Settings
 from flujo_worker.agents.call import timed_call
 from flujo_worker.agents.requests import Paced
@@ -13,6 +12,7 @@ from flujo_worker.domain.rate import NOT_SAID, Left, RateRules
 from flujo_worker.runtime.attempt_run import AttemptRun
 from tests.support import rate_callers
 from tests.support.openai_server import OpenAIServer, Said
+from tests.support.performing import performing
 
 DATABASE = "postgresql://localhost/none"
 

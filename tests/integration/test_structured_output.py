@@ -16,7 +16,6 @@ from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from structlog.testing import capture_logs
 
-from flujo_client.attempt_info import performing
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentIOValidationError, AnswerCut
 from flujo_client.serial import digest
@@ -26,6 +25,7 @@ from flujo_worker.agents.shaping import Shaping
 from flujo_worker.runtime.attempt_run import AttemptRun
 from flujo_worker.runtime.faults import root_cause
 from tests.support.openai_server import OpenAIServer, Said
+from tests.support.performing import performing
 
 
 class Fruit(BaseModel):

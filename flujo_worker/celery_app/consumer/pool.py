@@ -26,7 +26,8 @@ from flujo_worker.celery_app.consumer.events import PoolEvents
 from flujo_worker.celery_app.consumer.private_names import is_tracer_replaced
 from flujo_worker.celery_app.consumer.stopping import after
 from flujo_worker.concurrency.call_context import waiting_for_locks
-from flujo_worker.engine.engine import LoopEffects, Taker
+from flujo_worker.engine.claim_ahead import Taker
+from flujo_worker.engine.engine import LoopEffects
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class AttemptPool(TaskPool, Taker):
         self._carrier, self._engine = carrier, engine
         self._chords = ChordCounter(self.app, carrier.effects, carrier.execute)
         if isinstance(carrier.effects, LoopEffects):
-            carrier.effects.taker = self
+            carrier.effects.ahead.taker = self
 
     def can_skip_tracer(self, task: Any) -> bool:
         """Return whether Celery's tracer can be left out unnoticed: `PoolEvents` sends its events."""

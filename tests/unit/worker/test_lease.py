@@ -72,9 +72,10 @@ def lease(roll):
 
 @contextmanager
 def working(lease, key, fence):
-    with lease.holding(key) as held:
-        held.fence = fence
-        yield held
+    held = lease.hold(key)
+    held.fence = fence
+    yield held
+    lease.let_go(key)
 
 
 def over(_held):

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from flujo_client.attempt_info import performing
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.contract.processing import PrecheckSettings
@@ -15,6 +14,7 @@ from flujo_worker.attempts.precheck import PlanCheckValidator, Precheck
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.attempt_run import AttemptRun
 from tests.support.builders import enqueued
+from tests.support.performing import performing
 
 PLAN = "look, then leap"
 PLANNED = f"<thinking>{PLAN}</thinking> go"

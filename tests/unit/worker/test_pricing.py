@@ -8,12 +8,12 @@ import pytest
 from pydantic_ai.usage import RunUsage
 
 from flujo_client import Step, StepConfig
-from flujo_client.attempt_info import performing
 from flujo_client.config.models import Cost
 from flujo_client.errors import PricingNotConfiguredError
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.attempts.budget import calls_of
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
+from tests.support.performing import performing
 
 SPENT = RunUsage(requests=1, input_tokens=2000, output_tokens=1000)
 OWN = Cost.model_validate(

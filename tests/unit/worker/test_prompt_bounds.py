@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from flujo_client.attempt_info import performing
 from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_worker.agents.prompts import render_text
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
+from tests.support.performing import performing
 
 TOO_MUCH = {
     "loops in loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",

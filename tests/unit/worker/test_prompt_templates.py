@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from flujo_client.attempt_info import performing
 from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_worker.agents.prompts import render_template, render_text
@@ -17,6 +16,7 @@ from flujo_worker.agents.prompts.markdown import nested_markdown
 from flujo_worker.agents.templated import PlanGeneratorAgent
 from flujo_worker.observe.log import set_outside_listener
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
+from tests.support.performing import performing
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "prompts"
 DEFAULT = "default_user_prompt.md.j2"

@@ -21,7 +21,6 @@ from flujo_client import (
     StepConfig,
     ValidationResult,
 )
-from flujo_client.attempt_info import performing
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Cost
 from flujo_client.contract.outcome import NO_USAGE, Usage
@@ -32,6 +31,7 @@ from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.pricing import declared, require_price
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, charge
 from flujo_worker.testing import LocalEngine
+from tests.support.performing import performing
 
 ONCE = StepConfig(max_retries=0)
 COUNTED = Usage(6, 4, 1, 0.1)

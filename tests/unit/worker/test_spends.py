@@ -6,7 +6,7 @@ from pydantic_ai.models.test import TestModel
 
 from flujo_client import Pipeline, Step
 from flujo_client.contract.outcome import NO_USAGE
-from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, ModelCall
+from flujo_worker.runtime.attempt_run import AttemptRun, ModelCall
 from tests.support.builders import SPENT
 
 
@@ -25,5 +25,6 @@ def test_the_spend_of_each_attempt_has_its_model(engine):
     [(["a", "a"], SPENT, "a"), (["a", "b"], SPENT, None), ([], SPENT, None), (["a"], NO_USAGE, None)],
 )
 def test_it_has_none_if_there_were_several_or_none(called, spent, model):
-    run = AttemptRun(None, CallSettings(), calls=[ModelCall(name, 0.1) for name in called])
+    run = AttemptRun()
+    run.calls = [ModelCall(name, 0.1) for name in called]
     assert run.of_its_model(spent).model == model

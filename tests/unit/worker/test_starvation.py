@@ -77,7 +77,8 @@ def test_the_breaker_hears_nothing_of_a_starved_call(starved):
         return ModelResponse([TextPart("fine")])
 
     reported = []
-    starved.attempts._admissions._models = Reports(starved.attempts._admissions._models, reported)
+    gate = starved.attempts._admissions._models
+    gate._models = Reports(gate._models, reported)
     agent = make_agent_async(FunctionModel(answer, model_name="m"))
     long_enough = StepConfig(max_retries=0, timeout_s=1.0)
     assert starved.run(Pipeline([Step("s", agent, config=long_enough)]), "in").output == "fine"

@@ -22,7 +22,8 @@ from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.strategy import strategy
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.values import FanOut
-from flujo_worker.engine.engine import Engine, LoopEffects, Taker
+from flujo_worker.engine.claim_ahead import Taker
+from flujo_worker.engine.engine import Engine, LoopEffects
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim, Committed
 from flujo_worker.runtime.effects import ClaimTerms
@@ -90,7 +91,7 @@ def sent(engine, taker, *, attempts=1, messages=1, item=ANOTHER, envelope=FIRST)
     """Publish from so many attempts at once; give the sender."""
     sender, threads = Sender(item), ThreadPoolExecutor(1)
     effects = LoopEffects(engine, None, None, threads, sender, at_once=1)
-    effects.taker = taker
+    effects.ahead.taker = taker
 
     async def attempt(ended):
         await effects.send([envelope] * messages, None)
@@ -129,7 +130,7 @@ def begun(engine, *, sharing, room=1000, rooms=None, item=OWN, has_chord=True):
     if rooms:
         taker.spare = lambda *_: rooms.pop(0)
     effects = LoopEffects(engine, None, None, threads, sender, at_once=1)
-    effects.taker, effects.sharing = taker, lambda: sharing
+    effects.ahead.taker, effects.sharing = taker, lambda: sharing
     engine.run(effects.send(BRANCHES, FanOut("f", 150)))
     threads.shutdown()
     return sender, taker
@@ -211,7 +212,7 @@ def alone(engine, *acts, item=OWN):
     """Do something in one attempt after another, in a process that takes this item whenever it may; give the ledger, sender and taker."""
     sender, threads, ledger = Sender(item), ThreadPoolExecutor(1), Ledger()
     effects = LoopEffects(engine, ledger, ledger, threads, sender, at_once=1)
-    effects.taker = Hungry()
+    effects.ahead.taker = Hungry()
 
     async def attempt(act, ended):
         ended.set_result(await act(effects))
@@ -226,7 +227,7 @@ def alone(engine, *acts, item=OWN):
 
     *_, last = engine.run(perform())
     threads.shutdown()
-    return last, ledger, sender, effects.taker
+    return last, ledger, sender, effects.ahead.taker
 
 
 async def step(effects):
@@ -278,7 +279,7 @@ def test_under_limits_an_attempt_is_claimed_ahead_if_its_reservations_are_known(
             return Committed("merged", claim_id="c7" if after.claimed_by else None, over=over)
 
         effects._groups.commit = commit
-        effects.known_reservations = lambda envelope: known if envelope == following(LIMITED) else 1
+        effects.ahead.known_reservations = lambda envelope: known if envelope == following(LIMITED) else 1
         await effects.commit(LIMITED)
         return await effects.claim(following(LIMITED), "w1", **TERMS)
 
@@ -295,7 +296,7 @@ def test_what_was_claimed_begins_once_its_message_is_taken_back(engine):
         sending = asyncio.ensure_future(step(effects))
         while len(effects._sender.taken) < 2:  # noqa: ASYNC110 - another thread waits for the test
             await asyncio.sleep(0)
-        begun = list(effects.taker.own)
+        begun = list(effects.ahead.taker.own)
         effects._sender.answers.set()
         await sending
         return begun
@@ -321,7 +322,7 @@ def test_a_message_that_came_first_is_carried_out_as_well(engine):
 @pytest.mark.parametrize("accepts", [True, False])
 def test_a_message_of_another_that_cannot_be_taken_goes_back(engine, accepts):
     async def overtaken(effects):
-        effects._sender.item, effects.taker._accepts = ANOTHER, accepts
+        effects._sender.item, effects.ahead.taker._accepts = ANOTHER, accepts
         return await step(effects)
 
     _, _, sender, _ = alone(engine, step, overtaken)

@@ -1,0 +1,172 @@
+"""An attempt in this process: the stage that it is at, and what it has by then.
+
+    taken ────► claimed ────► loaded ────► admitted ────► performed ────► merged
+      │                         │             │           ▲
+      ├─ refused                ├─ held back  ├─ cancelled, handed back, starved, left to another build
+      └─ over before it began ──┴─────────────│───────────┘
+
+Refused: another worker has it, it is over, its run has moved, its rows are locked. Over before it began: its fan-out was aborted, its budget is
+used up, its limit drops it. At any stage it may be left to workers that have what is missing here (`elsewhere.py`). `perform.py` has what takes
+an attempt from each stage to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
+
+from flujo_client.attempt_info import AttemptInfo, running_as
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import Outcome
+from flujo_client.pipeline.compiled_text import filled_by
+from flujo_worker.concurrency.call_context import context_of_call
+from flujo_worker.domain.called_model import ModelPermit
+from flujo_worker.observe.log import collect_events, emit
+from flujo_worker.observe.story import Story
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.step import Step
+    from flujo_worker.attempts.budget import ExpectedCall
+    from flujo_worker.attempts.isolation import DeliveryResult
+    from flujo_worker.attempts.lease import ActiveAttempt
+    from flujo_worker.attempts.needs import StepNeeds
+    from flujo_worker.changed_code.code_registry import LoadedPipeline
+    from flujo_worker.changed_code.code_versions import PerformedWith
+    from flujo_worker.changed_code.context_migrations import MigratedContext
+    from flujo_worker.domain.values import AttemptReport
+    from flujo_worker.guards.pacing import Pacing
+    from flujo_worker.ports import Reply, Room
+    from flujo_worker.runtime.attempt_run import AttemptRun
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PERFORMED: Final = ("step", "resume")
+"""The kinds of work that has something to perform."""
+
+Stage = Literal["taken", "claimed", "loaded", "admitted", "performed", "merged", "ended"]
+"""taken: its message is here, and no other message of this process is about it. claimed: its row is this process's. loaded: its code is here, its
+context fits, its agent is ready. admitted: its limit and its model let it begin. performed: its outcome is known. merged: that and what follows
+are committed and published. ended: it has left the path."""
+
+NEXT: Final[Mapping[Stage, frozenset[Stage]]] = {
+    "taken": frozenset({"claimed", "performed", "ended"}),
+    "claimed": frozenset({"loaded"}),
+    "loaded": frozenset({"admitted", "performed", "ended"}),
+    "admitted": frozenset({"performed", "ended"}),
+    "performed": frozenset({"merged"}),
+}
+LAST: Final[frozenset[Stage]] = frozenset({"merged", "ended"})
+
+
+@dataclass(slots=True)
+class Admission:
+    """An attempt's way through the gates.
+
+    Attributes:
+        step: what it performs, by `agent`, which calls `model`; None for an agent that is not found, or calls none.
+        granted: the fence and the name of the limit that it has a permit for.
+        turn: what its model's breaker and slow-down said.
+        pacing: paces its calls of models; None without limits of rates.
+    """
+
+    step: Step
+    agent: Any
+    model: str | None
+    granted: tuple[int, str] | None = None
+    turn: ModelPermit = field(default_factory=ModelPermit)
+    pacing: Pacing | None = None
+
+
+class StagedAttempt:
+    """One attempt on its way through the stages.
+
+    Attributes:
+        given: its message.
+        envelope: the same with a context that fits its model, and `whole` with the values that are stored apart.
+        held: its claim, as the lease knows it.
+        room: where it runs: beside others, apart from them or alone.
+        reply: the result of the question it waited with.
+        calls: the model calls that it has reserved for.
+        entry: its pipeline; `needs`, what its step needs; `code`, what it is performed with; `migrated`, its context's migration.
+        admission: the gates that it has passed; None if there are none.
+        run: what runs inside it sees; `story` has its events.
+        started: since when it is performed, by this process's clock.
+        outcome: what came of it, and `result` of its message.
+        signalled: the state that a Celery task that it ran has told Celery's listeners.
+    """
+
+    entry: LoadedPipeline
+    run: AttemptRun
+    story: Story
+    result: DeliveryResult
+    outcome: Outcome
+    signalled: str | None = None
+
+    def __init__(self, envelope: Envelope, held: ActiveAttempt, room: Room = "shared") -> None:
+        self.given = self.envelope = envelope
+        self.held, self.room = held, room
+        self.stage: Stage = "taken"
+        self.started = 0.0
+        self.calls: Sequence[ExpectedCall] = ()
+        self.whole: Envelope | None = None
+        self.reply: Reply | None = None
+        self.needs: StepNeeds | None = None
+        self.code: PerformedWith | None = None
+        self.migrated: MigratedContext | None = None
+        self.admission: Admission | None = None
+
+    @property
+    def info(self) -> AttemptInfo:
+        """Return the part that user code may see."""
+        envelope, ticket = self.given, self.given.ticket
+        place = envelope.address, envelope.step, envelope.number
+        claim_id = self.held.claim_id or ""
+        return AttemptInfo(ticket.run, self.held.key, *place, ticket.trace_parent, envelope.queue, claim_id)
+
+    @property
+    def has_waited(self) -> bool:
+        """Return whether it was claimed before."""
+        return (self.held.fence or 0) > 1
+
+    def end(self, result: DeliveryResult) -> Stage:
+        """End here, with this result of the message."""
+        self.result = result
+        return "ended"
+
+    def begin(self, run: AttemptRun, *, worker: str) -> None:
+        """Make the context that its code runs in: its events are collected there, and `run` is found."""
+        self.run, self._context = run, context_of_call()
+        self.story = self._context.run(self._enter, worker)
+
+    def _enter(self, worker: str) -> Story:
+        running_as(self.run)
+        filled_by(self.run.settings.filling)
+        return collect_events(self.given, worker=worker)
+
+    def inside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a copy of the attempt's context: what it logs is among the attempt's events."""
+        context: Context = self._context.copy()
+        return context.run(function, *args, **kwargs)
+
+    def emit_preparation(self) -> None:
+        """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""
+        if self.migrated is not None:
+            self.inside(self.migrated.emit)
+        if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
+            self.inside(_emit_change, self.code.changed)
+
+    def report(self) -> AttemptReport:
+        """Return what is to be merged. A success writes a migrated context even where the step has not changed it."""
+        outcome, migrated = self.outcome, self.migrated
+        if self.code is not None and outcome.code is None:
+            outcome = replace(outcome, code=self.code.mark)
+        if migrated is None or outcome.kind != "success" or self.given.kind not in PERFORMED:
+            return self.held.report(self.envelope, outcome)
+        return self.held.report(self.given, replace(outcome, context=outcome.context or migrated.context))
+
+
+def _emit_change(changed: Sequence[str]) -> None:
+    emit("code.changed", "warning", changed=list(changed))

@@ -1,0 +1,139 @@
+"""Leave to other workers what this process lacks something for: a key, code, a module. That is not the run's fault, and counts nowhere.
+
+In: an attempt, and what is not here. Out: the disposition of its delivery; its run waits, moves to this worker's code, or is parked.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from flujo_client.contract.code import AwaitedCode, ParkCause
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import Event
+from flujo_client.errors import KeyMissing
+from flujo_client.redact import redact
+from flujo_worker.attempts.isolation import DeliveryResult
+from flujo_worker.changed_code.code_registry import CodeMismatch
+
+if TYPE_CHECKING:
+    from flujo_client.contract.outcome import Outcome
+    from flujo_worker.attempts.attempt import StagedAttempt
+    from flujo_worker.attempts.code import Preparation
+    from flujo_worker.attempts.lease import Lease
+    from flujo_worker.changed_code.code_changes import CodeChanges
+    from flujo_worker.own_keys import OwnKeys
+    from flujo_worker.ports import Stores
+    from flujo_worker.runtime.effects import Effects
+
+logger = logging.getLogger(__name__)
+
+ASK_AGAIN_S: Final = 2.0
+"""Seconds until an attempt is retried whose run still has attempts running under its old code."""
+ELSEWHERE_S: Final = 0.5, 1.5
+"""After how many seconds a message that this process cannot decrypt is sent again, drawn at random from between."""
+
+
+class Elsewhere:
+    """Leaves attempts to other workers. Without `changes` one whose code has changed is parked; without `keys` what cannot be decrypted was changed."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        lease: Lease,
+        preparation: Preparation,
+        effects: Effects,
+        *,
+        changes: CodeChanges | None,
+        keys: OwnKeys | None,
+    ) -> None:
+        self._stores, self._lease, self._preparation, self._effects = stores, lease, preparation, effects
+        self._changes, self._keys = changes, keys
+
+    @property
+    def takes_nothing(self) -> bool:
+        """Return whether this process lacks a key, and so leaves everything to others."""
+        return self._keys is not None and self._keys.is_lacking
+
+    async def postpone(self, key: str) -> DeliveryResult:
+        """Have a message sent again in a while, for a worker that can decrypt it."""
+        await self._effects.call(self._stores.attempts.postpone, key, random.uniform(*ELSEWHERE_S))  # noqa: S311 - jitter
+        return DeliveryResult("waiting")
+
+    async def leave_message(self, key: str, error: KeyMissing) -> DeliveryResult:
+        """Leave the attempt of a message whose key is not here. Its row may have been encrypted with another one since."""
+        await self._effects.call(self._check_row, key, error)
+        return await self.postpone(key)
+
+    def _check_row(self, key: str, error: KeyMissing) -> None:
+        try:
+            for envelope in self._stores.backlog.envelopes([key]):
+                Envelope.from_wire(envelope.to_wire())
+        except KeyMissing:
+            if self._keys is not None:
+                self._keys.lacks(f"value_keys.{error.key_id}")
+
+    async def leave(self, attempt: StagedAttempt, lack: KeyMissing | CodeMismatch) -> DeliveryResult:
+        """Give a claimed attempt back that this process cannot judge for what it lacks.
+
+        If the key of a value is here, the value was changed, or its writer has another secret: the run is parked, until a worker can read it.
+        """
+        if isinstance(lack, CodeMismatch):
+            return await self._change_code(attempt, lack)
+        key, keys, call = attempt.held.key, self._keys, self._effects.call
+        if keys is None or not await call(keys.lacks, f"value_keys.{lack.key_id}"):
+            cause = ParkCause("key", lack.key_id)
+            return await self._park(attempt, f"a value is {lack.message}", cause, self._preparation.refuse(key))
+        if moved := await call(self._stores.leases.hand_back, self._lease.worker, [key]):
+            await self._effects.send(await call(self._stores.backlog.envelopes, moved), None)
+        return DeliveryResult("waiting")
+
+    async def leave_to_other_build(self, attempt: StagedAttempt, outcome: Outcome) -> bool:
+        """Leave a step that found a module missing to another live build that may have it; where none does, that is a bug of the step."""
+        fault, changes, held = outcome.fault, self._changes, attempt.held
+        if fault is None or fault.type_name != ModuleNotFoundError.__name__ or changes is None:
+            return False
+        call, run, why = self._effects.call, attempt.given.ticket.run, redact(fault.message)
+        leave = changes.leave_to_other_build
+        if not await call(leave, attempt.given, held.fence or 0, why, claim_id=held.claim_id):
+            return False
+        await call(self._stores.attempts.spend, run, held.claim, outcome.usage, held.reserved)
+        return True
+
+    async def _change_code(self, attempt: StagedAttempt, finding: CodeMismatch) -> DeliveryResult:
+        """Move the run to this worker's code, wait until that is possible, or park it with the reason."""
+        held, call = attempt.held, self._effects.call
+        if self._changes is None or finding.loaded is None:
+            awaited = self._preparation.awaited(finding, held.key)
+            return await self._hand_over_or_park(attempt, str(finding), finding.cause, awaited)
+        run, plan = attempt.given.ticket.run, finding.loaded.plan
+        carried = await call(self._changes.carry_on, run, plan, mine=held.key)
+        if carried.verdict == "moved":
+            return DeliveryResult("moved")
+        if carried.verdict == "refused":
+            return await self._hand_over_or_park(attempt, carried.reason, carried.cause)
+        waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
+        defer = self._stores.attempts.defer
+        await call(defer, held.key, held.fence or 0, ASK_AGAIN_S, waiting, claim_id=held.claim_id)
+        return DeliveryResult("waiting")
+
+    async def _hand_over_or_park(
+        self, attempt: StagedAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
+    ) -> DeliveryResult:
+        """Leave the attempt to a live worker that has its code; without one, park its run."""
+        changes, held, reason = self._changes, attempt.held, redact(why)
+        if changes is not None and await self._effects.call(
+            changes.hand_over, attempt.given, held.fence or 0, reason, awaited, claim_id=held.claim_id
+        ):
+            return DeliveryResult("waiting")
+        return await self._park(attempt, reason, cause, awaited)
+
+    async def _park(
+        self, attempt: StagedAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
+    ) -> DeliveryResult:
+        held, reason, shown = attempt.held, redact(why), cause._replace(what=redact(cause.what))
+        logger.error("run %s is parked: %s", attempt.given.ticket.run, reason)
+        park, fence, claim_id = self._stores.plan_moves.park, held.fence or 0, held.claim_id
+        await self._effects.call(park, held.key, fence, reason, cause=shown, code=awaited, claim_id=claim_id)
+        return DeliveryResult("parked")
