@@ -18,6 +18,8 @@ NAMES = (
     "answer_lost",
     "before_publish",
     "chord_opened",
+    "parts_due",
+    "parts_counted",
     "after_publish",
     "runs_admitted",
     "before_parent_ring",

@@ -7,8 +7,16 @@ from tests.support.fleet import assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
 
-ELSEWHERE = ("chord_opened", "runs_admitted", "before_parent_ring", "hook_call_taken", "hooks_called")
-"""Places that a run without containers, limits and hooks does not come to; their tests are in test_lost_in_containers.py, test_admission.py,
+ELSEWHERE = (
+    "chord_opened",
+    "parts_due",
+    "parts_counted",
+    "runs_admitted",
+    "before_parent_ring",
+    "hook_call_taken",
+    "hooks_called",
+)
+"""Places that a run without containers, limits and hooks does not come to; their tests are in test_lost_in_containers.py, test_lost_parts.py, test_admission.py,
 test_child_runs_survive.py and test_hooks_in_workers.py."""
 ACTIONS = {name: "lose" if name == "answer_lost" else "kill" for name in NAMES if name not in ELSEWHERE}
 

@@ -5,6 +5,9 @@ Parts are returned as a worker returns them at the end of a task; where the work
 
 import asyncio
 import base64
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import celery.backends.redis
@@ -27,6 +30,7 @@ from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app
 from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
 from flujo_worker.engine.dispatch import RedisPublisher
+from tests.support.breadth import large
 from tests.support.builders import enqueued
 from tests.support.fleet import wait_until
 
@@ -265,6 +269,27 @@ def test_a_complete_chord_whose_signal_was_not_sent_is_celerys(parts_of, count, 
     lists.delete(chord_.key(".c"))
     count(1)
     assert chord_.rings()[0] == ([None] * 2, JOIN)
+
+
+@pytest.mark.parametrize("rounds", [6, large(120)])
+def test_the_last_parts_that_processes_count_at_one_time_signal(app, parts_of, count, lists, settings, rounds):
+    """Whichever process has the last part, alone or as one that is counted twice: the chord signals, and since Celery 5.7 once."""
+    draw, once = random.Random(7), hasattr(app.backend, "chord_expires")
+    for number in range(rounds):
+        lists.flushdb()
+        chord_, lanes = parts_of(8), draw.sample(range(8), 8)
+        cut, doubled = draw.randrange(1, 8), draw.sample(range(8), number % 3)
+        shares, start = (lanes[:cut] + doubled, lanes[cut:]), threading.Barrier(2)
+
+        def process(share, start=start):
+            start.wait()
+            count(*share)
+
+        with ThreadPoolExecutor(2) as processes:
+            list(processes.map(process, shares))
+        rings = chord_.rings()
+        assert rings[:1] == [([None] * 8, JOIN)], (number, shares)
+        assert len(rings) == 1 or not once, (number, shares)
 
 
 def test_parts_that_redis_refuses_to_count_together_are_counted_one_by_one(parts_of, count):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_client.contract.envelope import TASK_JOIN
 from flujo_client.transport.redis import RedisError
+from flujo_worker import failpoints
 from flujo_worker.runtime.batcher import Batcher
 
 if TYPE_CHECKING:
@@ -56,10 +57,12 @@ class ChordCounter:
         await self._batcher(part)
 
     async def _count(self, parts: Sequence[ChordPart]) -> Sequence[None]:
+        failpoints.hit("parts_due")
         chords: dict[str, list[ChordPart]] = {}
         for part in parts:
             chords.setdefault(part.group, []).append(part)
         if left := [part for some in chords.values() for part in await self._left(some)]:
+            failpoints.hit("parts_counted")
             await self._effects.call(count_parts, self._app, left)
         return [None] * len(parts)
 
