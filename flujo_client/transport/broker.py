@@ -44,12 +44,13 @@ class Broker:
 
     Args:
         settings: the broker's URL, its key prefix, and the signing keys.
+        options: of the connections, as `connect` takes them.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, **options: Any) -> None:
         self._url, self._prefix = settings.broker(), settings.broker_key_prefix
         self._writer = MessageWriter(settings)
-        self.redis = connect(self._url, settings.sentinel_options())
+        self.redis = connect(self._url, settings.sentinel_options(), **options)
 
     def reach(self) -> None:
         """Make sure that the broker answers; raises ServiceUnreachable."""
@@ -131,7 +132,7 @@ class Broker:
 
     def close(self) -> None:
         """Close the connections."""
-        self.redis.close()
+        self.redis.connection_pool.disconnect()
 
     def new_connection(self) -> Any:
         """Return a connection of redis-py's, not connected yet, for pushing from an event loop."""

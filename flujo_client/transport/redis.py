@@ -6,15 +6,17 @@ chords, breakers, the cache, and the channels of Celery's remote control.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from redis import Redis, Sentinel
+from redis import ConnectionPool, Redis, Sentinel
 from redis.backoff import FullJitterBackoff, NoBackoff
 from redis.connection import parse_url
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
 
 from flujo_client.config.models import SENTINEL
 
@@ -32,9 +34,12 @@ __all__ = [
     "is_not_allowed",
     "lacking",
     "rules",
+    "sharing",
 ]
 
 _MAX_CONNECTIONS = 64
+_ANSWER_S: Final = 10.0
+_ONCE_MORE: Final = Retry(NoBackoff(), 1, (ConnectionLost,))
 _SENTINEL_PORT = 26379
 COMMANDS: Final = "-@all +@read +@write +@pubsub +@scripting +@transaction +@connection -@dangerous +time +info"
 """The commands, by Redis's own categories. INFO and TIME are for `flujo doctor`; TIME is also the clock of breakers and rate limits."""
@@ -50,7 +55,9 @@ _ON_A_KEY: Final[tuple[tuple[str, ...], ...]] = (
 """Commands whose first argument is a key; with what follows it."""
 
 
-def connect(url: str, sentinel: Mapping[str, Any], *, patience_s: float | None = None) -> Redis:
+def connect(
+    url: str, sentinel: Mapping[str, Any], *, patience_s: float | None = None, most: int = _MAX_CONNECTIONS
+) -> Redis:
     """Make a client, which connects when it is first used. Safe for several threads.
 
     Args:
@@ -58,21 +65,70 @@ def connect(url: str, sentinel: Mapping[str, Any], *, patience_s: float | None =
         sentinel: what `Settings.sentinel_options()` returns.
         patience_s: seconds that each command may take, for callers that can do without an answer: a connection that is gone is
             replaced once and without a pause. None waits up to 10 seconds, and tries again ten times, with pauses of up to a second.
+        most: connections at once; a thread that needs one more waits until one is free.
     """
     retry, errors = Retry(FullJitterBackoff(cap=1, base=0.01), 10), [ConnectionLost, NoAnswer]
     if patience_s is not None:
-        retry, errors = Retry(NoBackoff(), 1, (ConnectionLost,)), [ConnectionLost]
+        retry, errors = _ONCE_MORE, [ConnectionLost]
     options: dict[str, Any] = {
-        "socket_timeout": patience_s or 10.0,
+        "socket_timeout": patience_s or _ANSWER_S,
         "socket_connect_timeout": patience_s or 5.0,
         "socket_keepalive": True,
         "max_connections": _MAX_CONNECTIONS,
+        "most": most,
         "retry": retry,
         "retry_on_error": errors,  # redis-py before 6 tries nothing again without it
     }
     if not url.startswith(SENTINEL):
-        return Redis.from_url(url, **options)
+        return Redis(connection_pool=_Few.from_url(url, **options))
     return _through_sentinels(url, sentinel, options)
+
+
+def sharing(client: Redis, patience_s: float) -> Redis:
+    """Make a client with that patience on the connections of another one."""
+    lender: Any = _Hurried(client.connection_pool, patience_s)
+    return Redis(connection_pool=lender)
+
+
+class _Lending:
+    """Lends at most so many connections. No thread waits here while it has one: each command and each pipeline returns its own."""
+
+    def __init__(self, *args: Any, most: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._free, self._retry = threading.Semaphore(most), options["retry"]
+
+    def get_connection(self, *args: Any, patience_s: float | None = None, **options: Any) -> Any:
+        lender: Any = super()
+        if not self._free.acquire(timeout=patience_s or _ANSWER_S):
+            raise ConnectionLost(f"no connection was free within {patience_s or _ANSWER_S:g} s")
+        connection = lender.get_connection(*args, **options)  # it releases one that it cannot lend
+        connection.retry = self._retry if patience_s is None else _ONCE_MORE
+        connection._sock.settimeout(patience_s or connection.socket_timeout)  # noqa: SLF001 - redis-py has no other way
+        return connection
+
+    def release(self, connection: Any) -> None:
+        lender: Any = super()
+        lender.release(connection)
+        self._free.release()
+
+
+class _Few(_Lending, ConnectionPool): ...
+
+
+class _FewOfPrimary(_Lending, SentinelConnectionPool): ...
+
+
+class _Hurried:
+    """Lends the connections of another pool to callers of less patience."""
+
+    def __init__(self, pool: Any, patience_s: float) -> None:
+        self._pool, self._patience_s = pool, patience_s
+
+    def get_connection(self, *args: Any, **options: Any) -> Any:
+        return self._pool.get_connection(*args, patience_s=self._patience_s, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
 
 
 def _through_sentinels(url: str, sentinel: Mapping[str, Any], options: Mapping[str, Any]) -> Redis:
@@ -83,7 +139,8 @@ def _through_sentinels(url: str, sentinel: Mapping[str, Any], options: Mapping[s
     hosts = [(each.pop("host", "localhost"), each.pop("port", _SENTINEL_PORT)) for each in places]
     asking = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
     own = {**sentinel.get("sentinel_kwargs", {}), **asking}
-    client: Redis = sentinels(hosts, sentinel_kwargs=own, **places[0], **options).master_for(sentinel["master_name"])
+    known = sentinels(hosts, sentinel_kwargs=own, **places[0], **options)
+    client: Redis = known.master_for(sentinel["master_name"], connection_pool_class=_FewOfPrimary)
     return client
 
 

@@ -22,12 +22,14 @@ from celery import Celery, signals
 
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.config.models import SENTINEL
+from flujo_client.contract.envelope import TASK_JOIN
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.brokers import broker_for
 from flujo_client.transport.wire import SERIALIZER, register, register_later
 from flujo_worker import failpoints
 from flujo_worker.celery_app import tasks
+from flujo_worker.celery_app.consumer.channel import connection_for, publish_sparingly
 from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
 from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.private_names import counting_backend
@@ -137,6 +139,9 @@ class FlujoWorker:
                 if not self._is_own:
                     canvas = "flujo_worker.celery_app.canvas"  # loaded when it is needed
                     host.end_tasks_by(lambda payload: import_module(canvas).end_task(self.app, payload))
+                if self.settings.counts_chords:
+                    counting: Any = self.app.tasks[TASK_JOIN].backend
+                    publish_sparingly(counting.app)
                 host.start()
                 self._hosts.clear()
                 self._hosts[os.getpid()] = host
@@ -357,6 +362,7 @@ def _own_app(settings: Settings, **options: Any) -> Celery:
         redis_socket_keepalive=True,
         result_expires=604_800,
     )
+    app.amqp.Connection = connection_for()
     # Only now: the mailbox keeps the serializer that the app has when it is made.
     app.control.mailbox.node_cls = OpenNode  # type: ignore[attr-defined]  # its stubs lack it
     return app

@@ -46,14 +46,20 @@ MOST_HELD: Final = 10_000
 class RedisPublisher:
     """Publishes to Redis, and reads the queues there; the result backend of the app's join task counts the parts of chords.
 
+    Args:
+        settings: where the broker is.
+        app: has our tasks.
+        most: connections that threads may use at once; what runs on an event loop has one more.
+
     Attributes:
         is_muted: whether it sends nothing, because others would refuse what this process signs.
         counts_chords: whether there is a result backend that counts.
+        redis: the client of this process's threads.
     """
 
-    def __init__(self, settings: Settings, app: Celery) -> None:
-        self._broker, self._app, self.is_muted = Broker(settings), app, False
-        self.counts_chords = settings.counts_chords
+    def __init__(self, settings: Settings, app: Celery, *, most: int = 2) -> None:
+        self._broker, self._app, self.is_muted = Broker(settings, most=most), app, False
+        self.counts_chords, self.redis = settings.counts_chords, self._broker.redis
         self._publisher = LoopPublisher(self._broker)
         self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
 

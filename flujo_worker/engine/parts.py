@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.model_guards import first_rows
+from flujo_client.contract.envelope import TASK_JOIN
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.plan.plan import Backoff
 from flujo_worker.agents.refused_formats import RefusedFormats
@@ -65,11 +66,17 @@ class Services:
         self.stores = PostgresStores(
             settings.database(), pool_max=single, prepare=settings.prepare_statements, stopping=self.stopping
         )
-        self.post = _publisher(settings, app)
+        self.post = _publisher(settings, app, most=1 if on_loop else 2)
         self.sender = Sender(self.post, self.stores.backlog)
         self.loop, self.threads, self._redis = Loop(), threads("flujo-user"), tuple[Any, ...]()
+        broker = self.post.redis if isinstance(self.post, RedisPublisher) else None
+        results = broker if broker is not None and settings.results() == settings.broker() else None
+        if results is not None and settings.counts_chords and not is_child:
+            counting: Any = app.tasks[TASK_JOIN].backend
+            counting.client = results
         if settings.has_redis:
-            self._redis = RedisCache(settings), RedisCells(MODELS, settings), RedisCells(RATES, settings)
+            cells = (RedisCells(kind, settings, broker) for kind in (MODELS, RATES))
+            self._redis = RedisCache(settings, results), *cells
         own_state = InMemoryCache(), MemoryCells(MODELS, time.time), MemoryCells(RATES, time.time)
         self.results, self.models, self.rates = self._redis or own_state
         self.engine = Engine() if on_loop else None
@@ -111,9 +118,9 @@ class Services:
             connection.close()
 
 
-def _publisher(settings: Settings, app: Celery) -> RedisPublisher | RabbitPublisher:
+def _publisher(settings: Settings, app: Celery, *, most: int) -> RedisPublisher | RabbitPublisher:
     if not settings.uses_rabbitmq:
-        return RedisPublisher(settings, app)
+        return RedisPublisher(settings, app, most=most)
     from flujo_worker.engine.rabbit_publisher import RabbitPublisher
 
     return RabbitPublisher(settings)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
-from flujo_client.transport.redis import RedisError, connect
+from flujo_client.transport.redis import RedisError, connect, sharing
 from flujo_worker.domain.called_model import CalledModel
 from flujo_worker.domain.rate import RateBucket
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
+    from flujo_client.transport.redis import Redis
 
 logger = logging.getLogger(__name__)
 
@@ -113,11 +114,13 @@ class RedisCells(Generic[S]):
     Args:
         kind: what is stored.
         settings: where Redis is, and the prefix of all keys.
+        redis: a client of it, whose connections are used; None makes others.
     """
 
-    def __init__(self, kind: CellKind[S], settings: Settings) -> None:
+    def __init__(self, kind: CellKind[S], settings: Settings, redis: Redis | None = None) -> None:
         self._kind, self._prefix = kind, settings.broker_key_prefix + kind.key
-        self._redis = connect(settings.redis(), settings.sentinel_options(), patience_s=ANSWER_S)
+        redis = redis or connect(settings.redis(), settings.sentinel_options(), patience_s=ANSWER_S)
+        self._redis = sharing(redis, ANSWER_S)
         script = files("flujo_worker.guards").joinpath("cells.lua").read_text(encoding="utf-8")
         self._put = self._redis.register_script(script)
         self._lock = threading.Lock()
@@ -135,7 +138,7 @@ class RedisCells(Generic[S]):
 
     def close(self) -> None:
         """Close the connections."""
-        self._redis.close()
+        self._redis.connection_pool.disconnect()
 
     def _changed(self, key: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
         """Read, act and write, and retry on a conflict. Threads of one process that conflict queue up."""

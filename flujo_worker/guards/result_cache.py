@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from flujo_client.transport.redis import connect
+from flujo_client.transport.redis import connect, sharing
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
+    from flujo_client.transport.redis import Redis
 
 PREFIX = "flujo:cache:"
 PATIENCE_S = 2.0
@@ -22,11 +23,13 @@ class RedisCache:
 
     Args:
         settings: where Redis is, and the prefix of all keys.
+        results: a client of it, whose connections are used; None makes others.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, results: Redis | None = None) -> None:
         self._prefix = settings.broker_key_prefix + PREFIX
-        self._redis = connect(settings.results(), settings.sentinel_options(), patience_s=PATIENCE_S)
+        results = results or connect(settings.results(), settings.sentinel_options(), patience_s=PATIENCE_S, most=1)
+        self._redis = sharing(results, PATIENCE_S)
 
     def get(self, key: str) -> bytes | None:
         return cast("bytes | None", self._redis.get(self._prefix + key))
@@ -42,4 +45,4 @@ class RedisCache:
 
     def close(self) -> None:
         """Close the connections."""
-        self._redis.close()
+        self._redis.connection_pool.disconnect()

@@ -1,5 +1,7 @@
 """What a worker process has open after a fan-out: docs/how-to/size.md says how many connections, and for what."""
 
+from urllib.parse import urlsplit
+
 import pytest
 from container_checks import enqueue
 
@@ -7,16 +9,22 @@ from tests.support.fleet import PATIENCE_S, STEADY, STEPS, SiteFleet, wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={**STEADY, "concurrency": 16})]
 
-POSTGRES = 4
+POSTGRES, REDIS = 4, 5
 OPEN = "SELECT count(*) AS open FROM pg_stat_activity WHERE application_name = %(name)s"
 BRANCHES = 300
 
 
 @pytest.mark.parametrize("pool", ["attempts", "threads"])
 def test_a_process_has_few_connections(site, pool):
-    database = site.settings.database()
+    """Never more to Postgres; to Redis no more once those are closed that only its start needed."""
+    database, number = site.settings.database(), int(urlsplit(site.settings.broker()).path[1:])
     url = f"{database}{'&' if '?' in database else '?'}application_name={pool}"
-    most, run = [], enqueue(site, "wide", items=list(range(BRANCHES)))
+
+    def clients():
+        return {each["id"] for each in site.redis.client_list() if int(each["db"]) == number}
+
+    run = enqueue(site, "wide", items=list(range(BRANCHES)))
+    others, most = clients(), []
     counted = site.settings.with_services(url, site.settings.broker())
     fleet = SiteFleet(counted, 1, site.folder, STEPS, ["--pool", pool])
     fleet.start()
@@ -27,5 +35,6 @@ def test_a_process_has_few_connections(site, pool):
         )
         assert run.result(timeout=PATIENCE_S).run_status == "succeeded"
         assert 2 <= max(most) <= POSTGRES
+        wait_until(lambda: 2 <= len(clients() - others) <= REDIS, 20, what=lambda: str(site.redis.client_list()))
     finally:
         fleet.kill()

@@ -14,6 +14,8 @@ from queue import Empty
 from typing import Any, Protocol
 
 import kombu
+from kombu import pools
+from kombu.connection import ConnectionPool
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 from kombu.utils.json import loads
@@ -25,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32
 """The maximum of messages that a process takes at once: more would wait here while other processes are idle."""
+
+
+IDLE_S = 5
+"""Seconds between two times at which idle connections are closed."""
 
 
 class FreeSlots(Protocol):
@@ -84,16 +90,17 @@ def _look_again() -> None:
     """Do nothing: once awake, the hub asks for messages before it waits again."""
 
 
-def connection_for(capacity: Capacity) -> type[kombu.Connection]:
-    """Return the class of connections whose consumers take messages by free slots, for `app.amqp.Connection`.
+def connection_for(capacity: Capacity | None = None) -> type[kombu.Connection]:
+    """Return a class of connections for `app.amqp.Connection` that close what they do not use. With a capacity, consumers take messages by free slots.
 
     kombu still chooses the transport by the URL, also when it switches to the next of several URLs.
     """
+    kinds: tuple[type, type] = (SparingChannel, SparingTransport) if capacity is None else (BulkChannel, BulkTransport)
 
     @cache
-    def derived(base: Any) -> type[BulkTransport]:
-        channel = type("Channel", (BulkChannel, base.Channel), {"capacity": capacity})
-        return type("Transport", (BulkTransport, base), {"Channel": channel, "capacity": capacity})
+    def derived(base: Any) -> type[SparingTransport]:
+        channel = type("Channel", (kinds[0], base.Channel), {"capacity": capacity})
+        return type("Transport", (kinds[1], base), {"Channel": channel, "capacity": capacity})
 
     class LimitedConnection(kombu.Connection):
         def get_transport_cls(self) -> Any:
@@ -101,6 +108,48 @@ def connection_for(capacity: Capacity) -> type[kombu.Connection]:
             return derived(base) if issubclass(base, stock.Transport) else base
 
     return LimitedConnection
+
+
+def publish_sparingly(app: Any) -> None:
+    """Let an app publish on connections of its class. Since kombu 5.7 pools make others, each with a connection to Redis that idles."""
+    connection = app.connection_for_write()
+    pools.connections[connection] = _Pool(connection, limit=app.conf.broker_pool_limit)
+
+
+class _Pool(ConnectionPool):
+    """Connections with the channels of the first one."""
+
+    def new(self) -> Any:
+        made: Any = super().new()
+        made.get_transport_cls = self.connection.get_transport_cls
+        return made
+
+
+class SparingChannel(OpenChannel):
+    """A channel that has no connection to Redis until it needs one: kombu makes one to ask for an answer."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close the connections that no command uses now."""
+        for pool in (self.pool, self.async_pool):
+            pool.disconnect(inuse_connections=False)
+
+
+class SparingTransport(stock.Transport):
+    """Closes the connections to Redis that its channels do not use."""
+
+    def register_with_event_loop(self, connection: Any, loop: Any) -> None:
+        super().register_with_event_loop(connection, loop)
+        loop.call_soon(self._close_idle)  # what only the start needed
+        loop.call_repeatedly(IDLE_S, self._close_idle)
+
+    def _close_idle(self) -> None:
+        channels: Any = self.channels
+        for channel in channels or ():
+            channel.close_idle()
 
 
 class _Limited(virtual.QoS):
@@ -114,7 +163,7 @@ class _LimitedWithAcks(_Limited, stock.QoS):
     """The same with kombu's acknowledgements in Redis."""
 
 
-class BulkChannel(OpenChannel):
+class BulkChannel(SparingChannel):
     """A channel that takes what it has room for. Used by the hub's thread alone."""
 
     capacity: Capacity
@@ -233,7 +282,7 @@ class BulkChannel(OpenChannel):
         return f"{self.global_keyprefix}{key}"
 
 
-class BulkTransport(stock.Transport):
+class BulkTransport(SparingTransport):
     """Passes the hub of a connection to the code that frees slots."""
 
     capacity: Capacity
