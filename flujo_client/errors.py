@@ -245,16 +245,14 @@ class StepInvocationError(ExecutionError):
     code = "STEP_INVOCATION"
 
 
-class _WithResult(FlujoError):
-    def __init__(self, message: str = "", result: Any = None, **rest: Any) -> None:
-        super().__init__(message, **rest)
-        self.result = result
-
-
-class RunEnded(_WithResult, ExecutionError):
+class RunEnded(ExecutionError):
     """A run ended without success. `result` is the partial PipelineResult."""
 
     code = "RUN_ENDED"
+
+    def __init__(self, message: str = "", *, result: Any = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.result = result
 
 
 class RunFailed(RunEnded):
@@ -269,23 +267,31 @@ class RunExpired(RunEnded):
     code = "RUN_EXPIRED"
 
 
-class UsageLimitExceededError(_WithResult, ExecutionError):
+class UsageLimitExceededError(ExecutionError):
     """A limit on cost or tokens is passed, or would be. `result` is the partial PipelineResult."""
 
     code = "USAGE_LIMIT_EXCEEDED"
+
+    def __init__(self, message: str = "", result: Any = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.result = result
 
 
 class ControlFlowError(FlujoError):
     code = "CONTROL_FLOW"
 
 
-class PausedException(_WithResult, ControlFlowError):
+class PausedException(ControlFlowError):
     """A run waits for a person. Raise it in a step to ask a person: the message is the question, and the answer the step's output.
 
     When it is raised for a paused run's result, `result` is what exists of it.
     """
 
     code = "PAUSED"
+
+    def __init__(self, message: str = "", *, result: Any = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.result = result
 
 
 class PipelineAbortSignal(ControlFlowError):

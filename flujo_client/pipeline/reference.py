@@ -137,7 +137,7 @@ def _read(reference: str) -> tuple[str, dict[str, str]]:
     is_more = _WITH in place and not is_file(place)
     if is_more or not all(key in _OPTIONS and value for key, _, value in pairs):
         raise PipelineError(
-            f"'{reference}' may have only {' and '.join(_OPTIONS)} after the '{_WITH}'",
+            f"'{reference}' may have only resources and hooks after the '{_WITH}'",
             suggestion="write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'",
         )
     return place, {key: value for key, _, value in pairs}
