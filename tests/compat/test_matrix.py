@@ -110,8 +110,8 @@ def is_for_workers(need):
 
 
 def test_chain(site, worker):
-    """A chain of steps runs, and beside it the tasks of the application."""
-    run = site.enqueue("three")
+    """A chain of steps runs, one of tasks, which are retried as they say, and beside them the tasks of the application."""
+    run, tasks = site.enqueue("three"), site.client.enqueue("compat_pipelines:tasks", 0)
     if worker.is_attached:
         theirs = Celery("somebody", broker=site.settings.broker(), backend=site.settings.broker())
         task = theirs.send_task("shop.add", (1, 2)).id
@@ -119,6 +119,8 @@ def test_chain(site, worker):
         assert theirs.backend.get_result(task) == 3
         theirs.close()
     assert_merged_once(site, run, ["first", "second", "third"])
+    result = tasks.result(timeout=60)
+    assert (result.output, [step.attempts for step in result.step_history]) == (3, [2, 2])
 
 
 def test_fan_out(site, worker):

@@ -48,14 +48,14 @@ def flower(site):
         yield ask
 
 
-def failed(site, flower, most_s):
+def failed(site, flower, most_s, *, pipeline="flower_shop:orders", attempts=ATTEMPTS):
     """A run whose last step fails, as Flower shows its attempts within some seconds of its end, oldest first."""
-    run = site.client.enqueue("flower_shop:orders", SECRET)
+    run = site.client.enqueue(pipeline, SECRET)
     assert run.result(timeout=60).run_status == "failed", site.log()
     until = time.monotonic() + most_s
     while True:
         tasks = [each for key, each in flower("tasks").items() if key.startswith(f"{run.id}:")]
-        if sum(each["state"] in ("SUCCESS", "FAILURE") for each in tasks) == ATTEMPTS or time.monotonic() > until:
+        if sum(each["state"] in ("SUCCESS", "FAILURE") for each in tasks) == attempts or time.monotonic() > until:
             return sorted(tasks, key=lambda each: each["timestamp"])
         time.sleep(0.1)
 
@@ -83,6 +83,23 @@ def test_flower_shows_workers_and_each_attempt(site, flower, command):
     assert "the bank is closed" in shown[-1]["exception"]
     assert {queue["name"] for queue in details["active_queues"]} >= {"flujo.attempts", "flujo.control"}
     assert SECRET not in json.dumps([shown, details])
+
+
+@pytest.mark.parametrize("pool", ["custom", "threads", "prefork"])
+def test_flower_shows_the_end_of_attempts_whose_task_has_sent_its_signals(site, flower, tmp_path, pool):
+    """OpenTelemetry listens to them; Celery itself then reports no end of the attempt."""
+    command, spans = ("celery", "-A", "monitored_app", "worker", "-c", "2", "-P", pool), str(tmp_path / "spans")
+    options = {"pipeline": "monitored_shop:orders", "attempts": 4}
+    with running(site, HERE, *command, CELERY_CUSTOM_WORKER_POOL=POOL, SPANS=spans):
+        wait_until(lambda: failed(site, flower, 1, **options), what=site.log)  # Flower has enabled events
+        shown = failed(site, flower, 20, **options)
+    assert [(each["name"], each["state"]) for each in shown] == [
+        ("monitored_shop:orders/note", "SUCCESS"),
+        ("monitored_shop:orders/price", "SUCCESS"),
+        ("monitored_shop:orders/charge", "FAILURE"),
+        ("monitored_shop:orders/charge", "FAILURE"),
+    ]
+    assert "the bank is closed" in shown[-1]["exception"]
 
 
 @pytest.fixture(scope="module")
