@@ -20,6 +20,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
 from flujo_client.errors import AgentError, AgentIOValidationError, PausedException, SnapshotTooLarge
 from flujo_client.pipeline.step import Step
+from flujo_client.plan.identity import defaults_of
 from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, Tree, decode, encode, storable_text
@@ -363,11 +364,22 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
         fault = replace(fault, guidance=None)
     elif failure.error is run.verdict:
         fault = replace(fault, guidance=guidance_of(failure.error, judges=True))
+    if _is_last_by_agent(run):
+        fault = replace(fault, retryable=fault.is_requested)
     run.starved = run.starvation(failure.error)
     if run.starved is not None:
         return replace(fault, suggestion=_STARVED.format(*run.starved))
     is_left = run.left_in_thread and isinstance(failure.error, TimeoutError)
     return replace(fault, suggestion=_IN_A_THREAD) if is_left else fault
+
+
+def _is_last_by_agent(run: AttemptRun) -> bool:
+    """Return whether an agent that its step names by a reference allows no further attempt, and the step does not say otherwise."""
+    work, info = run.work, run.info
+    if work is None or info is None or "max_retries" in work.step.config.model_fields_set:
+        return False
+    most = defaults_of(work.callee.agent).get("max_retries")
+    return most is not None and info.number > most
 
 
 def _emit_blocked(place: Place) -> None:

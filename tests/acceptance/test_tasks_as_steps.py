@@ -82,7 +82,6 @@ class Kept(NamedTuple):
         Kept("two", "a.png", "a.png at 100 at 3"),
         Kept("late", [1, {"b": None}], [1, {"b": None}]),
         Kept("fetch", 2, 2, attempts=3),
-        Kept("flaky", "words", "words", attempts=2),
         Kept("soft", None, "stopped softly"),
         Kept("spread", {"price": 3, "count": 4, "discount": 1}, 11),
         Kept("spread_list", [3, 4], 7),
@@ -103,6 +102,7 @@ def test_what_a_task_does_is_kept(shop, row):
     ("pipeline", "value", "error", "attempts"),
     [
         ("plain", "words", "ValueError: words", 1),
+        ("named_fails", "words", "ValueError: words", 1),
         ("stubborn", "words", "ValueError: words", 3),
         ("never", None, "MaxRetriesExceededError", 3),
         ("fetch", 9, "OSError: the net is down", 4),
@@ -137,7 +137,8 @@ def test_a_task_finds_its_request(shop):
 )
 def test_a_task_is_retried_after_the_time_that_it_asks_for(shop, pipeline, value, waits):
     """And not after the step's own backoff."""
-    run, _ = ended(shop, pipeline, value)
+    run, result = ended(shop, pipeline, value)
+    assert result.run_status == "succeeded"
     delays = [event["data"]["delay_seconds"] for event in shop.events(run.id, "flujo.retry")]
     assert delays == pytest.approx(waits)
     began = [at for _, at in story(shop, run)]
