@@ -14,7 +14,7 @@ async def nothing(value: int) -> int:
 
 async def wait(gate: str) -> str:
     while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 - another process opens it
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
     return gate
 
 
