@@ -1,6 +1,7 @@
 """`flujo status`: show services, workers and waiting work. It starts nothing.
 
-`--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied; workers, the
+`--json` prints: ok; postgres and redis, or rabbitmq, with ok, url (without its password) and error, the broker also with shares_state (workers
+share breakers, rate limits and cached results in a Redis); schema, the newest migration applied; workers, the
 live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at, queues (null: not known)
 is_stopping (it takes no more work), slowed (null, or at_once, of, late and
 waited_for_cpu: its event loop is late, so it takes fewer attempts) and lacks (the keys that it lacks, such as value_keys.2026a: it takes no work); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready,
@@ -12,7 +13,7 @@ waiting; gates, the limits and windows at which runs wait for their admission, e
 taken and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those of
 tenants of which 80 % are spent or reserved today, as `lens show` shows them; locks, the sessions of Postgres whose transactions hold locks on
 Flujo's tables for more than two seconds, each with pid, user, application, state and age_s (null: this role may not see it); refused, the messages that workers refused since Redis was last emptied, with count,
-reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. Parts that could not be read are null.
+reasons (a number for each), kept, key (the Redis list, or the queue, they are kept in) and last_at. Parts that could not be read are null.
 """
 
 from __future__ import annotations

@@ -57,8 +57,14 @@ def cli_of(site, *arguments):
     return json.loads(CliRunner().invoke(cli, arguments, env=site.settings.as_environment()).stdout)
 
 
-@pytest.mark.parametrize("pool", ["attempts", "threads", "prefork"])
-@pytest.mark.parametrize("site", [{}, {"queue_type": "quorum"}], ids=["classic", "quorum"], indirect=True)
+QUORUM = {"queue_type": "quorum"}
+
+
+@pytest.mark.parametrize(
+    ("site", "pool"),
+    [({}, "attempts"), ({}, "threads"), ({}, "prefork"), (QUORUM, "attempts"), (QUORUM, "prefork")],
+    indirect=["site"],
+)
 def test_runs_end_in_every_pool_on_both_types_of_queue(site, node, pool):
     chain, fan = site.enqueue("three"), fan_out(site)
     site.unready_workers(arguments=("--pool", pool, "--concurrency", "3"))
@@ -84,13 +90,12 @@ def test_what_a_killed_worker_did_is_done_within_its_lease_and_five_seconds(site
     assert len(site.executions(gated.id, "gate")) == 2
 
 
-@pytest.mark.parametrize("end", [RabbitNode.stop, RabbitNode.kill])
-def test_runs_outlive_a_restart_of_the_broker(site, node, end):
+def test_runs_outlive_a_restart_of_the_broker(site, node):
     site.workers(2)
     runs = [site.enqueue("gated") for _ in range(4)] + [site.enqueue("lingering") for _ in range(4)]
     for run in runs[:4]:
         site.wait_for_execution(run.id, "gate")
-    end(node)
+    node.kill()
     for run in runs[:4]:
         site.open_gate(run.id)
     node.start()
@@ -160,7 +165,7 @@ def test_priorities_and_what_was_refused_wait_in_rabbitmq(site, node):
     assert (state["rabbitmq"]["ok"], state["rabbitmq"]["shares_state"], state["refused"]["count"]) == (True, False, 3)
 
 
-@pytest.mark.parametrize("site", [{"queue_type": "quorum"}], indirect=True)
+@pytest.mark.parametrize("site", [QUORUM], indirect=True)
 def test_a_priority_is_refused_where_queues_have_none(site):
     with pytest.raises(ConfigurationError, match="quorum queues of RabbitMQ have no priorities"):
         site.enqueue("three", priority=3)

@@ -82,12 +82,13 @@ class RabbitNode:
             )
         wait_until(self._answers, START_S, what=(self.folder / "server.log").read_text)
 
-    def stop(self) -> None:
-        """Stop it in order: what is durable is on the disk."""
-        self._end(signal.SIGTERM)
-
     def kill(self) -> None:
-        self._end(signal.SIGKILL)
+        """End it as a power cut would: what was confirmed is on the disk."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(START_S)
+            self._process = None
 
     def connection(self) -> kombu.Connection:
         return kombu.Connection(self.url)
@@ -117,13 +118,6 @@ class RabbitNode:
 
     def log(self) -> str:
         return "".join(path.read_text(errors="replace") for path in (self.folder / "log").glob("*.log"))
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
-            self._process.wait(START_S)
-            self._process = None
 
     def _answers(self) -> bool:
         with suppress(OSError), self.connection() as connection:
