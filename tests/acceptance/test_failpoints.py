@@ -15,9 +15,12 @@ ELSEWHERE = (
     "before_parent_ring",
     "hook_call_taken",
     "hooks_called",
+    "task_taken",
+    "run_started",
+    "task_ended",
 )
-"""Places that a run without containers, limits and hooks does not come to; their tests are in test_lost_in_containers.py, test_lost_parts.py, test_admission.py,
-test_child_runs_survive.py and test_hooks_in_workers.py."""
+"""Places that a run without containers, limits, hooks and canvas does not come to; their tests are in test_lost_in_containers.py, test_lost_parts.py,
+test_admission.py, test_child_runs_survive.py, test_hooks_in_workers.py and test_canvases.py."""
 ACTIONS = {name: "lose" if name == "answer_lost" else "kill" for name in NAMES if name not in ELSEWHERE}
 
 
