@@ -173,6 +173,11 @@ class FlujoWorker:
         if self._is_aside:
             return
         with _ending_the_worker():
+            if self.app.conf.task_always_eager:
+                raise ConfigurationError(
+                    "this Celery app runs tasks eagerly, so nothing would survive a crash",
+                    suggestion="unset task_always_eager; to test pipelines without services use flujo_worker.testing",
+                )
             refuse_greenlets(str(options.get("pool") or self.app.conf.worker_pool), self.queues)
         self._require_readiness()
         # Celery takes the working directory off the path again once it has found the app.
@@ -190,11 +195,6 @@ class FlujoWorker:
         from flujo_worker.store.migrate import START_PATIENCE_S, require_current
 
         with _ending_the_worker():
-            if self.app.conf.task_always_eager:
-                raise ConfigurationError(
-                    "this Celery app runs tasks eagerly, so nothing would survive a crash",
-                    suggestion="unset task_always_eager; to test pipelines without services use flujo_worker.testing",
-                )
             Heartbeat(self.settings.worker.heartbeat_file).begin()
             require_current(self.settings.database(), patience_s=START_PATIENCE_S)
             if self.settings.uses_rabbitmq:
