@@ -3,7 +3,6 @@
 import pytest
 from container_checks import enqueue, succeeded
 
-from tests.support.breadth import large
 from tests.support.fleet import BRISK, wait_until
 
 pytestmark = [
@@ -18,7 +17,7 @@ PLACES = ["parts_due", "parts_counted"]
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kills", [1, large(120)])
+@pytest.mark.parametrize("kills", [1, pytest.param(120, marks=pytest.mark.chaos)])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_process_that_dies_before_it_counts_or_signals_costs_no_fan_out(site, place, kills):
     """Nothing is counted again: the sweeper reads from rows that all branches are closed."""

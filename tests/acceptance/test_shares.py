@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from share_pipelines import BRANCHES, WAITING
 
-from tests.support.breadth import large
 from tests.support.fleet import STEADY, wait_until
 
 pytestmark = [
@@ -24,7 +23,7 @@ SHARES = """
 """
 WAITING_NOW = "SELECT 1 FROM flujo_attempts WHERE run_id = %(run)s AND kind = 'step' AND status = 'running'"
 LEAST = 0.35
-ROUNDS = [3, large(120)]
+ROUNDS = [3, pytest.param(120, marks=pytest.mark.chaos)]
 
 
 def shares_of(site, rounds, *fleets):

@@ -30,7 +30,6 @@ from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app
 from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
 from flujo_worker.engine.dispatch import RedisPublisher
-from tests.support.breadth import large
 from tests.support.builders import enqueued
 from tests.support.fleet import wait_until
 
@@ -271,7 +270,7 @@ def test_a_complete_chord_whose_signal_was_not_sent_is_celerys(parts_of, count, 
     assert chord_.rings()[0] == ([None] * 2, JOIN)
 
 
-@pytest.mark.parametrize("rounds", [6, large(120)])
+@pytest.mark.parametrize("rounds", [6, pytest.param(120, marks=pytest.mark.chaos)])
 def test_the_last_parts_that_processes_count_at_one_time_signal(app, parts_of, count, lists, settings, rounds):
     """Whichever process has the last part, alone or as one that is counted twice: the chord signals, and since Celery 5.7 once."""
     draw, once = random.Random(7), hasattr(app.backend, "chord_expires")
