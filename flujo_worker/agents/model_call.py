@@ -6,8 +6,10 @@ with what it spent.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.plan.identity import model_name
@@ -15,6 +17,7 @@ from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.shaping import Shaping
+from flujo_worker.concurrency.native import executor_beside
 from flujo_worker.runtime.attempt_run import charge, current_run, current_work, in_thread
 
 if TYPE_CHECKING:
@@ -52,7 +55,9 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
-        return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)
+        executor = executor_beside(asyncio.get_running_loop())
+        with nullcontext() if executor is None else agent.using_thread_executor(executor):
+            return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)
 
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)

@@ -80,13 +80,13 @@ class LoopBelow(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         poll = type("_Poll", (selectors.PollSelector,), {"_selector_cls": get_original("select", "poll")})
         super().__init__(poll())
-        self._greenlets = Greenlets("flujo-loop")
+        self.greenlets = Greenlets("flujo-loop")
 
     def run_in_executor(  # type: ignore[override]  # its stub binds the arguments to each other
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         starts_threads = executor is None or isinstance(executor, ThreadPoolExecutor)
-        begun = (self._greenlets if starts_threads or executor is None else executor).submit(func, *args)
+        begun = (self.greenlets if starts_threads or executor is None else executor).submit(func, *args)
         return asyncio.wrap_future(begun, loop=self)
 
 

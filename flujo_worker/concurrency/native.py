@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from importlib import import_module
 from typing import Any
 
@@ -29,6 +30,11 @@ def threads(name: str) -> Threads:
     """Return an executor for code that is not `async`: with gevent, of greenlets in the main thread."""
     kind: type[Threads] = _gevents("Greenlets") or Threads
     return kind(name)
+
+
+def executor_beside(loop: asyncio.AbstractEventLoop) -> Executor | None:
+    """Return what calls functions that are not `async` for this loop's code, which may start no threads itself; None: it may."""
+    return getattr(loop, "greenlets", None)
 
 
 def hub_watch() -> Callable[[float], None]:

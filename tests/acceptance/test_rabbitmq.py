@@ -6,9 +6,12 @@ from itertools import count
 
 import pytest
 from click.testing import CliRunner
+from flujo_demo.command import LIMITS
+from flujo_demo.license_audit import EACH, REFERENCE
 
 from flujo_client.cli.main import cli
 from flujo_client.errors import ConfigurationError
+from flujo_client.gateway import requests
 from flujo_client.transport.broker import PRIORITY_STEPS
 from tests.support.fleet import BRISK, STEADY, Site, assert_merged_once, wait_until
 from tests.support.rabbit_node import SERVER, RabbitNode
@@ -88,6 +91,19 @@ def test_what_a_killed_worker_did_is_done_within_its_lease_and_five_seconds(site
     assert_succeeded(site, fan)
     assert time.monotonic() - began < site.settings.worker.lease_s + 5.0
     assert len(site.executions(gated.id, "gate")) == 2
+
+
+def test_the_audit_of_the_demo_ends_although_a_worker_is_killed(site):
+    """Its fan-out, its models' answers and their repair, its budget, and the question that nobody answers."""
+    fleet = site.workers(arguments=("--concurrency", "4"))
+    run = site.client.enqueue(
+        REFERENCE, ["celery", "orjson", "no-such-distribution", *(["psycopg"] * 20)], limits=LIMITS
+    )
+    wait_until(lambda: any(each.parent == EACH and each.closed_at for each in site.client.ask(requests.scopes(run.id))))
+    fleet.kill()
+    site.workers(arguments=("--concurrency", "4"))
+    groups = run.result(timeout=90).raise_for_status().output.groups
+    assert {name: len(found) for name, found in groups.items()} == {"permissive": 1, "copyleft": 21, "failed": 1}
 
 
 def test_runs_outlive_a_restart_of_the_broker(site, node):

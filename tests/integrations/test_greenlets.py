@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from celery import Celery
+from flujo_demo.license_audit import REFERENCE
 
 from tests.support.commands import running
 from tests.support.fleet import wait_until
@@ -39,6 +40,14 @@ def test_pipelines_run_beside_the_projects_own_tasks(site, patch):
         assert [run.result(timeout=90).output for run in runs] == [9] * 5, site.log()
         assert site.client.enqueue("green_shop:world", "x").result(timeout=60).output == "gevent._socket3"
         assert own_task(site) is None
+
+
+def test_the_audit_of_the_demo_ends(site):
+    """Its models are functions that are not `async`, which pydantic-ai calls in threads."""
+    with running(site, HERE, *GEVENT):
+        run = site.client.enqueue(REFERENCE, ["celery", "orjson", "no-such-distribution"])
+        groups = run.result(timeout=90).raise_for_status().output.groups
+    assert {name: len(found) for name, found in groups.items()} == {"permissive": 1, "copyleft": 1, "failed": 1}
 
 
 def test_a_step_that_blocks_is_named_and_keeps_its_lease(site):
