@@ -1,6 +1,7 @@
 """The names that attempts have in Sentry and OpenTelemetry, as installed: their task's own, or that of pipeline and step."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,13 @@ def test_sentry_names_transactions_and_reports_a_tasks_failure_once(site, pool):
     """With the task's own name, frames and values, as before it was a step; the attempt that was retried is none."""
     command = ("celery", "-A", "monitored_app", "worker", "-c", "2", "-P", pool)
     with SentryServer() as sentry:
-        with running(site, HERE, *command, SENTRY_DSN=sentry.dsn, CELERY_CUSTOM_WORKER_POOL=POOL):
+        with running(
+            site,
+            f"{HERE}{os.pathsep}{HERE / 'without_eventlet'}",
+            *command,
+            SENTRY_DSN=sentry.dsn,
+            CELERY_CUSTOM_WORKER_POOL=POOL,
+        ):
             run = failed(site)
             wait_until(lambda: sentry.events, what=site.log)
         names = {each["transaction"] for each in sentry.transactions}

@@ -1,5 +1,6 @@
 """What Sentry hears of failed runs, from the real `sentry_sdk` over HTTP: the last failure of each step, once, as its user wrote it."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support.sentry_server import SentryServer
 pytestmark = [pytest.mark.integrations, pytest.mark.services, pytest.mark.acceptance]
 
 HERE = Path(__file__).parent
+MODULES = os.pathsep.join(map(str, (HERE, HERE / "without_eventlet")))
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def sentry():
 )
 def test_the_last_failure_of_a_step_is_one_event(site, sentry, command):
     """With the user's exception, their frames and their values; the attempt before it is none, and neither is the run's own failure."""
-    with running(site, HERE, *command, SENTRY_DSN=sentry.dsn):
+    with running(site, MODULES, *command, SENTRY_DSN=sentry.dsn):
         runs = [site.client.enqueue(f"sentry_shop:{name}", "shelf 7") for name in ("failing", "branches")]
         for run in runs:
             assert run.result(timeout=60).run_status == "failed", site.log()
@@ -56,7 +58,7 @@ def test_the_last_failure_of_a_step_is_one_event(site, sentry, command):
 
 def test_code_between_steps_that_fails_a_run_is_one_event(site, sentry):
     """A condition belongs to no attempt of its own."""
-    with running(site, HERE, "flujo_worker", "worker", SENTRY_DSN=sentry.dsn):
+    with running(site, MODULES, "flujo_worker", "worker", SENTRY_DSN=sentry.dsn):
         run = site.client.enqueue("sentry_shop:endless", "night")
         assert run.result(timeout=60).run_status == "failed", site.log()
         wait_until(lambda: sentry.events, what=site.log)
