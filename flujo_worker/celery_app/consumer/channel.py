@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import kombu
 from kombu import pools
+from kombu.asynchronous import Hub
 from kombu.connection import ConnectionPool
 from kombu.transport import redis as stock
 from kombu.transport import virtual
@@ -31,6 +32,8 @@ MOST_AT_ONCE = 32
 
 IDLE_S = 5
 """Seconds between two times at which idle connections are closed."""
+CLOSES_IDLE = hasattr(Hub, "_create_waker")
+"""Before kombu 5.7, a hub no longer reads the answers of a consumer once connections beside it were closed."""
 
 
 class FreeSlots(Protocol):
@@ -134,7 +137,7 @@ class SparingChannel(OpenChannel):
 
     def close_idle(self) -> None:
         """Close the connections that no command uses now."""
-        for pool in (self.pool, self.async_pool):
+        for pool in (self.pool, self.async_pool) if CLOSES_IDLE else ():
             pool.disconnect(inuse_connections=False)
 
 

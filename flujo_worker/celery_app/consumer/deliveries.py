@@ -49,7 +49,9 @@ class Deliveries:
     def begin(self, consumer: Any) -> None:
         """Begin with a new connection of Celery's consumer, whose hub is the only thread that uses it."""
         self._consumer, self._is_full = consumer, False
-        for message in [each for each in self._since if not each.acknowledged]:
+        lost = [each for each in self._since if not each.acknowledged]
+        self._acknowledged_early += len(lost)
+        for message in lost:
             self._leave(message)  # it comes again, and its claim refuses it
         consumer.timer.call_repeatedly(self._acknowledge_s / LOOKS, self._acknowledge_old)
         if self._capacity is not None:
@@ -73,15 +75,16 @@ class Deliveries:
 
     def _acknowledge_old(self) -> None:
         until = time.monotonic() - self._acknowledge_s
-        for message in [each for each, since in self._since.items() if since <= until and not each.acknowledged]:
+        old = [each for each, since in self._since.items() if since <= until and not each.acknowledged]
+        self._acknowledged_early += len(old)
+        self._adapt()  # first: RabbitMQ delivers the next message as soon as it has an acknowledgement
+        for message in old:
             self._acknowledge(message)
             self._leave(message)
-        self._adapt()
 
     def _leave(self, message: Any) -> None:
-        """Note that an attempt runs without a message to acknowledge, until its end, which is when somebody tries to."""
+        """Let an attempt run without a message to acknowledge, until its end, which is when somebody tries to."""
         self._since.pop(message, None)
-        self._acknowledged_early += 1
         message.ack = message.reject = self._end
 
     def _end(self, **_: Any) -> None:
