@@ -50,6 +50,7 @@ class ItemGate:
         self._reading = ""
         self._pool: AttemptPool | None = None
         self._deliveries: Deliveries | None = None
+        self._is_ready = not self._is_amqp
 
     def guard(self, consumer: Any) -> None:
         """Guard a consumer that is about to read; once for each connection that it makes."""
@@ -73,6 +74,7 @@ class ItemGate:
         if self._pool is not None:
             self._pool.receipt = self._deliveries.receipt
         self._deliveries.begin(consumer)
+        consumer.call_soon(setattr, self, "_is_ready", True)  # noqa: FBT003 - setattr's
 
     def _guard_channels(self, transport: Any) -> None:
         """Guard the channels of kombu's transport for Redis, which are Python's: in AMQP, the server knows what a message is."""
@@ -141,6 +143,9 @@ class ItemGate:
 
         A KeyError is the message's, though kombu counts it among the errors of a connection.
         """
+        if not self._is_ready:
+            # RabbitMQ delivers as soon as a consumer begins, and the host, which Celery's signal of a ready worker makes, is not there yet.
+            return consumer.call_soon(self._handle, consumer, handle, message)
         task = message.headers.get("task")
         if self._is_amqp:
             self._reading = str(message.delivery_info.get("routing_key"))
