@@ -146,10 +146,8 @@ class SyncRunner:
         return None
 
     def _together(self, effect: Together) -> Any:
-        if getattr(
-            self._busy, "is_so", False
-        ):  # in a signal's handler, which must not wait for the call that it interrupted
-            return None
+        if getattr(self._busy, "is_so", False):
+            return None  # in the handler of a signal, which must not wait for the call that it interrupted
         self._busy.is_so = True
         try:
             return self._in_group(effect)

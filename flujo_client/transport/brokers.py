@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 
 def broker_for(settings: Settings) -> Broker | RabbitBroker:
     """Return the broker that settings name, not connected yet."""
-    if not settings.uses_rabbitmq:
-        return Broker(settings)
-    from flujo_client.transport.rabbit import RabbitBroker
-
-    return RabbitBroker(settings)
+    return _rabbit(settings) if settings.uses_rabbitmq else Broker(settings)
 
 
 def dead_letters_for(settings: Settings, *, patience_s: float) -> DeadLetters | RabbitBroker:
     """Return where refused messages are kept; Redis may take `patience_s` seconds for one."""
-    if isinstance(broker := broker_for(settings), Broker):
-        client = connect(settings.broker(), settings.sentinel_options(), patience_s=patience_s)
-        return DeadLetters(client, settings.broker_key_prefix)
-    return broker
+    if settings.uses_rabbitmq:
+        return _rabbit(settings)
+    client = connect(settings.broker(), settings.sentinel_options(), patience_s=patience_s)
+    return DeadLetters(client, settings.broker_key_prefix)
+
+
+def _rabbit(settings: Settings) -> RabbitBroker:
+    from flujo_client.transport.rabbit import RabbitBroker
+
+    return RabbitBroker(settings)

@@ -135,11 +135,10 @@ class Outcomes:
         is_long = attempt.envelope.references or self._is_other(attempt)
         counts = False
         try:
-            work = (
-                await self._effects.call(attempt.inside, self._work, attempt)
-                if is_long
-                else attempt.inside(self._work, attempt)
-            )
+            if is_long:
+                work = await self._effects.call(attempt.inside, self._work, attempt)
+            else:
+                work = attempt.inside(self._work, attempt)
             done = await self._run(work, attempt)
             pack = partial(attempt.inside, self._packed, attempt, done)
             output, context = await self._effects.call(pack) if is_long else pack()
@@ -305,11 +304,8 @@ class Outcomes:
     def _packed(self, attempt: StagedAttempt, done: Done) -> tuple[Packed, Packed | None]:
         envelope, work = attempt.whole or attempt.envelope, attempt.run.work
         assert work is not None, "it was performed"
-        context, depth, step = (
-            done.context,
-            DEPTH_OF_OUTPUTS if isinstance(done.context, StoredContext) else 0,
-            work.step,
-        )
+        context, step = done.context, work.step
+        depth = DEPTH_OF_OUTPUTS if isinstance(context, StoredContext) else 0
         made = encode(done.output, path=f"output of step '{envelope.step}'", depth=depth)
         output = self._pack(made, f"output of step '{envelope.step}'", like=envelope.input)
         if context is None:

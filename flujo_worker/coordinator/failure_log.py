@@ -28,9 +28,9 @@ def _report(decision: Decision) -> None:
 
     ignore_logger(PLAIN_LOGGER)  # it has a record of the same failure
     fault, envelope = last_fault(decision), decision.notice.envelope
-    if fault is None or getattr(
-        fault.raised, "is_in_sentry", False
-    ):  # of a Celery task, whose integration has reported it
+    if fault is None:
+        return
+    if getattr(fault.raised, "is_in_sentry", False):  # of a Celery task, whose integration has reported it
         return
     tags = {"pipeline": envelope.ticket.reference, "step": envelope.step, "run": envelope.ticket.run}
     with capture_internal_exceptions(), sentry_sdk.new_scope() as scope:

@@ -34,6 +34,8 @@ from flujo_worker.ports import BacklogStore, Publisher
 if TYPE_CHECKING:
     from celery import Celery
 
+    from flujo_client.transport.rabbit import RabbitBroker
+
 logger = logging.getLogger(__name__)
 
 EPOCH_KEY = "flujo:epoch"
@@ -43,7 +45,37 @@ MOST_HELD: Final = 10_000
 """Messages that a process holds until they are due; the sweeper publishes any others."""
 
 
-class RedisPublisher:
+class BrokerPublisher:
+    """What the publishers of all brokers have in common.
+
+    Attributes:
+        is_muted: whether it sends nothing, because others would refuse what this process signs.
+    """
+
+    def __init__(self, broker: Broker | RabbitBroker) -> None:
+        self._broker, self.is_muted = broker, False
+
+    def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
+        self._require_voice()
+        with failing_as(f"{len(envelopes)} messages were not published"):
+            self._broker.publish(envelopes, first=first)
+
+    def depths(self, queues: Collection[str]) -> dict[str, int]:
+        """Count the messages in queues; raises DispatchError."""
+        with failing_as():
+            return self._broker.depths(queues)
+
+    def refused(self) -> Refused:
+        """Count the messages that workers refused; raises DispatchError."""
+        with failing_as():
+            return self._broker.refused()
+
+    def _require_voice(self) -> None:
+        if self.is_muted:
+            raise DispatchError("this worker sends nothing: others have another secret for its signing key")
+
+
+class RedisPublisher(BrokerPublisher):
     """Publishes to Redis, and reads the queues there; the result backend of the app's join task counts the parts of chords.
 
     Args:
@@ -52,21 +84,16 @@ class RedisPublisher:
         most: connections that threads may use at once; what runs on an event loop has one more.
 
     Attributes:
-        is_muted: whether it sends nothing, because others would refuse what this process signs.
         counts_chords: whether there is a result backend that counts.
         redis: the client of this process's threads.
     """
 
     def __init__(self, settings: Settings, app: Celery, *, most: int = 2) -> None:
-        self._broker, self._app, self.is_muted = Broker(settings, most=most), app, False
-        self.counts_chords, self.redis = settings.counts_chords, self._broker.redis
+        self._broker: Broker
+        super().__init__(Broker(settings, most=most))
+        self._app, self.counts_chords, self.redis = app, settings.counts_chords, self._broker.redis
         self._publisher = LoopPublisher(self._broker)
         self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
-
-    def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
-        self._require_voice()
-        with failing_as(f"{len(envelopes)} messages were not published"):
-            self._broker.publish(envelopes, first=first)
 
     async def push(self, envelopes: Sequence[Envelope], *, take: int = 0) -> Sequence[Taken]:
         self._require_voice()
@@ -76,10 +103,6 @@ class RedisPublisher:
     def execute(self, *command: Any) -> Awaitable[Any]:
         """Execute a command on an event loop; raises RedisError."""
         return self._publisher.execute(*command)
-
-    def _require_voice(self) -> None:
-        if self.is_muted:
-            raise DispatchError("this worker sends nothing: others have another secret for its signing key")
 
     def put_back(self, message: bytes, like: Envelope) -> None:
         """Put a message back at the end of the queue that it was taken from; raises DispatchError."""
@@ -103,16 +126,6 @@ class RedisPublisher:
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         with failing_as("the broker does not answer"):
             return {queue: self._head(queue) for queue in queues}
-
-    def depths(self, queues: Collection[str]) -> dict[str, int]:
-        """Count the messages in queues; raises DispatchError."""
-        with failing_as():
-            return self._broker.depths(queues)
-
-    def refused(self) -> Refused:
-        """Count the messages that workers refused; raises DispatchError."""
-        with failing_as():
-            return self._broker.refused()
 
     def close(self) -> None:
         """Close the connections."""

@@ -22,7 +22,6 @@ from flujo_client.redact import hide_fields
 from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.messages import MessageWriter
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.engine.parts import AttemptEngine, Services, Upkeep, UserCode
 from flujo_worker.errors import RowLocked, WireError
 from flujo_worker.liveness.neighbours import Neighbours, machine
@@ -93,10 +92,7 @@ class Host:
         neighbours = Neighbours(services.stores.leases, member.host, place, max_lost=settings.worker.max_lost)
         self._upkeep = Upkeep(services, code, self._performing, self.keys, neighbours, check)
         self.engine, self.effects = services.engine, services.effects
-        self.part_of = MessageWriter(settings).part_of
-        self.execute = None
-        if isinstance(services.post, RedisPublisher) and settings.results() == settings.broker():
-            self.execute = services.post.execute
+        self.part_of, self.execute = MessageWriter(settings).part_of, services.execute
 
     @property
     def worker(self) -> str:

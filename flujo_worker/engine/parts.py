@@ -55,7 +55,11 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """The connections of a process, its event loops and threads, and its lease. With `on_loop` attempts are coroutines on a separate event loop."""
+    """The connections of a process, its event loops and threads, and its lease. With `on_loop` attempts are coroutines on a separate event loop.
+
+    Attributes:
+        execute: executes a command of Redis on that loop, where results are; None if that is not the broker.
+    """
 
     def __init__(
         self, settings: Settings, app: Celery, member: Member, steps: Steps, *, on_loop: bool, is_child: bool
@@ -68,17 +72,20 @@ class Services:
         )
         self.post = _publisher(settings, app, most=1 if on_loop else 2)
         self.sender = Sender(self.post, self.stores.backlog)
-        self.loop, self.threads, self._redis = Loop(), threads("flujo-user"), tuple[Any, ...]()
-        broker = self.post.redis if isinstance(self.post, RedisPublisher) else None
-        results = broker if broker is not None and settings.results() == settings.broker() else None
+        self.loop, self.threads = Loop(), threads("flujo-user")
+        broker = results = self.execute = None
+        if isinstance(self.post, RedisPublisher):
+            broker = self.post.redis
+            if settings.results() == settings.broker():
+                results, self.execute = broker, self.post.execute
         if results is not None and settings.counts_chords and not is_child:
             counting: Any = app.tasks[TASK_JOIN].backend
             counting.client = results
+        self._redis: tuple[Any, ...] = ()
         if settings.has_redis:
             cells = (RedisCells(kind, settings, broker) for kind in (MODELS, RATES))
             self._redis = RedisCache(settings, results), *cells
-        own_state = InMemoryCache(), MemoryCells(MODELS, time.time), MemoryCells(RATES, time.time)
-        self.results, self.models, self.rates = self._redis or own_state
+        self.results, self.models, self.rates = self._redis or _own_state()
         self.engine = Engine() if on_loop else None
         self.effects: Effects = BlockingEffects(self.stores, self.sender.send)
         if self.engine is not None:
@@ -116,6 +123,11 @@ class Services:
         self.threads.shutdown()
         for connection in (*self._redis, self.post, self.stores):
             connection.close()
+
+
+def _own_state() -> tuple[InMemoryCache, MemoryCells[Any], MemoryCells[Any]]:
+    """Return where a process keeps results, models and rates that it shares with no other."""
+    return InMemoryCache(), MemoryCells(MODELS, time.time), MemoryCells(RATES, time.time)
 
 
 def _publisher(settings: Settings, app: Celery, *, most: int) -> RedisPublisher | RabbitPublisher:

@@ -9,34 +9,26 @@ from typing import TYPE_CHECKING, NoReturn
 
 from flujo_client.contract.envelope import Envelope
 from flujo_client.transport.rabbit import RabbitBroker
-from flujo_worker.engine.dispatch import failing_as
-from flujo_worker.errors import DispatchError
+from flujo_worker.engine.dispatch import BrokerPublisher
 from flujo_worker.runtime.batcher import Batcher
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
-    from flujo_client.transport.dead_letters import Refused
     from flujo_client.transport.loop_publisher import Taken
 
 EPOCH = "rabbitmq"
 """The only one: a durable queue outlives its server, and the sweeper finds what was lost after all when a queue is empty."""
 
 
-class RabbitPublisher:
-    """Publishes to RabbitMQ. It takes no messages back, and has no chords: whoever closes a branch looks whether it was the last."""
+class RabbitPublisher(BrokerPublisher):
+    """Publishes to RabbitMQ. It takes no messages back, and has no chords: the worker that closes a branch checks whether it was the last."""
 
     counts_chords = False
-    is_muted = False
 
     def __init__(self, settings: Settings) -> None:
-        self._broker, self._thread = RabbitBroker(settings), ThreadPoolExecutor(1, "flujo-rabbitmq")
-        self._together = Batcher(self._send_groups)
-
-    def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
-        if self.is_muted:
-            raise DispatchError("this worker sends nothing: others have another secret for its signing key")
-        with failing_as():
-            self._broker.publish(envelopes, first=first)
+        self._broker: RabbitBroker
+        super().__init__(RabbitBroker(settings))
+        self._thread, self._together = ThreadPoolExecutor(1, "flujo-rabbitmq"), Batcher(self._send_groups)
 
     async def push(self, envelopes: Sequence[Envelope], *, take: int = 0) -> Sequence[Taken]:  # noqa: ARG002 - for Redis
         await self._together(envelopes)
@@ -54,16 +46,6 @@ class RabbitPublisher:
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         """Return None for queues that are empty. AMQP shows no message without delivering it: that of any other may be as old as can be."""
         return {queue: 0.0 if depth else None for queue, depth in self.depths(queues).items()}
-
-    def depths(self, queues: Collection[str]) -> dict[str, int]:
-        """Count the messages in queues; raises DispatchError."""
-        with failing_as():
-            return self._broker.depths(queues)
-
-    def refused(self) -> Refused:
-        """Count the messages that workers refused; raises DispatchError."""
-        with failing_as():
-            return self._broker.refused()
 
     def close(self) -> None:
         """Close the connection."""

@@ -15,25 +15,20 @@ from typing import Any, Protocol
 
 import kombu
 from kombu import pools
-from kombu.asynchronous import Hub
 from kombu.connection import ConnectionPool
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 from kombu.utils.json import loads
 
 from flujo_client.transport.redis import ResponseError, is_not_allowed
-from flujo_worker.celery_app.consumer.private_names import OpenChannel, let_calls_wake
+from flujo_worker.celery_app.consumer.private_names import CLOSES_IDLE, OpenChannel, let_calls_wake
 
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32
 """The maximum of messages that a process takes at once: more would wait here while other processes are idle."""
-
-
 IDLE_S = 5
 """Seconds between two times at which idle connections are closed."""
-CLOSES_IDLE = hasattr(Hub, "_create_waker")
-"""Before kombu 5.7, a hub no longer reads the answers of a consumer once connections beside it were closed."""
 
 
 class FreeSlots(Protocol):

@@ -17,6 +17,7 @@ from celery import current_app
 from celery.app import trace
 from celery.concurrency.thread import TaskPool
 from celery.worker.consumer import consumer
+from kombu.asynchronous import Hub
 from kombu.transport import redis as stock
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ NEWER: Final[dict[str, dict[str, str]]] = {
     "celery.backends.redis:RedisBackend": {"chord_expires": "5.7"},
 }
 """The names that older versions lack, with the version that brought each. We look for each name before we use it."""
+CLOSES_IDLE: Final = hasattr(Hub, "_create_waker")
+"""Before kombu 5.7, a hub no longer reads the answers of a consumer once connections beside it were closed."""
 
 
 class OpenChannel(stock.Channel):
