@@ -44,7 +44,7 @@ class DispatchError(WorkerError):
 
 
 class TaskNotEnded(WorkerError):
-    """The end of a run could not be told to the Celery task that waits for it. It is tried again, until a worker of its app succeeds."""
+    """The end of a run could not be delivered to the Celery task that waits for it. Delivery is retried until a worker of its app succeeds."""
 
     code = "TASK_NOT_ENDED"
 

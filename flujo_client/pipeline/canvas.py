@@ -101,7 +101,7 @@ def _shape(canvas: Any, calls: CanvasCalls) -> Any:
         if canvas.options[option] is not None:
             way_out = _WAYS_OUT.get(option, "set what `enqueue` has for the whole run, such as `deadline_s`")
             raise PipelineError(f"'{canvas.task}' has `{option}` in the canvas, which a run cannot keep: {way_out}")
-    if canvas.task == "celery.chunks":  # whose class its JSON does not tell
+    if canvas.task == "celery.chunks":  # its JSON does not contain its class
         canvas = kinds.chunks(**canvas.kwargs, app=canvas.app).group()
     if isinstance(canvas, (kinds._chain, kinds.group, kinds.chord)):  # noqa: SLF001 - `chain` is a function in effect
         shapes: Any = [_shape(each, calls) for each in getattr(canvas.tasks, "tasks", canvas.tasks)]

@@ -68,7 +68,7 @@ class TaskAgent:
 
     @property
     def __flujo_defaults__(self) -> dict[str, Any]:
-        """A task is tried again when it asks for that itself, and only then."""
+        """Return the defaults of its step. There are no retries: a task is retried only when it requests that itself."""
         return {"max_retries": 0, "timeout_s": float(getattr(self.task, "time_limit", None) or NO_TIME_LIMIT_S)}
 
     def with_arguments(self, _: Any) -> TaskAgent:

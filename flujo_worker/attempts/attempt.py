@@ -68,7 +68,7 @@ class Admission:
     Attributes:
         step: what it performs, by `agent`, which calls `model`; None for an agent that is not found, or calls none.
         granted: the fence and the name of the limit that it has a permit for.
-        turn: what its model's breaker and slow-down said.
+        turn: the answer of its model's breaker and slow-down.
         pacing: paces its calls of models; None without limits of rates.
     """
 
@@ -95,7 +95,7 @@ class StagedAttempt:
         run: what runs inside it sees; `story` has its events.
         started: since when it is performed, by this process's clock.
         outcome: what came of it, and `result` of its message.
-        signalled: the state that a Celery task that it ran has told Celery's listeners.
+        signalled: the state that the signals of a Celery task have reported, if it ran one.
     """
 
     entry: LoadedPipeline

@@ -43,7 +43,7 @@ class DeliveryResult:
     failure: FailureText | None = None
     """What the attempt failed with; None if it did not fail."""
     is_signalled: bool = False
-    """Whether a task that the attempt ran has told Celery's listeners so."""
+    """Whether the signals of a task that the attempt ran have reported it already."""
 
 
 class FailureText(NamedTuple):

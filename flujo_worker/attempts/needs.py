@@ -64,7 +64,7 @@ class Needs:
         self._known: dict[tuple[int, str, str], StepNeeds] = {}
 
     def known(self, entry: LoadedPipeline, envelope: Envelope) -> StepNeeds | None:
-        """Return what `of` does; None if that cannot be found out: an attempt says why, when it needs it."""
+        """Return what `of` does; None if that fails: the attempt reports the error when it needs the result."""
         with suppress(Exception):
             return self.of(entry, envelope)
         return None

@@ -65,7 +65,7 @@ class StepAttempt:
     """One attempt of an agent step, on its way through the stages.
 
     Attributes:
-        callee: who is asked: the step's own agent, or where a plugin sends the prompt; `guidance` goes with it.
+        callee: the agent to call: the step's own, or the one to which a plugin redirects the prompt; `guidance` goes with it.
         prompt: what the agents are asked, and `question` the same with the precheck's feedback.
         answer: the agent's, as it came; `output` is what it was turned into.
         shape: how this agent's output is read; None where AROS is not to act.
@@ -127,7 +127,7 @@ class StepAttempt:
         self.run.history = await history_of(self.work, self.run.context)
 
     async def choose_reading(self) -> None:
-        """Find out how the output of who is asked is to be read."""
+        """Choose how to read the output of the agent that is called."""
         if self.work.processing is not None:
             from flujo_worker.attempts.shape import OutputParser
 
@@ -269,7 +269,7 @@ class StepAttempt:
 
     @property
     def agent(self) -> Any:
-        """Return who is asked."""
+        """Return the agent to call."""
         return self.callee.agent
 
     @property

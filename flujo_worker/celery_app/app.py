@@ -199,7 +199,7 @@ class FlujoWorker:
             require_current(self.settings.database(), patience_s=START_PATIENCE_S)
             if self.settings.uses_rabbitmq:
                 with suppress(ServiceUnreachable), closing(broker_for(self.settings)) as broker:
-                    broker.reach()  # which says more of a queue with other arguments than Celery would
+                    broker.reach()  # its error about a queue with other arguments says more than Celery's
 
     def _set_up_logging(self, **_: Any) -> None:
         from flujo_worker.observe.log import configure

@@ -123,7 +123,7 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
 
     Raises:
         StepFailed: the attempt failed. A part that fails would fail its chord, so it is counted here.
-        AlreadySignalled: the attempt has run a task of the user's, which has told Celery's listeners what came of it.
+        AlreadySignalled: the attempt has run a task of the user's, whose signals have reported the outcome.
     """
     _name_in_monitors(task.request.shadow)
     counts, failure, is_signalled = False, None, False

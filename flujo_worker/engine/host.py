@@ -149,7 +149,7 @@ class Host:
         self.end()
 
     def end_tasks_by(self, end_task: Callable[[PostRunPayload], None]) -> None:
-        """Tell Celery the ends of the runs that its tasks wait for by calling this."""
+        """Deliver the ends of runs that Celery tasks wait for by calling this."""
         self._upkeep.hook_delivery.end_task = end_task
 
     def withdraw_by(self, withdraw: Callable[[], object]) -> None:

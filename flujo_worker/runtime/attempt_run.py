@@ -177,7 +177,7 @@ class AttemptRun:
     left_in_thread: bool = False
     """Sync code was cancelled while it ran in a thread, where it continues."""
     signalled: str | None = None
-    """What a Celery task that it ran has told Celery's listeners: the task's state."""
+    """The state that the signals of a Celery task have reported, if it ran one."""
     has_blocked: bool = False
     """Its own code has blocked the loop."""
     starved: Starvation | None = None

@@ -1,4 +1,4 @@
-"""What a worker process has open after a fan-out: docs/how-to/size.md says how many connections, and for what."""
+"""The connections of a worker process after a fan-out; docs/how-to/size.md lists their number and their purposes."""
 
 from urllib.parse import urlsplit
 

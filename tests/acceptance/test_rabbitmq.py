@@ -35,7 +35,7 @@ def node(tmp_path_factory):
 
 @pytest.fixture
 def site(request, services, node, tmp_path):
-    """A site whose queues nobody else uses; the parameter has settings of workers."""
+    """A site with queues of its own; the parameter changes settings of its workers."""
     name = f"test{next(_numbers)}"
     own = {
         **BRISK,

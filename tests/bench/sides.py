@@ -121,8 +121,8 @@ class Running:
         if workload in CONNECTED:
             held = connections(self.process.pid, self.connection, self._broker, known.processes)
             used |= {f"{workload}, {name}": value for name, value in held.items()}
-        told = {name.replace(request, workload, 1): values for name, values in answer["figures"].items()}
-        return told | found | {name: [value] for name, value in used.items()}
+        renamed = {name.replace(request, workload, 1): values for name, values in answer["figures"].items()}
+        return renamed | found | {name: [value] for name, value in used.items()}
 
     def ask(self, workload: str) -> dict[str, Any]:
         assert self.process.stdin is not None

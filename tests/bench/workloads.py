@@ -34,7 +34,7 @@ class Workload(NamedTuple):
         processes: worker processes.
         concurrency: attempts at once in each; None leaves the default.
         delay_ms: how much later Postgres answers, through a proxy; None without one.
-        request: what a side is asked to run; nothing for what has the same name.
+        request: the name by which a side runs it; empty for its own name.
         after: what the same workers run before, which is not measured.
         is_single: measured in the first round only.
     """

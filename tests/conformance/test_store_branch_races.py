@@ -122,7 +122,7 @@ def test_two_that_fail_at_once_end_the_fan_out_once(world, race):
 
 
 def test_where_no_chord_counts_the_last_two_to_close_make_one_join(world, database_url, race):
-    """Two processes merge in groups of their own; whoever hears that the fan-out is closed signals."""
+    """Two processes merge in groups of their own; the one that finds the fan-out closed signals."""
     with ExitStack() as stack:
         ledgers = [stack.enter_context(grouped(database_url, counts_chords=False)) for _ in range(2)]
         for _ in range(ROUNDS):
@@ -130,7 +130,7 @@ def test_where_no_chord_counts_the_last_two_to_close_make_one_join(world, databa
 
             def close(groups, merge, arm):
                 [committed] = groups.together(groups.ledger.commit(merge))
-                if committed is None:  # left out: asked alone
+                if committed is None:  # left out of the group: merged alone
                     assert world.commit(merge) == "merged"
                 is_last = world.stores.scopes.closed_among([(run_of(arm), FAN)])
                 return (committed.must_signal if committed else is_last) and signal_join(world, arm)

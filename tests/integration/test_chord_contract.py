@@ -222,7 +222,7 @@ def count(app, settings):
 
 
 def test_parts_are_counted_together_up_to_the_one_that_completes_their_chord(parts_of, count, app, monkeypatch):
-    """Celery counts only that one, and signals; whoever has the last part, in whatever process."""
+    """Celery counts only the last part, in whichever process it ends, and signals."""
     chord_, by_celery = parts_of(4), []
     once = app.backend.on_chord_part_return
     monkeypatch.setattr(

@@ -45,7 +45,7 @@ other = Pipeline([Step("ship", ship), Step("again", ship)])
 
 @pytest.fixture(autouse=True)
 def _answering_broker(monkeypatch):
-    """It is not asked again, so that calls do not wait one for the other before they enter their group."""
+    """The broker counts as reached for the whole test, so that no call waits for another before it enters its group."""
     monkeypatch.setattr(post, "FRESH_S", 600.0)
 
 

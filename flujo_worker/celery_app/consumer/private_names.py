@@ -149,7 +149,7 @@ def is_tracer_replaced() -> bool:
 
 
 def use_replaced_tracer() -> None:
-    """Let Celery's consumer use it too: whoever replaced it expected that nothing had imported the consumer yet, as we have."""
+    """Let Celery's consumer use it too: instrumentations replace it in the belief that nothing has imported the consumer yet, but we have."""
     consumer.build_tracer = trace.build_tracer  # type: ignore[attr-defined]  # its stubs lack it
 
 

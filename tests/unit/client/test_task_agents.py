@@ -72,7 +72,7 @@ def findings(step):
 
 
 @pytest.mark.parametrize(
-    ("step", "said"),
+    ("step", "finding"),
     [
         (Step.of(slow), "rate_limit='10/m', which each worker would count alone: give the step `limit=Limit(…)`"),
         (Step.of(pickled), "has the serializer pickle, by which it may return what cannot be stored: annotate"),
@@ -86,9 +86,9 @@ def findings(step):
     ],
     ids=lambda each: each.name if isinstance(each, Step) else "",
 )
-def test_what_a_step_cannot_keep_is_refused_by_name(step, said):
+def test_what_a_step_cannot_keep_is_refused_by_name(step, finding):
     [found] = findings(step)
-    assert said in found
+    assert finding in found
 
 
 @pytest.mark.parametrize(
