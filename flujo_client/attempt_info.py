@@ -5,6 +5,8 @@ It must not reach any service. In: what the worker sets once for each attempt. O
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,6 +37,19 @@ class AttemptInfo:
     claim_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class UnitInfo:
+    """The call of a durable attempt that is being made.
+
+    Attributes:
+        operation: its name, such as `researcher__function_toolset__<agent>.call_tool:send`.
+        effect_id: the same whenever this call is made again, by any attempt at the step: the key for a service that ignores repetitions.
+    """
+
+    operation: str
+    effect_id: str
+
+
 class RunningAttempt(Protocol):
     """What a worker knows of the attempt that it performs."""
 
@@ -44,6 +59,23 @@ class RunningAttempt(Protocol):
 
 
 _running: ContextVar[RunningAttempt | None] = ContextVar("flujo_attempt", default=None)
+
+_unit: ContextVar[UnitInfo | None] = ContextVar("flujo_unit", default=None)
+
+
+def current_unit() -> UnitInfo | None:
+    """Return the call of a durable attempt that this code runs in; None outside of one."""
+    return _unit.get()
+
+
+@contextmanager
+def running_in_unit(unit: UnitInfo) -> Iterator[None]:
+    """Set the current unit for the code inside. For workers."""
+    token = _unit.set(unit)
+    try:
+        yield
+    finally:
+        _unit.reset(token)
 
 
 def current_attempt() -> AttemptInfo | None:

@@ -12,6 +12,7 @@ from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.pipeline.context_info import Fields
 from flujo_worker.domain.carry_on import PlanMove
 from flujo_worker.domain.retention import RetentionRule
+from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
 from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
 
@@ -647,6 +648,25 @@ class RetentionStore(Protocol):
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
 
+class UnitStore(Protocol):
+    """The calls of durable attempts on record, while their claims are live."""
+
+    def recorded(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
+        """Read the units of these places."""
+
+    def begin(self, units: Sequence[Unit]) -> set[Unit]:
+        """Announce units that are about to be asked; return those that may be.
+
+        A unit that has no answer is taken over from the claim that began it. Refused are those of a claim that is over, and answered ones.
+        """
+
+    def settle(self, settled: Sequence[SettledUnit]) -> set[Unit]:
+        """Record answers, of announced units and of others; return the units of which this was the answer.
+
+        Refused are those of a claim that is over, and those that have an answer.
+        """
+
+
 @dataclass(eq=False)
 class Stores:
     """The small stores that the engine works with."""
@@ -663,6 +683,7 @@ class Stores:
     admission: AdmissionStore
     limits: LimitStore
     retention: RetentionStore
+    units: UnitStore
 
 
 class Publisher(Protocol):

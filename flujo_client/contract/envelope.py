@@ -95,6 +95,8 @@ class Envelope:
     `NO_LANE`: the work paused and a sibling runs in its lane, so the work is no longer part of that chord."""
     code: tuple[str, ...] = ()
     """The versions of code that its conversation has used so far (`flujo_client/contract/code.py`)."""
+    units_from: int | None = None
+    """The number of the attempt at the same step whose units it shares, if it is durable; None: it begins with none."""
     _key: str = field(default="", init=False, repr=False, compare=False)
 
     @property
@@ -139,6 +141,7 @@ class Envelope:
             "context": None if self.context is None else self.context.to_wire(),
             "lanes": dict(self.lanes),
             **({"code": list(self.code)} if self.code else {}),
+            **({} if self.units_from is None else {"units_from": self.units_from}),
             **({"gated": True} if ticket.is_gated else {}),
         }
 
@@ -166,6 +169,7 @@ class Envelope:
                 context=None if wire["context"] is None else Packed.from_wire(wire["context"]),
                 lanes=wire["lanes"],
                 code=tuple(wire.get("code", ())),
+                units_from=wire.get("units_from"),
             )
         except (KeyError, TypeError) as error:
             raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error
@@ -181,6 +185,7 @@ class Envelope:
         counts = (
             envelope.number,
             envelope.version,
+            *(() if envelope.units_from is None else (envelope.units_from,)),
             *(lanes.values() if isinstance(lanes := envelope.lanes, dict) else (lanes,)),
         )
         if {*map(type, texts)} != {str} or {*map(type, counts)} != {int}:

@@ -51,6 +51,8 @@ class Fault:
     retry_after_s: float | None = None
     is_requested: bool = False
     """Whether the step's own code asks for the retry, after `retry_after_s` seconds and whatever the step's number of attempts."""
+    keeps_units: bool = False
+    """Whether a durable step goes on at the call that failed: the answers before it are not to blame."""
     traceback_digest: str = ""
     tool: str | None = None
     """After a pause, the tool whose agent asked the question and gets the answer."""

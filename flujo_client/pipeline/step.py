@@ -62,6 +62,11 @@ class StepConfig(BaseModel):
     accept_finish_reasons: tuple[Literal["length", "content_filter"], ...] | None = None
     """The finish reasons, `length` and `content_filter`, with which an answer is accepted although the provider stopped it; without them
     such an answer fails its attempt."""
+    durable: bool = False
+    """Whether each model request and tool call of the step's agents is recorded, so that after a crash or an outage the step goes on at the
+    call that was in flight."""
+    fingerprint: Literal["conversation", "strict"] = "conversation"
+    """What a recorded model request must have in common with what is asked now: the model and the conversation, or all that is sent."""
     execution_mode: Literal["sync", "background"] = "sync"
     """With `background`, the step runs as its own run, and the pipeline continues at once with the step's input."""
     expected_cost_usd: float | None = Field(default=None, ge=0, le=1e9)

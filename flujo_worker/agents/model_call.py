@@ -18,7 +18,7 @@ from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.concurrency.native import executor_beside
-from flujo_worker.runtime.attempt_run import charge, current_run, current_work, in_thread
+from flujo_worker.runtime.attempt_run import Work, charge, current_run, current_work, in_thread
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AbstractAgent
@@ -51,7 +51,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
-    around = [check, *_around(data, guidance, history)]
+    around = [check, *_durable(agent, model, work), *_around(data, guidance, history)]
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
@@ -59,22 +59,36 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         with nullcontext() if executor is None else agent.using_thread_executor(executor):
             return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)
 
+    run_so_far = current_run()
+    units = None if run_so_far is None else run_so_far.used_journal  # what is on record was paid for before
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
         raised = check.explained(error)
-        charge(raised, usage_of(spent, asked=model_name(agent)))
+        charge(raised, usage_of(spent, asked=model_name(agent)) if units is None else units.take_spent())
         if raised is error:
             raise
         raise raised from None
     response = result.response
     return AgentAnswer(
         result.output,
-        usage_of(spent, response, model_name(agent)),
+        usage_of(spent, response, model_name(agent)) if units is None else units.take_spent(),
         model=response.model_name,
         is_shaped=is_shaped,
         finish_reason=response.finish_reason,
     )
+
+
+def _durable(agent: Any, model: Any, work: Work | None) -> list[Any]:
+    """Return the capability that makes the calls of a durable step units on record, with the model registered by name."""
+    if work is None or not work.step.config.durable or model is None:
+        return []
+    from flujo_worker.agents.durability import MODEL, FlujoDurability, current_journal
+
+    if current_journal() is None or FlujoDurability.from_agent(agent) is not None:
+        return []
+    name = agent.name or work.step.name
+    return [FlujoDurability(models={MODEL: model}, name=name, fingerprint=work.step.config.fingerprint)]
 
 
 def _around(data: Any, guidance: str | None, history: str | None) -> list[Any]:

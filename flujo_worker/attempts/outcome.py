@@ -45,6 +45,7 @@ from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Work
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.fault_text import clean
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
+from flujo_worker.runtime.http_errors import is_timeout
 from flujo_worker.runtime.question import fetched
 from flujo_worker.runtime.write_context import written
 from flujo_worker.user_code.hooks import HookCaller
@@ -221,7 +222,7 @@ class Outcomes:
 
     def _spend(self, attempt: StagedAttempt, usage: Usage) -> None:
         """Record what was spent by an attempt that merges no outcome."""
-        held, spent = attempt.held, attempt.run.of_its_model(usage)
+        held, spent = attempt.held, attempt.run.of_its_model(usage + attempt.run.take_units_spent())
         self._stores.attempts.spend(attempt.given.ticket.run, held.claim, spent, held.reserved)
 
     async def _leave_to_others(self, attempt: StagedAttempt, error: BaseException, usage: Usage) -> None:
@@ -362,6 +363,9 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
         fault = replace(fault, guidance=guidance_of(failure.error, judges=True))
     if _is_last_by_agent(run):
         fault = replace(fault, retryable=fault.is_requested)
+    if fault.guidance is None and (journal := run.used_journal) is not None:
+        keeps_units = journal.has_failed_with(failure.error) or is_timeout(failure.error)
+        fault = replace(fault, keeps_units=keeps_units)
     run.starved = run.starvation(failure.error)
     if run.starved is not None:
         return replace(fault, suggestion=_STARVED.format(*run.starved))

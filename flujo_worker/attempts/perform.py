@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, settings_of
@@ -37,6 +37,7 @@ from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport
+from flujo_worker.durable.ledger import StoredUnits
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
 from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
@@ -47,6 +48,9 @@ from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMe
 from flujo_worker.runtime.effects import note_lock
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.hooks import HookCaller
+
+if TYPE_CHECKING:
+    from flujo_worker.durable.journal import Journal
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +78,7 @@ class Attempts:
         refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
         keys: which keys this process lacks; None: what it cannot decrypt was changed.
+        units: where the units of durable attempts are written; None: the store, in threads.
         check: ends this process if an attempt has broken it.
         late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
     """
@@ -94,9 +99,11 @@ class Attempts:
         refused_formats: RefusalMemory | None = None,
         processes: Processes | None = None,
         keys: OwnKeys | None = None,
+        units: StoredUnits | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
         check: Callable[[], object] = lambda: None,
     ) -> None:
+        self._units = units or StoredUnits(stores)
         self._stores, self._coordinator, self._lease, self._loop = stores, coordinator, lease, loop
         self.isolation, self.catalog, self._late_s = Isolation(stores.attempts, processes), hooks.catalog, late_s
         self._effects = effects = coordinator.effects
@@ -288,10 +295,19 @@ class Attempts:
             self._settings_of(own),
             pace=self._admissions.pace_of(attempt),
             refused_formats=self._refused_formats,
+            journal=partial(self._journal, attempt),
             late_s=self._late_s,
         )
         attempt.begin(run, worker=self._lease.worker)
         return "admitted"
+
+    def _journal(self, attempt: StagedAttempt, run: AttemptRun) -> Journal:
+        from flujo_worker.durable.journal import Journal
+
+        envelope, held = attempt.given, attempt.held
+        first = envelope.number if envelope.units_from is None else envelope.units_from
+        place = {"address": envelope.address, "step": envelope.step}
+        return Journal(run, self._units, held.claim, **place, first=first, cancel=held.cancel)
 
     def _settings_of(self, own: RunSettings) -> CallSettings:
         """Return what a run's settings say of calls, made once for all runs with the same."""

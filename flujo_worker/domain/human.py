@@ -63,7 +63,9 @@ def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault)
         yield from fail(draft, scope, node, refused.fault)
         return
     question = {"message": message, "schema": None, "expires_s": None, **({"tool": fault.tool} if fault.tool else {})}
-    wait(draft, scope, node, question, context=context, number=draft.notice.envelope.number + 1)
+    envelope = draft.notice.envelope
+    units_from = envelope.units_from or envelope.number
+    wait(draft, scope, node, question, context=context, number=envelope.number + 1, units_from=units_from)
 
 
 def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **fields: Any) -> Steps:

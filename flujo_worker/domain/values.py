@@ -129,6 +129,8 @@ class NextAttempt:
     kind: AttemptKind = "step"
     delay_s: float = 0.0
     guidance: str | None = None
+    units_from: int | None = None
+    """The number of the attempt whose units it shares."""
     held: bool = False
     """Not published until a lane is free for it."""
     question: dict[str, Any] | None = None

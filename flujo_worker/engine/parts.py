@@ -20,8 +20,10 @@ from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.concurrency.native import threads
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
+from flujo_worker.durable.ledger import StoredUnits
 from flujo_worker.engine.dispatch import RedisPublisher, Sender
 from flujo_worker.engine.engine import Engine, LoopEffects
+from flujo_worker.engine.grouped_units import GroupedUnits
 from flujo_worker.guards.cells import MODELS, RATES, MemoryCells, RedisCells
 from flujo_worker.guards.live import LiveGuards
 from flujo_worker.guards.models import CalledModels
@@ -88,6 +90,7 @@ class Services:
         self.results, self.models, self.rates = self._redis or _own_state()
         self.engine = Engine() if on_loop else None
         self.effects: Effects = BlockingEffects(self.stores, self.sender.send)
+        self.units = StoredUnits(self.stores)
         if self.engine is not None:
             self.groups = GroupedLedger(
                 settings.database(),
@@ -97,6 +100,7 @@ class Services:
             )
             self.engine.run(self.groups.open())
             self.effects = LoopEffects(self.engine, self.stores, self.groups, self.threads, self.sender, at_once=single)
+            self.units = GroupedUnits(self.stores, self.groups, self.engine)
         self.heartbeat = Heartbeat(own.heartbeat_file)
         self.lease = Lease(
             self.stores.leases,
@@ -201,6 +205,7 @@ class AttemptEngine:
             processes=quarantine,
             late_s=lambda: services.loop.late_s,
             keys=keys,
+            units=services.units,
             check=_unchecked if check is None else check.look,
         )
         self.changes.record = self.attempts.preparation.record

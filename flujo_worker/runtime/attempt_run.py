@@ -136,6 +136,16 @@ class RefusalMemory(Protocol):
         """Remember that this was refused."""
 
 
+class UnitRecord(Protocol):
+    """The calls of a durable attempt on record."""
+
+    def take_spent(self) -> Usage:
+        """Return what was spent on units and not taken yet."""
+
+    def has_failed_with(self, error: BaseException) -> bool:
+        """Return whether a call has raised this error, and not what was done with the answers."""
+
+
 class AttemptRun:
     """One attempt as it runs. What few attempts need is made when it is first used.
 
@@ -144,6 +154,7 @@ class AttemptRun:
         settings: for what is called in it.
         pace: makes what paces its calls of models with a rate limit; None without limits.
         refused_formats: which models refused structured output; None: that is not remembered.
+        journal: makes the record of its units; None where nothing is recorded.
         late_s: returns for how many seconds this process's event loop has been late; always 0 where that does not matter.
     """
 
@@ -192,9 +203,10 @@ class AttemptRun:
         *,
         pace: Callable[[], ModelPace] | None = None,
         refused_formats: RefusalMemory | None = None,
+        journal: Callable[[AttemptRun], UnitRecord] | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self.info, self.settings = info, settings or _DEFAULTS
+        self.info, self.settings, self._make_journal = info, settings or _DEFAULTS, journal
         self.refused_formats, self.late_s, self._make_pace = refused_formats, late_s, pace
         self.corrections: list[Correction] = []
         self.calls: list[ModelCall] = []
@@ -209,6 +221,20 @@ class AttemptRun:
     def pace(self) -> ModelPace | None:
         """Return what paces its calls of models with a rate limit; None without limits."""
         return None if self._make_pace is None else self._make_pace()
+
+    @cached_property
+    def journal(self) -> UnitRecord | None:
+        """Return the record of its units; None where nothing is recorded."""
+        return None if self._make_journal is None else self._make_journal(self)
+
+    @property
+    def used_journal(self) -> UnitRecord | None:
+        """Return the record of its units if it has asked any: most attempts do not."""
+        return self.__dict__.get("journal")
+
+    def take_units_spent(self) -> Usage:
+        """Return what was spent on units and not taken yet."""
+        return NO_USAGE if self.used_journal is None else self.used_journal.take_spent()
 
     @cached_property
     def questions(self) -> Counter[tuple[str, str]]:

@@ -51,6 +51,7 @@ def envelope_of(row: Row) -> Envelope:
             input=Packed.from_bytes(row["input"]),
             context=_packed(row["context"]),
             guidance=row["guidance"],
+            units_from=row["units_from"],
             queue=row["queue"],
             kind=row["kind"],
             lanes=_lanes(row["lanes"]),

@@ -163,6 +163,7 @@ CREATE TABLE flujo_attempts (
     loss         jsonb,                           -- the latest of them: `worker`, `how`, `at`
     suspicions   integer NOT NULL DEFAULT 0,      -- of processes that were found broken, and ended themselves, while it ran beside others
     guidance     text,                            -- what was wrong with the answer of the attempt before
+    units_from   integer,                         -- the number of the attempt whose units it shares; null: its own
     question     jsonb,                           -- to a person; it stays when that is answered
     answers      jsonb,                           -- of user code and rows, when its outcome was decided: a replay needs neither
     code         text,                            -- the version that it ran with: `flujo_code.digest`
@@ -301,6 +302,33 @@ CREATE TABLE flujo_health_reports (
     report json NOT NULL
 );
 CREATE UNIQUE INDEX flujo_health_reports_slot ON flujo_health_reports (slot);
+
+--------------------------------------------------------------------------------------------------------------------- units
+
+-- What durable attempts have asked and been answered: a row for each model request, tool call and durable operation (ADR 53). Attempts that
+-- share a place read each other's: those of later claims, after a person's answer, and after an outage.
+CREATE TABLE flujo_units (
+    run_id        text NOT NULL,
+    place         text NOT NULL,     -- address, step and number of the first of the attempts that share it; of an effect without the number
+    digest        bytea NOT NULL,    -- of what is asked, and of what it is asked for
+    nth           integer NOT NULL,  -- among equal ones, from 0
+    operation     text NOT NULL,
+    effect        text CHECK (effect IN ('keyed', 'once')),  -- null: it may be repeated
+    key           text NOT NULL,     -- of the attempt that began it last, under this claim
+    fence         integer NOT NULL,
+    claim_id      uuid NOT NULL,
+    tries         integer NOT NULL DEFAULT 1,  -- how many claims have begun it: each but the last may have had it done, and paid for it
+    began_at      timestamptz NOT NULL DEFAULT now(),
+    settled_at    timestamptz,
+    answer        bytea,
+    input_tokens  bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    requests      integer NOT NULL DEFAULT 0,
+    cost_usd      double precision NOT NULL DEFAULT 0,
+    model         text,
+    PRIMARY KEY (run_id, place, digest, nth)
+) WITH (fillfactor = 80);
+ALTER TABLE flujo_units ALTER COLUMN answer SET STORAGE EXTERNAL;
 
 -------------------------------------------------------------------------------------------------------------------- limits
 

@@ -139,7 +139,8 @@ class PlanMovesInMemory(InMemory):
             row.queue = change.queue
             if change.begins_again:
                 del self._t.attempts[change.key]
-                row.key, row.kind, row.guidance = change.new, cast("AttemptKind", change.new.kind), None
+                row.key, row.kind = change.new, cast("AttemptKind", change.new.kind)
+                row.guidance = row.units_from = None
                 row.losses, row.losses_alone, row.suspicions, row.loss = 0, 0, 0, None
                 self._t.attempts[str(row.key)] = row
 

@@ -124,6 +124,8 @@ class RetentionInMemory(InMemory):
             self._t.children.pop(place, None)
         for claim in [claim for claim in self._t.spends if AttemptKey.parse(claim[0]).run in runs]:
             del self._t.spends[claim]
+        for unit in [unit for unit in self._t.units if unit[0] in runs]:
+            del self._t.units[unit]
         for context in [context for context in self._t.contexts if context[0] in runs]:
             del self._t.contexts[context]
         for call in [call for call in self._t.owed if call[0] in runs]:

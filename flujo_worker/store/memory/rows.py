@@ -298,6 +298,7 @@ class StoredAttempt:
     loss: dict[str, Any] | None = None
     input: Packed | None = None
     model_answer: str | None = None
+    units_from: int | None = None
 
     @property
     def is_live(self) -> bool:

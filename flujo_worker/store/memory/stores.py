@@ -22,6 +22,7 @@ from flujo_worker.store.memory.records import RecordsInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.store.memory.tables import Tables
+from flujo_worker.store.memory.units import UnitsInMemory
 
 
 class MemoryStores(Stores):
@@ -50,4 +51,5 @@ class MemoryStores(Stores):
             admission=admission,
             limits=limits,
             retention=RetentionInMemory(tables),
+            units=UnitsInMemory(tables),
         )

@@ -24,6 +24,7 @@ from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.admission import GateState
 from flujo_worker.domain.budget import Budget
+from flujo_worker.domain.units import RecordedUnit, UnitName
 from flujo_worker.domain.values import ChildRun
 from flujo_worker.ports import ClaimId, Member
 from flujo_worker.store.memory.rows import (
@@ -73,6 +74,7 @@ class Tables:
         self.epochs: dict[str, float] = {}
         self.summaries: dict[str, RunSummary] = {}
         self.spends: dict[ClaimId, Usage] = {}
+        self.units: dict[tuple[str, UnitName], RecordedUnit] = {}
         self.budgets: dict[str, Budget] = {}
         self.reservations: dict[str, dict[str, StoredReservation]] = {}
         self.events: list[EventRecord] = []
@@ -211,6 +213,7 @@ class Tables:
             input=scope.output,
             context=scope.context,
             guidance=row.guidance,
+            units_from=row.units_from,
             queue=row.queue,
             kind=row.kind,
             lanes=dict(scope.lanes),

@@ -17,6 +17,7 @@ import psycopg
 
 from flujo_client.transport.postgres import fate
 from flujo_worker import failpoints
+from flujo_worker.domain.units import Unit
 from flujo_worker.store.postgres.group_bind import (
     ABORTED,
     CLAIM_SETTINGS,
@@ -42,6 +43,8 @@ from flujo_worker.store.postgres.group_budgets import (
 )
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import UNDONE
+from flujo_worker.store.postgres.units import STATEMENTS as UNITS
+from flujo_worker.store.postgres.units import call_units, read_units, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import Claim, Committed, PlanName
     from flujo_worker.store.postgres.loop_connection import Call, Row, Rows
+    from flujo_worker.store.postgres.units import Written
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +76,7 @@ class GroupedLedger:
 
     Args:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
-            attempts without limits never wait for a budget.
+            attempts without limits never wait for a budget. One more writes the units of durable attempts.
         prepare: whether statements may be prepared, on connections with their own session.
         counts_chords: whether chords count the branches of fan-outs; otherwise merges look whether they closed the last one.
         is_alone: returns whether the caller is the only one with requests: then it waits for no other.
@@ -87,9 +91,9 @@ class GroupedLedger:
         is_alone: Callable[[], bool] = lambda: False,
     ) -> None:
         claims = LoopConnection(url, CLAIMS, prepare=prepare, settings=CLAIM_SETTINGS)
-        kinds = (MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
-        merges, limited_claims, limited_merges = (LoopConnection(url, names, prepare=prepare) for names in kinds)
-        self.connections = [claims, merges, limited_claims, limited_merges]
+        kinds = (MERGES, LIMITED_CLAIMS, LIMITED_MERGES, UNITS)
+        merges, limited_claims, limited_merges, units = (LoopConnection(url, names, prepare=prepare) for names in kinds)
+        self.connections = [claims, merges, limited_claims, limited_merges, units]
         self._is_alone = is_alone
         self._claims = Groups(claims, call_claims, read_claims, is_alone, again_s=AGAIN_S)
         look = ABORTED if counts_chords else CLOSED
@@ -105,6 +109,7 @@ class GroupedLedger:
             is_alone,
             after=after,
         )
+        self._units = Groups(units, call_units, read_units, lambda: False)
 
     async def open(self) -> None:
         """Start to connect, on the calling event loop.
@@ -158,6 +163,12 @@ class GroupedLedger:
         elif not (self._is_alone() and is_mergeable_alone(decision)):
             return None
         return await groups.ask(envelope.key, envelope.ticket.reference, decision, weight)
+
+    async def write_unit(self, written: Written) -> bool | None:
+        """Announce a unit or record its answer, as the store's `begin` and `settle` do; return whether that was written."""
+        unit, answer = unit_of(written), None if isinstance(written, Unit) else written.answer
+        weight = 0 if answer is None else answer.size
+        return await self._units.ask(f"{unit.id}:{answer is None}", None, written, weight)
 
 
 def _call_merges(call: Callable[[Sequence[Decision]], list[Call]], decisions: Sequence[Decision]) -> list[Call]:

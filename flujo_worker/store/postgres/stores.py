@@ -21,6 +21,7 @@ from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.records import RecordsInPostgres
 from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.scopes import ScopesInPostgres
+from flujo_worker.store.postgres.units import UnitsInPostgres
 
 if TYPE_CHECKING:
     from threading import Event as Flag
@@ -53,6 +54,7 @@ class PostgresStores(Stores):
             admission=AdmissionInPostgres(pool),
             limits=LimitsInPostgres(pool),
             retention=RetentionInPostgres(pool),
+            units=UnitsInPostgres(pool),
         )
 
     def open(self) -> Self:

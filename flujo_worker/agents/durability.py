@@ -1,0 +1,252 @@
+"""`FlujoDurability`: an agent's calls are units on record, by pydantic-ai's public interface for durability engines.
+
+Inside an attempt each model request, tool call and durable operation is a unit; outside it is transparent. It must not decide what is recorded
+how: the journal does. In: operations of the library. Out: their answers, as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai.capabilities.abstract import WrapRunHandler
+from pydantic_ai.durable_exec import (
+    JSON_CODEC,
+    BaseDurabilityCapability,
+    DurabilityCodec,
+    DurabilityEngineSpec,
+    DurableOperationId,
+    EventStreamHandlerId,
+    ExternalEventWaiter,
+    JournalCallableOperationBackend,
+    ModelCompactMessagesId,
+    ModelRequestId,
+    RoleBasedOperationConfig,
+    ToolsetCallToolId,
+    ToolsetValidateToolArgumentsId,
+    conversation_id_from_run_id,
+    external_event_scope,
+    record_durable_unit,
+    replay_scope,
+)
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
+from typing_extensions import override
+
+from flujo_client.contract.outcome import Usage
+from flujo_client.errors import PausedException
+from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
+from flujo_worker.agents.previews import AGENT_TOOL
+from flujo_worker.agents.pricing import usage_of
+from flujo_worker.agents.sub_agent import answer_to
+from flujo_worker.durable.context_writes import is_with_patch
+from flujo_worker.durable.journal import Call, Journal
+from flujo_worker.runtime.attempt_run import current_run
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+    from pydantic_ai.run import AgentRunResult
+
+    from flujo_worker.domain.units import Effect
+
+KEY: Final = "flujo"
+"""The key of a tool's metadata: `{"flujo": {"effect": "keyed"}}`, or `{"flujo": False}` for a tool whose calls are no units."""
+MODEL: Final = "flujo"
+"""The name that the model of a run is registered under: we pass models as instances."""
+
+
+class Codec(DurabilityCodec):
+    """Leaves values to our serialisation, which keeps what JSON does not: NaN, large integers, bytes."""
+
+    def __init__(self) -> None:
+        self._adapters: dict[Any, TypeAdapter[Any]] = {}
+
+    @override
+    def dump(self, tp: Any, value: Any) -> Any:
+        if tp not in self._adapters:
+            self._adapters[tp] = TypeAdapter(tp)
+        return self._adapters[tp].dump_python(value)
+
+    @override
+    def load(self, tp: Any, payload: Any) -> Any:
+        return JSON_CODEC.load(tp, payload)
+
+
+class Backend(JournalCallableOperationBackend[Any]):
+    """Executes units of one agent."""
+
+    def __init__(self, agent_name: str, default_model_id: str | None, fingerprint: Fingerprint) -> None:
+        config = RoleBasedOperationConfig[Any](model={}, event={}, capability={}, tool={}, resolve_tool=_config_of)
+        super().__init__(agent_name=agent_name, default_model_id=default_model_id, config=config)
+        self._fingerprint = fingerprint
+
+    @override
+    async def execute(
+        self,
+        *,
+        operation_id: DurableOperationId,
+        name: str,
+        body: Callable[[], Awaitable[object]],
+        cache_key: tuple[Any, ...],
+        config: Any,
+    ) -> object:
+        """Answer a unit from record, or ask and record it. Events are told as they come, and are none."""
+        journal = current_journal()
+        if journal is None or isinstance(operation_id, EventStreamHandlerId):
+            return await body()
+        is_tool = isinstance(operation_id, ToolsetCallToolId)
+        effect = _effect_of(cache_key[3]) if is_tool else None
+        what = asked(
+            operation_id,
+            cache_key,
+            fingerprint=self._fingerprint,
+            is_effect=effect is not None,
+            digests=journal.digests,
+        )
+        writes = journal.context_writes
+        if is_tool and writes.applies(cache_key[2].deps):
+            body = writes.on_a_copy(cache_key[2], body)
+        call = Call(name, what, effect)
+        if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):
+            call = replace(call, is_paid=True, usage=partial(_usage_of, operation_id))
+        answer, is_asked = await journal.perform(call, body)
+        if is_with_patch(answer):
+            answer = await writes.merge(answer)
+        record_durable_unit(executed=is_asked)
+        return answer
+
+
+def current_journal() -> Journal | None:
+    """Return the units of the running attempt; None outside of one."""
+    run = current_run()
+    journal = None if run is None else run.journal
+    return journal if isinstance(journal, Journal) else None
+
+
+def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, payload: Any) -> Usage:
+    """Return what a request has cost."""
+    from pydantic_ai.usage import RunUsage
+
+    given = payload.get("response", payload)  # of a stream it is beside the events
+    response: ModelResponse = JSON_CODEC.load(ModelResponse, given)
+    spent = RunUsage(requests=1)
+    spent.incr(response.usage)
+    return usage_of(spent, response, operation.model_name)
+
+
+def _metadata(tool: Any) -> Any:
+    return (getattr(getattr(tool, "tool_def", tool), "metadata", None) or {}).get(KEY)
+
+
+def _effect_of(tool: Any) -> Effect | None:
+    """Return the effect that a tool declares; None for one that may be repeated."""
+    effect = (_metadata(tool) or {}).get("effect", "repeatable")
+    return None if effect == "repeatable" else effect
+
+
+def _config_of(operation: DurableOperationId, tool: Any, _: str) -> Any:
+    """Return False where a tool's call, or the check of its arguments, is no unit: an agent as a tool is none, only its calls are."""
+    if tool is None:
+        return {}
+    metadata = getattr(getattr(tool, "tool_def", tool), "metadata", None) or {}
+    is_none = metadata.get(KEY) is False or AGENT_TOOL in metadata
+    return False if is_none or isinstance(operation, ToolsetValidateToolArgumentsId) else {}
+
+
+class Waiter(ExternalEventWaiter):
+    """A wait is a question to a person: the attempt ends, and the answer makes it go on here."""
+
+    @override
+    async def wait(
+        self, name: str, *, ask: Callable[[str], Awaitable[JsonValue]], timeout: timedelta | None
+    ) -> JsonValue:
+        given: JsonValue = await answer_to(PausedException(name), name)
+        return given
+
+
+class FlujoDurability(BaseDurabilityCapability[Any]):
+    """Makes an agent durable in attempts of steps: after a crash or an outage it goes on at the call that was in flight.
+
+    Args:
+        models: models that a run may be asked with beside the agent's own, by names.
+        event_stream_handler: gets the events of a request as they come.
+        name: of the agent, for its units; its own if None.
+        fingerprint: what a recorded model request must have in common with what is asked: its `conversation`, or `strict`ly all.
+    """
+
+    engine_spec = DurabilityEngineSpec(
+        engine_name="Flujo",
+        durable_unit_noun="unit",
+        durable_container_noun="attempt",
+        codec=Codec(),
+        toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
+        tool_config_key=KEY,
+        unsupported_runtime_toolset_kinds=frozenset(
+            {"function", "mcp", "dynamic"}
+        ),  # they would be no units, in silence
+    )
+
+    def __init__(
+        self,
+        *,
+        models: Mapping[str, Model[Any]] | None = None,
+        event_stream_handler: Any = None,
+        name: str | None = None,
+        fingerprint: Fingerprint = "conversation",
+    ) -> None:
+        super().__init__(models=models, event_stream_handler=event_stream_handler, name=name)
+        self._fingerprint: Fingerprint = fingerprint
+
+    @property
+    @override
+    def in_durable_context(self) -> bool:
+        """Return whether this is inside an attempt."""
+        return current_journal() is not None
+
+    @override
+    def get_durable_operation_backend(self) -> Backend:
+        """Return what executes this agent's units."""
+        return Backend(self.name, self.default_model_id, self._fingerprint)
+
+    @override
+    def get_default_run_id(self) -> str | None:
+        """Return an id that a replay has too."""
+        journal = current_journal()
+        return None if journal is None else journal.next_run_id()
+
+    @override
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        """Return an id that a replay has too."""
+        return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+
+    @override
+    async def get_run_start_time(self, run_id: str) -> datetime | None:
+        """Return when the run begins; a later claim has a time of its own."""
+        return datetime.now(UTC) if self.in_durable_context else None
+
+    @override
+    async def wrap_run(self, ctx: RunContext[Any], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Keep replayed calls out of traces, and let waits end the attempt."""
+        journal = current_journal()
+        if journal is None:
+            return await handler()
+        with journal.agent_run(self.name, prompt_of(ctx)), replay_scope(), external_event_scope(Waiter()):
+            return await super().wrap_run(ctx, handler=handler)
+
+    @override
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[Any], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Ask a person about the calls that need approval; who says no may say why."""
+        if not self.in_durable_context:
+            return None
+        given: dict[str, Any] = {}
+        for call in requests.approvals:
+            question = PausedException(f"May {call.tool_name} be called with {call.args_as_json_str()}?")
+            answer = await answer_to(question, call.tool_name)
+            given[call.tool_call_id] = answer if isinstance(answer, bool) else ToolDenied(str(answer))
+        return requests.build_results(approvals=given)

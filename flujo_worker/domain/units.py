@@ -1,0 +1,77 @@
+"""The calls of durable attempts on record: what is asked, by which claim, and the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from flujo_client.contract.outcome import NO_USAGE, Usage
+
+if TYPE_CHECKING:
+    from flujo_client.serial import Packed
+
+Effect = Literal["keyed", "once"]
+"""What a tool does outside: `keyed`, by a key that makes a repetition harmless; `once`, never again without a person's word."""
+
+
+class UnitName(NamedTuple):
+    """What names a unit in its run.
+
+    Attributes:
+        place: address, step and number of the first attempt of those that share it; of an effect without the number.
+        digest: of what is asked, and of what it is asked for.
+        nth: among equal ones, from 0.
+    """
+
+    place: str
+    digest: bytes
+    nth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One call, as a claim asks it."""
+
+    run: str
+    name: UnitName
+    key: str
+    fence: int
+    claim_id: str
+    operation: str = field(compare=False)
+    effect: Effect | None = field(default=None, compare=False)
+    """None: it may be repeated."""
+
+    @property
+    def id(self) -> str:
+        """Return what names it among all units of all runs."""
+        return f"{self.run}:{self.name.place}:{self.name.digest.hex()}:{self.name.nth}"
+
+
+@dataclass(frozen=True, slots=True)
+class SettledUnit:
+    """A unit with its answer, and what that has cost."""
+
+    unit: Unit
+    answer: Packed
+    usage: Usage = NO_USAGE
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedUnit:
+    """A unit on record: of the claim that began it last. Without an answer it has possibly been done.
+
+    Attributes:
+        tries: how many claims have begun it.
+        answer: None if it has none.
+        usage: what that answer has cost.
+    """
+
+    name: UnitName
+    operation: str
+    effect: Effect | None
+    key: str
+    fence: int
+    claim_id: str
+    tries: int = 1
+    answer: Packed | None = None
+    usage: Usage = NO_USAGE

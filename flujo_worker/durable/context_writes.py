@@ -1,0 +1,86 @@
+"""What tools write into the pipeline's context: each call works on a copy, as a branch does, and what it changed is in its unit.
+
+On the shared object it could not be told whose change is whose, for tools run beside each other; and a replayed call does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.serial import Tree, decode, dumps, encode, loads
+from flujo_worker.domain.patch import Patch, apply, diff
+
+if TYPE_CHECKING:
+    from flujo_worker.durable.journal import Journal
+    from flujo_worker.runtime.attempt_run import AttemptRun
+
+_KEYS: Final = frozenset({"answer", "patch", "order"})
+
+
+class ContextWrites:
+    """The changes of one attempt's context by its tools, in the order in which their calls ended."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal, self._run = journal, journal.run
+        self._patches: dict[int, Patch | None] | None = None
+        self._merged = 0
+
+    def applies(self, deps: Any) -> bool:
+        """Return whether a tool with these deps has the context itself."""
+        return deps is not None and deps is self._run.context
+
+    def on_a_copy(self, ctx: Any, body: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+        """Let a call work on a copy; return with its answer what it changed."""
+
+        async def copied() -> Any:
+            before = dumps(encode(ctx.deps, path="context"))  # a tree shares lists with the object that it is of
+            ctx.deps = self._decoded(loads(before))
+            answer = await body()
+            patches = await self._known()
+            order = max(patches, default=0) + 1
+            patches[order] = patch = diff(loads(before), encode(ctx.deps, path="context"))
+            return {"answer": answer, "patch": patch, "order": order}
+
+        return copied
+
+    async def merge(self, given: Any) -> Any:
+        """Write what a call changed, now or before, into the context, and what ended before it did; return its answer."""
+        patches, order = await self._known(), given["order"]
+        patches[order] = given["patch"]
+        for number in range(self._merged + 1, order + 1):
+            if (patch := patches.get(number)) is not None:
+                _assign(self._run, self._decoded(loads(dumps(apply(encode(self._run.context, path="context"), patch)))))
+        self._merged = max(self._merged, order)
+        return given["answer"]
+
+    def _decoded(self, tree: Tree) -> Any:
+        work = self._run.work
+        assert work is not None
+        return decode(tree, resolve=work.resolve, path="context")
+
+    async def _known(self) -> dict[int, Patch | None]:
+        """Return the changes by their order, with those on record; new ones come after them."""
+        if self._patches is None:
+            recorded = (await self._journal.recorded()).values()
+            answers = [self._journal.read(each.answer) for each in recorded if each.answer is not None]
+            found = {each["order"]: each["patch"] for each in answers if is_with_patch(each)}
+            self._patches = self._patches or found
+        return self._patches
+
+
+def is_with_patch(answer: Any) -> bool:
+    """Return whether an answer has a change of the context with it."""
+    return isinstance(answer, dict) and answer.keys() == _KEYS
+
+
+def _assign(run: AttemptRun, changed: Any) -> None:
+    """Give the live context, which agents hold, what a changed one has; its validators have seen these values."""
+    live = run.context
+    if isinstance(live, dict):
+        live.clear()
+        live.update(changed)
+        return
+    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"):
+        if hasattr(changed, name):
+            object.__setattr__(live, name, getattr(changed, name))

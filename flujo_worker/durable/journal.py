@@ -1,0 +1,230 @@
+"""One claim's units: named by what is asked, answered from record, or asked and recorded.
+
+It knows nothing of pydantic-ai, and decides for all agents of the attempt alike. In: what is asked, as bytes, and what asks it. Out: the
+recorded answer, or what was asked for, as it was recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Final, NoReturn
+
+from flujo_client.attempt_info import UnitInfo, running_in_unit
+from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.serial import Packed, decode, encode
+from flujo_worker.domain.units import Effect, RecordedUnit, SettledUnit, Unit, UnitName
+from flujo_worker.durable.context_writes import ContextWrites
+from flujo_worker.durable.ledger import StoredUnits, Written
+from flujo_worker.errors import StoreError
+from flujo_worker.observe.log import emit
+from flujo_worker.ports import ClaimId
+from flujo_worker.runtime.attempt_run import AttemptRun
+from flujo_worker.runtime.http_errors import explicit_chain
+
+FORM: Final = b"1"
+"""The version of the form of digests: units of another form are not found, and told."""
+AGAIN_S: Final = 1.0
+"""Seconds after which an answer that the store did not take is offered again."""
+
+_scope: ContextVar[bytes] = ContextVar("flujo_unit_scope", default=b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that is a unit.
+
+    Attributes:
+        operation: its name, which lasts over deploys.
+        asked: what is asked, as bytes.
+        effect: what it does outside; None: it may be repeated.
+        is_paid: whether a repetition would be paid for: it is announced before it is begun.
+        usage: what an answer has cost, which it is called with as it came.
+    """
+
+    operation: str
+    asked: bytes
+    effect: Effect | None = None
+    is_paid: bool = False
+    usage: Callable[[Any], Usage] = lambda _: NO_USAGE
+
+
+class Journal:
+    """The units of one claim.
+
+    Args:
+        run: the attempt.
+        units: where they are written.
+        claim: under which they are asked.
+        address, step: of the attempt.
+        first: the number of the first attempt of those that share units with this one.
+        cancel: stops the attempt, because another claim has it.
+    """
+
+    def __init__(
+        self,
+        run: AttemptRun,
+        units: StoredUnits,
+        claim: ClaimId,
+        *,
+        address: str,
+        step: str,
+        first: int,
+        cancel: Callable[[], object],
+    ) -> None:
+        assert run.info is not None
+        self.run, self._units, self._claim, self._cancel = run, units, claim, cancel
+        self._of_step = f"{address}:{step}"
+        self._of_chain = f"{self._of_step}:{first}"
+        self._counts = Counter[bytes]()
+        self._met: set[UnitName] = set()
+        self._loading: asyncio.Task[dict[UnitName, RecordedUnit]] | None = None
+        self._beside: defaultdict[bytes, set[asyncio.Future[None]]] = defaultdict(set)
+        self._spent = NO_USAGE
+        self._runs = 0
+        self._failed: list[Exception] = []
+        self.digests: dict[Any, Any] = {}
+        """The digests of messages that were asked before, for `asked.py`."""
+
+    @contextmanager
+    def agent_run(self, name: str, prompt: bytes) -> Iterator[None]:
+        """Ask the units inside for this run of an agent: those of equal runs beside it are others."""
+        scope = _digest(_scope.get(), b"run", name.encode(), prompt)
+        token = _scope.set(_digest(scope, self._counted(scope)))
+        try:
+            yield
+        finally:
+            _scope.reset(token)
+
+    @cached_property
+    def context_writes(self) -> ContextWrites:
+        """Return what its tools write into the attempt's context."""
+        return ContextWrites(self)
+
+    def next_run_id(self) -> str:
+        """Return an id for the next run of an agent."""
+        self._runs += 1
+        return f"{self.run.info and self.run.info.run_id}:{self._of_chain}:{self._runs}"
+
+    def has_failed_with(self, error: BaseException) -> bool:
+        """Return whether a call has raised this error, and not what was done with the answers."""
+        return any(link is each for link in explicit_chain(error) for each in self._failed)
+
+    def take_spent(self) -> Usage:
+        """Return what was spent on units that were asked for and not taken yet. What was answered from record was booked before."""
+        spent, self._spent = self._spent, NO_USAGE
+        return spent
+
+    async def recorded(self) -> dict[UnitName, RecordedUnit]:
+        """Return what was on record when the claim began."""
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._load())
+        return await asyncio.shield(self._loading)
+
+    async def perform(self, call: Call, body: Callable[[], Awaitable[Any]]) -> tuple[Any, bool]:
+        """Return the answer, and whether it was asked for now. Equal calls are counted in the order in which they come here."""
+        unit = self._named(call)
+        self._met.add(unit.name)
+        known = (await self.recorded()).get(unit.name)
+        if known is not None and known.answer is not None:
+            return self.read(known.answer), False
+        if known is not None:
+            emit("unit.possibly_done", "warning", operation=call.operation, tries=known.tries, effect=call.effect)
+        if call.effect is not None:
+            if not await self._write(unit):
+                return await self._conflicting(unit), False
+        elif call.is_paid:
+            self._units.announce(unit)
+        beside, ended = self._beside[_scope.get()], asyncio.get_running_loop().create_future()
+        beside.add(ended)
+        try:
+            return await self._ask(unit, call, body), True
+        except Exception as error:
+            self._failed.append(error)
+            _end(ended, beside)
+            while beside:  # the library would cancel what is asked at the same time, and has begun
+                await asyncio.wait(tuple(beside))
+            raise
+        finally:
+            _end(ended, beside)
+
+    async def _ask(self, unit: Unit, call: Call, body: Callable[[], Awaitable[Any]]) -> Any:
+        scope = _scope.set(_digest(unit.name.digest, unit.name.nth.to_bytes(4)))
+        try:
+            with running_in_unit(UnitInfo(call.operation, unit.id)):
+                given = await body()
+        finally:
+            _scope.reset(scope)
+        usage = call.usage(given)
+        self._spent += usage
+        answer = Packed.of(encode(given, path=f"the result of {call.operation}"))
+        if not await self._write(SettledUnit(unit, answer, usage)):
+            return await self._conflicting(unit)
+        return self.read(answer)
+
+    def _named(self, call: Call) -> Unit:
+        info = self.run.info
+        assert info is not None
+        # An effect is the same for every agent run at the step; any other call is one of a certain place in a certain run.
+        scope, place = (b"", self._of_step) if call.effect else (_scope.get(), self._of_chain)
+        digest = _digest(FORM, scope, call.operation.encode(), call.asked)
+        name = UnitName(place, digest, int.from_bytes(self._counted(digest)))
+        claim = self._claim.key, self._claim.fence or 0, self._claim.claim_id or ""
+        return Unit(info.run_id, name, *claim, call.operation, call.effect)
+
+    def _counted(self, digest: bytes) -> bytes:
+        number = self._counts[digest]
+        self._counts[digest] += 1
+        return number.to_bytes(4)
+
+    async def _load(self) -> dict[UnitName, RecordedUnit]:
+        assert self.run.info is not None
+        places = (self._of_step, self._of_chain)
+        return {each.name: each for each in await self._units.recorded(self.run.info.run_id, places, self._claim)}
+
+    def read(self, answer: Packed) -> Any:
+        """Return an answer as it is stored, the first time too: what that changes, it changes always."""
+        assert self.run.work is not None, "it is performed"
+        return decode(answer.tree(), resolve=self.run.work.resolve, path="answer of a unit")
+
+    async def _write(self, written: Written) -> bool:
+        """Write, for as long as the claim lasts: an answer is paid for."""
+        while True:
+            try:
+                return await self._units.write(written)
+            except StoreError:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _conflicting(self, unit: Unit) -> Any:
+        """Return the answer that a unit has from another claim, or from this one whose own was lost; without one this claim is over."""
+        assert self.run.info is not None
+        found = await self._units.recorded(self.run.info.run_id, [unit.name.place], self._claim)
+        answer = next((each.answer for each in found if each.name == unit.name), None)
+        return await self._lose() if answer is None else self.read(answer)
+
+    async def _lose(self) -> NoReturn:
+        """End the attempt, which another claim has: not as its failure, after which it would be tried again."""
+        self._cancel()
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("nothing ends this future")
+
+
+def _end(ended: asyncio.Future[None], beside: set[asyncio.Future[None]]) -> None:
+    beside.discard(ended)
+    if not ended.done():
+        ended.set_result(None)
+
+
+def _digest(*parts: bytes) -> bytes:
+    """Digest parts, each with its length, so that none runs into the next."""
+    made = blake2b(digest_size=16)
+    for part in parts:
+        made.update(len(part).to_bytes(8))
+        made.update(part)
+    return made.digest()

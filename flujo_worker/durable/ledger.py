@@ -1,0 +1,61 @@
+"""Where units are written: the store, asked in threads; a worker process with an engine's loop asks it in groups (`engine/grouped_units.py`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from functools import partial
+from typing import TypeAlias
+
+from flujo_client.contract.outcome import Usage
+from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
+from flujo_worker.ports import ClaimId, Stores
+from flujo_worker.runtime.attempt_run import current_work, in_thread
+
+Written: TypeAlias = Unit | SettledUnit
+"""A unit that is announced, or one with its answer."""
+
+logger = logging.getLogger(__name__)
+
+
+class StoredUnits:
+    """The units in a store. Its coroutines are awaited on the loop of users' code."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def recorded(self, run: str, places: Collection[str], own: ClaimId) -> list[RecordedUnit]:
+        """Read the units of these places, and book what other claims than the own one have spent on them."""
+        return await in_thread(partial(self._read, run, places, own))
+
+    async def write(self, written: Written) -> bool:
+        """Announce a unit or record its answer; return whether that was written. Waits for the disk."""
+        return await in_thread(partial(self._write, written))
+
+    def announce(self, unit: Unit) -> None:
+        """Announce a unit, without waiting: it is told only so that a crash is known to have possibly paid for it."""
+        work = current_work()
+        if work is not None:
+            work.threads.submit(self._announce, unit)
+
+    def _announce(self, unit: Unit) -> None:
+        try:
+            self._stores.units.begin([unit])
+        except Exception:
+            logger.warning("unit %s could not be announced", unit.id, exc_info=True)
+
+    def _write(self, written: Written) -> bool:
+        if isinstance(written, Unit):
+            return bool(self._stores.units.begin([written]))
+        return bool(self._stores.units.settle([written]))
+
+    def _read(self, run: str, places: Collection[str], own: ClaimId) -> list[RecordedUnit]:
+        found = self._stores.units.recorded(run, places)
+        spent: dict[ClaimId, Usage] = {}
+        for unit in found:
+            claim = ClaimId(unit.key, unit.fence, unit.claim_id)
+            if claim != own:
+                spent[claim] = spent.get(claim, Usage()) + unit.usage
+        for claim, usage in spent.items():
+            self._stores.attempts.spend(run, claim, usage)
+        return found

@@ -1,0 +1,118 @@
+"""The units of durable attempts on Postgres, alone and in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from flujo_client.contract.outcome import Usage
+from flujo_client.serial import Packed
+from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit, UnitName
+from flujo_worker.store.postgres.entities import NEW_SPEND
+from flujo_worker.store.postgres.pool import InPostgres
+
+if TYPE_CHECKING:
+    from flujo_worker.store.postgres.loop_connection import Call, Row
+
+Written: TypeAlias = Unit | SettledUnit
+"""A unit that is announced, or one with its answer."""
+
+STATEMENTS: Final = ("begin_units", "settle_units")
+_USAGE: Final = tuple(NEW_SPEND)
+
+
+class UnitsInPostgres(InPostgres):
+    """The port `UnitStore`."""
+
+    def recorded(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
+        rows = self._pool.rows("units", {"run": run, "places": list(places)}, binary=True)
+        return [_recorded(row) for row in rows]
+
+    def begin(self, units: Sequence[Unit]) -> set[Unit]:
+        rows = self._pool.rows("begin_units", _bind(units))
+        return _among(units, {_name(row) for row in rows})
+
+    def settle(self, settled: Sequence[SettledUnit]) -> set[Unit]:
+        rows = self._pool.rows("settle_units", _bind_settled(settled))
+        return _among([each.unit for each in settled], {_name(row) for row in rows})
+
+
+def call_units(written: Sequence[Written]) -> list[Call]:
+    """Return what writes a group: first the announcements, then the answers."""
+    begun, settled = _parted(written)
+    calls: list[Call] = [("begin_units", _bind(begun))] if begun else []
+    return [*calls, ("settle_units", _bind_settled(settled))] if settled else calls
+
+
+def read_units(written: Sequence[Written], answers: Sequence[Sequence[Row]]) -> list[bool | None]:
+    """Return of each whether it was written."""
+    begun, settled = _parted(written)
+    rows = list(answers)
+    names = (_names(rows.pop(0)) if begun else set()), (_names(rows.pop(0)) if settled else set())
+    return [_id(unit_of(each)) in names[isinstance(each, SettledUnit)] for each in written]
+
+
+def _parted(written: Sequence[Written]) -> tuple[list[Unit], list[SettledUnit]]:
+    begun = [each for each in written if isinstance(each, Unit)]
+    return begun, [each for each in written if isinstance(each, SettledUnit)]
+
+
+def unit_of(written: Written) -> Unit:
+    """Return the unit of either."""
+    return written if isinstance(written, Unit) else written.unit
+
+
+def _names(rows: Sequence[Row]) -> set[tuple[str, UnitName]]:
+    return {
+        (run.decode(), UnitName(place.decode(), bytes.fromhex(digest[2:].decode()), int(nth)))
+        for run, place, digest, nth in rows
+        if run is not None and place is not None and digest is not None and nth is not None
+    }
+
+
+def _id(unit: Unit) -> tuple[str, UnitName]:
+    return unit.run, unit.name
+
+
+def _name(row: dict[str, Any]) -> tuple[str, UnitName]:
+    return row["run_id"], UnitName(row["place"], bytes(row["digest"]), row["nth"])
+
+
+def _among(units: Sequence[Unit], names: set[tuple[str, UnitName]]) -> set[Unit]:
+    return {each for each in units if _id(each) in names}
+
+
+def _bind(units: Sequence[Unit]) -> dict[str, Any]:
+    names = [each.name for each in units]
+    return {
+        "run_id": [each.run for each in units],
+        "place": [each.place for each in names],
+        "digest": [each.digest for each in names],
+        "nth": [each.nth for each in names],
+        "operation": [each.operation for each in units],
+        "effect": [each.effect for each in units],
+        "key": [each.key for each in units],
+        "fence": [each.fence for each in units],
+        "claim_id": [each.claim_id for each in units],
+    }
+
+
+def _bind_settled(settled: Sequence[SettledUnit]) -> dict[str, Any]:
+    usages = [each.usage for each in settled]
+    spent = {name: [read(each) for each in usages] for name, read in NEW_SPEND.items()}
+    return {**_bind([each.unit for each in settled]), "answer": [bytes(each.answer) for each in settled], **spent}
+
+
+def _recorded(row: dict[str, Any]) -> RecordedUnit:
+    answer = row["answer"]
+    return RecordedUnit(
+        UnitName(row["place"], bytes(row["digest"]), row["nth"]),
+        row["operation"],
+        row["effect"],
+        row["key"],
+        row["fence"],
+        row["claim_id"],
+        row["tries"],
+        None if answer is None else Packed.from_bytes(answer),
+        Usage(**{name: row[name] for name in _USAGE}),
+    )

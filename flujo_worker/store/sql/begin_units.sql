@@ -1,0 +1,12 @@
+-- Announce units that are about to be asked: only under a live claim, and only those that have no answer. One that another claim has begun and
+-- not settled is taken over; whoever began it settles nothing any more.
+INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id)
+SELECT q.run_id, q.place, q.digest, q.nth, q.operation, q.effect, q.key, q.fence, q.claim_id
+FROM (
+-- include units
+) q
+WHERE (SELECT a.status = 'running' AND a.fence = q.fence AND a.claim_id = q.claim_id FROM flujo_attempts a WHERE a.key = q.key)
+ON CONFLICT (run_id, place, digest, nth) DO UPDATE
+SET key = excluded.key, fence = excluded.fence, claim_id = excluded.claim_id, tries = u.tries + (u.claim_id <> excluded.claim_id)::int, began_at = now()
+WHERE u.settled_at IS NULL
+RETURNING u.run_id, u.place, u.digest, u.nth;
