@@ -42,10 +42,10 @@ from flujo_client.errors import PausedException
 from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
-from flujo_worker.agents.sub_agent import answer_to
 from flujo_worker.durable.context_writes import is_with_patch
-from flujo_worker.durable.journal import Call, Journal
+from flujo_worker.durable.journal import Journal, UnitCall
 from flujo_worker.runtime.attempt_run import current_run
+from flujo_worker.runtime.people import answer_to
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
@@ -110,7 +110,7 @@ class Backend(JournalCallableOperationBackend[Any]):
         writes = journal.context_writes
         if is_tool and writes.applies(cache_key[2].deps):
             body = writes.on_a_copy(cache_key[2], body)
-        call = Call(name, what, effect)
+        call = UnitCall(name, what, effect)
         if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):
             call = replace(call, is_paid=True, usage=partial(_usage_of, operation_id))
         answer, is_asked = await journal.perform(call, body)

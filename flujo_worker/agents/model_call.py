@@ -55,6 +55,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
+        fixed["infer_name"] = False  # from a variable of ours
         executor = executor_beside(asyncio.get_running_loop())
         with nullcontext() if executor is None else agent.using_thread_executor(executor):
             return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)

@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryableError, PausedException
 from flujo_client.plan.identity import agent_name
 from flujo_client.redact import preview, redact_tree
-from flujo_client.serial import decode
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.call import call_agent, record_answer, recording_call, timed_call
 from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
@@ -31,6 +30,7 @@ from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import AttemptRun, charge, current_run, in_thread, take_charge
 from flujo_worker.runtime.call_args import accepted_kwargs
 from flujo_worker.runtime.fault_text import message_of
+from flujo_worker.runtime.people import answer_to
 
 if TYPE_CHECKING:
     from flujo_worker.agents.tool import AcceptedCall, AgentTool
@@ -200,30 +200,3 @@ def _emit_dropped(of: str, pointers: Sequence[str]) -> None:
 
 def _ms_since(began: float) -> float:
     return round((time.monotonic() - began) * 1000, 1)
-
-
-async def answer_to(pause: PausedException, tool: str) -> Any:
-    """Return a person's answer to this question at this step: the first answer for the first occurrence, and so on.
-
-    It does not wait: the run pauses, and once there is an answer the step is performed again from its beginning. If the same question
-    occurs in the same tool, the agent's answer counts. Raises PausedException: `pause` itself; there is no answer yet.
-    """
-    run = current_run()
-    work = None if run is None else run.work
-    if run is None or work is None or run.pause is pause:  # of a tool inside this one
-        raise pause
-    message = message_of(pause).strip()
-    run.questions[tool, message] += 1
-    replies = await in_thread(work.replies)
-    given = [
-        (each, each.answer.value)
-        for each in replies
-        if each.answer is not None and each.question.get("tool") == tool and message in ("", each.question["message"])
-    ]
-    if len(given) < run.questions[tool, message]:
-        run.pause, run.paused_in = pause, tool
-        raise pause
-    reply, packed = given[run.questions[tool, message] - 1]
-    value = decode(packed.tree(), resolve=work.resolve, path="answer")
-    run.replies.append((reply, value))
-    return value

@@ -37,7 +37,6 @@ from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport
-from flujo_worker.durable.ledger import StoredUnits
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
 from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
@@ -51,6 +50,7 @@ from flujo_worker.user_code.hooks import HookCaller
 
 if TYPE_CHECKING:
     from flujo_worker.durable.journal import Journal
+    from flujo_worker.durable.ledger import StoredUnits
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Attempts:
         refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
         keys: which keys this process lacks; None: what it cannot decrypt was changed.
-        units: where the units of durable attempts are written; None: the store, in threads.
+        units: returns where the units of durable attempts are written; None: the store, in threads.
         check: ends this process if an attempt has broken it.
         late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
     """
@@ -99,11 +99,11 @@ class Attempts:
         refused_formats: RefusalMemory | None = None,
         processes: Processes | None = None,
         keys: OwnKeys | None = None,
-        units: StoredUnits | None = None,
+        units: Callable[[], StoredUnits] | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        self._units = units or StoredUnits(stores)
+        self._units = units or partial(_stored_units, stores)
         self._stores, self._coordinator, self._lease, self._loop = stores, coordinator, lease, loop
         self.isolation, self.catalog, self._late_s = Isolation(stores.attempts, processes), hooks.catalog, late_s
         self._effects = effects = coordinator.effects
@@ -307,7 +307,7 @@ class Attempts:
         envelope, held = attempt.given, attempt.held
         first = envelope.number if envelope.units_from is None else envelope.units_from
         place = {"address": envelope.address, "step": envelope.step}
-        return Journal(run, self._units, held.claim, **place, first=first, cancel=held.cancel)
+        return Journal(run, self._units(), held.claim, **place, first=first, cancel=held.cancel)
 
     def _settings_of(self, own: RunSettings) -> CallSettings:
         """Return what a run's settings say of calls, made once for all runs with the same."""
@@ -383,6 +383,12 @@ STEPS: Final[Mapping[Stage, Callable[[Attempts, StagedAttempt], Awaitable[Stage]
     "performed": Attempts._merge,  # noqa: SLF001
 }
 """What takes an attempt from each stage to the next one."""
+
+
+def _stored_units(stores: Stores) -> StoredUnits:
+    from flujo_worker.durable.ledger import StoredUnits
+
+    return StoredUnits(stores)
 
 
 def _unperformed(claim: Claim, wanted: ClaimParameters, started: float) -> Outcome | None:

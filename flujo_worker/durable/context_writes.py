@@ -6,23 +6,25 @@ On the shared object it could not be told whose change is whose, for tools run b
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.serial import Tree, decode, dumps, encode, loads
 from flujo_worker.domain.patch import Patch, apply, diff
-
-if TYPE_CHECKING:
-    from flujo_worker.durable.journal import Journal
-    from flujo_worker.runtime.attempt_run import AttemptRun
+from flujo_worker.runtime.attempt_run import AttemptRun
 
 _KEYS: Final = frozenset({"answer", "patch", "order"})
 
 
 class ContextWrites:
-    """The changes of one attempt's context by its tools, in the order in which their calls ended."""
+    """The changes of one attempt's context by its tools, in the order in which their calls ended.
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal, self._run = journal, journal.run
+    Args:
+        run: the attempt.
+        recorded: returns the answers on record.
+    """
+
+    def __init__(self, run: AttemptRun, recorded: Callable[[], Awaitable[list[Any]]]) -> None:
+        self._run, self._recorded = run, recorded
         self._patches: dict[int, Patch | None] | None = None
         self._merged = 0
 
@@ -62,9 +64,7 @@ class ContextWrites:
     async def _known(self) -> dict[int, Patch | None]:
         """Return the changes by their order, with those on record; new ones come after them."""
         if self._patches is None:
-            recorded = (await self._journal.recorded()).values()
-            answers = [self._journal.read(each.answer) for each in recorded if each.answer is not None]
-            found = {each["order"]: each["patch"] for each in answers if is_with_patch(each)}
+            found = {each["order"]: each["patch"] for each in await self._recorded() if is_with_patch(each)}
             self._patches = self._patches or found
         return self._patches
 

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 from flujo_client.attempt_info import UnitInfo, running_in_unit
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed, decode, encode
+from flujo_worker import failpoints
 from flujo_worker.domain.units import Effect, RecordedUnit, SettledUnit, Unit, UnitName
 from flujo_worker.durable.context_writes import ContextWrites
 from flujo_worker.durable.ledger import StoredUnits, Written
@@ -37,7 +38,7 @@ _scope: ContextVar[bytes] = ContextVar("flujo_unit_scope", default=b"")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UnitCall:
     """A call that is a unit.
 
     Attributes:
@@ -105,7 +106,7 @@ class Journal:
     @cached_property
     def context_writes(self) -> ContextWrites:
         """Return what its tools write into the attempt's context."""
-        return ContextWrites(self)
+        return ContextWrites(self.run, self._answers)
 
     def next_run_id(self) -> str:
         """Return an id for the next run of an agent."""
@@ -127,7 +128,10 @@ class Journal:
             self._loading = asyncio.ensure_future(self._load())
         return await asyncio.shield(self._loading)
 
-    async def perform(self, call: Call, body: Callable[[], Awaitable[Any]]) -> tuple[Any, bool]:
+    async def _answers(self) -> list[Any]:
+        return [self.read(each.answer) for each in (await self.recorded()).values() if each.answer is not None]
+
+    async def perform(self, call: UnitCall, body: Callable[[], Awaitable[Any]]) -> tuple[Any, bool]:
         """Return the answer, and whether it was asked for now. Equal calls are counted in the order in which they come here."""
         unit = self._named(call)
         self._met.add(unit.name)
@@ -136,11 +140,13 @@ class Journal:
             return self.read(known.answer), False
         if known is not None:
             emit("unit.possibly_done", "warning", operation=call.operation, tries=known.tries, effect=call.effect)
+        failpoints.hit("unit_named")
         if call.effect is not None:
             if not await self._write(unit):
                 return await self._conflicting(unit), False
         elif call.is_paid:
             self._units.announce(unit)
+        failpoints.hit("unit_begun")
         beside, ended = self._beside[_scope.get()], asyncio.get_running_loop().create_future()
         beside.add(ended)
         try:
@@ -154,21 +160,23 @@ class Journal:
         finally:
             _end(ended, beside)
 
-    async def _ask(self, unit: Unit, call: Call, body: Callable[[], Awaitable[Any]]) -> Any:
+    async def _ask(self, unit: Unit, call: UnitCall, body: Callable[[], Awaitable[Any]]) -> Any:
         scope = _scope.set(_digest(unit.name.digest, unit.name.nth.to_bytes(4)))
         try:
             with running_in_unit(UnitInfo(call.operation, unit.id)):
                 given = await body()
         finally:
             _scope.reset(scope)
+        failpoints.hit("unit_answered")
         usage = call.usage(given)
         self._spent += usage
         answer = Packed.of(encode(given, path=f"the result of {call.operation}"))
         if not await self._write(SettledUnit(unit, answer, usage)):
             return await self._conflicting(unit)
+        failpoints.hit("unit_settled")
         return self.read(answer)
 
-    def _named(self, call: Call) -> Unit:
+    def _named(self, call: UnitCall) -> Unit:
         info = self.run.info
         assert info is not None
         # An effect is the same for every agent run at the step; any other call is one of a certain place in a certain run.

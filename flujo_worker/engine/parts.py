@@ -20,10 +20,8 @@ from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.concurrency.native import threads
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
-from flujo_worker.durable.ledger import StoredUnits
 from flujo_worker.engine.dispatch import RedisPublisher, Sender
 from flujo_worker.engine.engine import Engine, LoopEffects
-from flujo_worker.engine.grouped_units import GroupedUnits
 from flujo_worker.guards.cells import MODELS, RATES, MemoryCells, RedisCells
 from flujo_worker.guards.live import LiveGuards
 from flujo_worker.guards.models import CalledModels
@@ -53,6 +51,7 @@ from flujo_worker.user_code.hooks import HookCaller
 if TYPE_CHECKING:
     from celery import Celery
 
+    from flujo_worker.durable.ledger import StoredUnits
     from flujo_worker.engine.rabbit_publisher import RabbitPublisher
 
 
@@ -90,7 +89,6 @@ class Services:
         self.results, self.models, self.rates = self._redis or _own_state()
         self.engine = Engine() if on_loop else None
         self.effects: Effects = BlockingEffects(self.stores, self.sender.send)
-        self.units = StoredUnits(self.stores)
         if self.engine is not None:
             self.groups = GroupedLedger(
                 settings.database(),
@@ -100,7 +98,6 @@ class Services:
             )
             self.engine.run(self.groups.open())
             self.effects = LoopEffects(self.engine, self.stores, self.groups, self.threads, self.sender, at_once=single)
-            self.units = GroupedUnits(self.stores, self.groups, self.engine)
         self.heartbeat = Heartbeat(own.heartbeat_file)
         self.lease = Lease(
             self.stores.leases,
@@ -114,6 +111,16 @@ class Services:
         if isinstance(self.effects, LoopEffects):
             self.effects.sharing = lambda: self.lease.sharing
         self.events = SystemEvents(self.stores.records, self.worker)
+
+    def units(self) -> StoredUnits:
+        """Return where the units of durable attempts are written."""
+        if self.engine is None:
+            from flujo_worker.durable.ledger import StoredUnits
+
+            return StoredUnits(self.stores)
+        from flujo_worker.engine.grouped_units import GroupedUnits
+
+        return GroupedUnits(self.stores, self.groups, self.engine)
 
     def worker(self) -> str:
         """Return the id of this process's present incarnation."""

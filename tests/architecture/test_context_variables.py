@@ -5,7 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SCOPES = {
-    "flujo_client/attempt_info.py": "an attempt",
+    "flujo_client/attempt_info.py": "an attempt, and one call of a durable one",
+    "flujo_worker/durable/journal.py": "a run of an agent in an attempt, or one of its calls: equal ones elsewhere are others",
     "flujo_client/pipeline/compiled_text.py": "templates of blueprints, which conditions outside of attempts fill in too",
     "flujo_worker/agents/response_check.py": "one request to a model, whose HTTP client adds its response",
     "flujo_worker/agents/prompts/meter.py": "the rendering of one prompt",
@@ -17,10 +18,10 @@ SCOPES = {
 
 
 def test_every_context_variable_has_a_scope_of_its_own():
-    found = [
+    found = {
         str(path.relative_to(ROOT))
         for package in ("flujo_client", "flujo_worker")
         for path in (ROOT / package).rglob("*.py")
         for _ in re.findall(r"= ContextVar\(", path.read_text(encoding="utf-8"))
-    ]
-    assert sorted(found) == sorted(SCOPES)
+    }
+    assert found == SCOPES.keys()

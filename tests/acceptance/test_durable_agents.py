@@ -1,0 +1,73 @@
+"""Durable agents in workers: a crash pays for what was in flight, an outage for the call that failed."""
+
+from collections import Counter
+
+import pytest
+
+from tests.support.fleet import BRISK, Site, one_process, wait_until
+
+pytestmark = [pytest.mark.acceptance, one_process]
+
+UNITS = Counter(model=12, tool=6 * 5 + 5)
+PLACES = {turn * 100 + place for turn in range(1, 12) for place in range(5 if turn % 2 else 1)}
+SPENT = (sum(range(101, 113)), 120, 12)
+
+
+@pytest.fixture(scope="module")
+def durable_site(services, tmp_path_factory):
+    with Site(services, tmp_path_factory.mktemp("durable"), worker=BRISK | {"max_lost": 20}) as site:
+        yield site
+
+
+def calls(site, run):
+    """Count each real call of a run."""
+    lines = (site.folder / f"calls-{run.id}").read_text().splitlines()
+    return Counter(" ".join(line.split()[:-1]) for line in lines)
+
+
+def spent(site, run):
+    [row] = site.rows(
+        "SELECT sum(input_tokens)::int AS i, sum(output_tokens)::int AS o, sum(requests)::int AS n FROM flujo_spends WHERE run_id = %(run)s",
+        run=run.id,
+    )
+    return row["i"], row["o"], row["n"]
+
+
+def performed(site, prompt):
+    """Perform the agent with this input; return its run and result."""
+    fleet = site.workers(2)
+    run = site.client.enqueue("durable_pipelines:research", prompt)
+    wait_until(lambda: fleet.replace_dead() * 0 or run.status() not in ("queued", "running"), 60, what=site.log)
+    result = run.result(timeout=5)
+    site.dismiss()
+    assert result.run_status == "succeeded", result.error
+    return run, result
+
+
+@pytest.mark.parametrize(
+    ("disturbance", "in_flight"),
+    [
+        ("kill:model:7:during", {"model": 1, "tool": 0}),
+        ("kill:tool:9:unit_answered", {"model": 0, "tool": 5}),
+        ("kill:model:11:unit_settled", {"model": 0, "tool": 1}),
+    ],
+)
+def test_a_killed_agent_goes_on_at_the_calls_in_flight(durable_site, disturbance, in_flight):
+    run, result = performed(durable_site, disturbance)
+    counted = calls(durable_site, run)
+    again = Counter()
+    for call, times in counted.items():
+        again[call.split()[0]] += times - 1
+    assert len(counted) == sum(UNITS.values())
+    assert sum(again.values()) <= max(in_flight.values()), again
+    assert set(result.final_pipeline_context.places) == PLACES
+    assert len(result.final_pipeline_context.places) == len(PLACES)
+    assert spent(durable_site, run) == SPENT
+
+
+def test_an_outage_at_the_eleventh_request_costs_one_call(durable_site):
+    run, result = performed(durable_site, "down:11")
+    assert sum(calls(durable_site, run).values()) == sum(UNITS.values()) + 1
+    assert len(result.final_pipeline_context.places) == len(PLACES)
+    assert spent(durable_site, run) == SPENT
+    assert [each["number"] for each in durable_site.attempts(run.id)] == [1, 2]
