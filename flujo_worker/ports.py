@@ -32,7 +32,7 @@ Refusal = Literal[
 ]
 Room = Literal["shared", "apart", "alone"]
 """Where a claimed attempt runs: with others, in a separate process, or alone in its worker and that worker's children."""
-Verdict = Literal["merged", "repeated", "stale", "stopped"]
+Verdict = Literal["merged", "repeated", "stale", "stopped", "unstored"]
 MoveVerdict = Literal["moved", "changed", "older"]
 
 
@@ -301,6 +301,9 @@ class AttemptStore(Protocol):
 
     def commit(self, decision: Decision) -> Committed:
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
+
+        `unstored`: a value that was stored for it is gone, as after a failover to a lagging replica; nothing was merged, and the outcome is
+        still wanted.
 
         Under limits, the spend is settled with it; passing a limit fails the root run of the tree. Repairs of the outcome go into the
         correction ledger with it; an outcome without repairs never touches that.

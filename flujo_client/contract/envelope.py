@@ -81,7 +81,7 @@ class Envelope:
     step: str
     number: int
     version: int
-    """The scope's version of which `context` is a snapshot; checked again in the merge."""
+    """The scope's version of which `context` is a snapshot; checked again in the merge. Above 0 once something was merged into it."""
     input: Packed
     context: Packed | None = None
     """The context; None if the run has none, a reference if it is above the inline limit."""
@@ -110,7 +110,7 @@ class Envelope:
     @property
     def begins_run(self) -> bool:
         """Return whether it is the first work of its run, of any kind; after a loss it is so again."""
-        is_first = (self.address, self.version, self.number) == (self.ticket.root, 0, 1)
+        is_first = (self.address, self.number) == (self.ticket.root, 1) and self.version <= 0
         return is_first and self.kind in ("step", "start")
 
     @property

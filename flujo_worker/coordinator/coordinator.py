@@ -139,9 +139,11 @@ class Coordinator:
             decision, large = offload_large_values(await self._decide(notice), self._inline)
         except ScopeClosedMeanwhile:
             return await self._late(notice, "stale")
-        if large:
-            await effects.call(self._stores.blobs.store, large)
-        committed = await effects.commit(decision)
+        committed = Committed("unstored")
+        while committed.verdict == "unstored":  # again where a failover has lost the values before the merge
+            if large:
+                await effects.call(self._stores.blobs.store, large)
+            committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return await self._late(notice, committed.verdict)
         self._known.note(decision, committed)

@@ -39,7 +39,8 @@ def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, lis
     def offloaded(each: Packed) -> Packed:
         return references.get(id(each), each)
 
-    return _replaced(decision, offloaded), list(large.values())
+    stored = tuple({each.digest: None for each in large.values()})
+    return replace(_replaced(decision, offloaded), stored=stored), list(large.values())
 
 
 def _replaced(decision: Decision, offloaded: Callable[[Packed], Packed]) -> Decision:

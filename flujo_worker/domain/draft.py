@@ -48,6 +48,8 @@ MAX_HOPS = 25
 
 _VERSIONS: Final = 1_000_000_000
 """The versions of claims begin here and are as many: all have ten digits, so that no message is larger than the one before for them."""
+_BEGINNINGS: Final = 100_000_000
+"""The number of versions, below 0, of the roots of child runs: so few that the difference to a claim's still is an integer of Postgres."""
 
 
 @dataclass
@@ -228,14 +230,15 @@ class DecisionBuilder:
         """Return the version that a scope will be committed with.
 
         What is merged or opened under a claim has that claim's version: if a failover loses it, messages with its values, which outlive it in the
-        broker, fit no scope that the next claim makes. The root of a run begins at 0.
+        broker, fit no scope that the next claim makes. The root of a run begins at 0; that of a child run at the claim's version below 0.
         """
         is_new, claim_id = scope.seen is None, self.notice.claim_id
-        if (is_new and scope.parent is None) or not (is_new or scope.merges):
+        if not (is_new or scope.merges):
             return scope.version
-        return (
-            scope.version + (not is_new) if claim_id is None else _VERSIONS + zlib.crc32(claim_id.encode()) % _VERSIONS
-        )
+        if claim_id is None:
+            return scope.version + (not is_new)
+        number = zlib.crc32(claim_id.encode())
+        return -(number % _BEGINNINGS) if is_new and scope.parent is None else _VERSIONS + number % _VERSIONS
 
     def begin(self, scope: ScopeState) -> None:
         """Record what a top-level step begins with. Child runs are not retried by themselves, so theirs are not recorded."""
@@ -265,6 +268,7 @@ class DecisionBuilder:
             begun=tuple(self.begun),
             events=tuple(self.events),
             answers=(),
+            stored=(),
             cache_entries=tuple(self.cache_entries),
             above=tuple(map(self._left, self._above())) if len(self.works) == 1 else (),
         )

@@ -295,6 +295,8 @@ class Decision:
     """Results for the cache, which gets them after the commit."""
     above: tuple[ScopeRow, ...] = ()
     """Where one attempt follows: the scopes that this decision has read or opened, as it leaves them open."""
+    stored: tuple[str, ...] = ()
+    """The digests of the values that are stored before it. Without one of them it is not merged: a failover may lose them in between."""
 
     @property
     def failed_input(self) -> Packed | None:

@@ -17,12 +17,14 @@ from flujo_worker.store.postgres.entities import (
     NEW_SCOPE,
     NEW_SPEND,
     SCOPE_UPDATE,
+    STORED_VALUE,
 )
 from flujo_worker.store.postgres.statements import HOME
 
 ARRAYS = [
     ("conclude", "move", SCOPE_UPDATE),
     ("conclude", "open", NEW_SCOPE),
+    ("conclude", "stored", STORED_VALUE),
 ]
 COLUMNS = [
     ("conclude", "event", NEW_EVENT),
@@ -33,6 +35,7 @@ COLUMNS = [
     ("conclude_many", "next", NEW_ATTEMPT),
     ("conclude_many", "run", ENDED_RUN),
     ("conclude_many", "spend", NEW_SPEND),
+    ("conclude_many", "stored", STORED_VALUE),
     ("record_corrections", "correction", NEW_CORRECTION),
     ("settle", "spend", NEW_SPEND),
 ]

@@ -26,6 +26,15 @@ def beginning(at, *, fence=1, box=BOX, **rest):
     return concluded(at, moved(at, cursor=1), fence=fence, opens=(waiting,), child_run=child, **rest)
 
 
+def test_its_root_has_the_version_of_the_claim_that_begins_it(world, new):
+    """So a message from a lost commit, with another input, does not fit the same child run that is begun again."""
+    decision = beginning(new.first, fence=world.claim(new))
+    first = replace(decision.child_run.first, version=-5)
+    assert world.commit(replace(decision, child_run=replace(decision.child_run, first=first))) == "merged"
+    envelope = first_of(world, decision)
+    assert (envelope.version, envelope.begins_run) == (-5, True)
+
+
 def first_of(world, decision):
     """The envelope of the child run's first attempt, as a sweep would send it."""
     child = decision.child_run

@@ -393,12 +393,13 @@ KEYS = {
     "flujo_workers": {"id"},
     "flujo_budgets": {"scope"},
     "flujo_reservations": {"key"},
+    "flujo_blobs": {"digest"},
 }
 ALSO = {"flujo_scopes": {"run_id", "parent"}, "flujo_reservations": {"run_id"}}
 """Siblings, and what a run holds."""
 READ = {
     "claim": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers"},
-    "conclude_many": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers"},
+    "conclude_many": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers", "flujo_blobs"},
     "record_corrections": {"flujo_attempts"},
     "hold_budgets": {"flujo_reservations", "flujo_budgets"},
     "reserve": {"flujo_attempts", "flujo_reservations", "flujo_budgets"},

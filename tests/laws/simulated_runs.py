@@ -24,7 +24,7 @@ from tests.support.builders import packed
 
 SETTINGS = Settings(
     worker={"max_lost": 1000},
-    limits={"snapshot_inline_bytes": 300},
+    limits={"snapshot_inline_bytes": 20},
     admission={"tenant": {"narrow": {"max_running": 1}}},
 )
 

@@ -80,7 +80,7 @@ class AttemptsInMemory(InMemory):
             breach = self._settle_merged(decision)
         elif verdict == "repeated" and end is not None:
             taken = self._scopes.after_in_lane(envelope.ticket.run, self._t.scopes[envelope.ticket.run, end.address])
-        if verdict != "merged":
+        if verdict not in ("merged", "unstored"):
             claim = ClaimId(envelope.key, decision.notice.fence, decision.notice.claim_id)
             self.spend(envelope.ticket.run, claim, outcome.usage, decision.notice.reserved)
         claim_id, over = self._claim_next(decision) if verdict == "merged" and breach is None else (None, None)
@@ -209,6 +209,8 @@ class AttemptsInMemory(InMemory):
 
     def _judge(self, decision: Decision) -> Verdict:
         notice, close = decision.notice, decision.close
+        if not self._t.blobs.keys() >= set(decision.stored):
+            return "unstored"
         row = self._t.attempts.get(notice.envelope.key)
         if row is None:
             return "stale"

@@ -246,7 +246,7 @@ class Tables:
     def begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
         first = begun.first
         self.runs[begun.run] = self.runs[parent].child(begun, now)
-        self.add_scope(begun.run, StoredScope(first.address, first.input, first.context, now))
+        self.add_scope(begun.run, StoredScope(first.address, first.input, first.context, now, version=first.version))
         key = AttemptKey(begun.run, first.address, first.step, first.number, first.kind)
         self.add_attempt(StoredAttempt(key, first.kind, first.queue, now + grace_s(1), now))
 

@@ -89,6 +89,8 @@ class AttemptsInPostgres(InPostgres):
             row = None
         if row is None:
             return self._refused(decision)
+        if row["merged"] is None:
+            return Committed("unstored")
         return Committed("merged", row.get("taken"), row.get("breach"), row.get("claim_id"))
 
     def spend(self, run: str, claim: ClaimId, usage: Usage, reserved: Sequence[Reservation] = ()) -> None:
@@ -162,6 +164,8 @@ def _conclude(
     """Merge. Further parts need a transaction around it: they are stored with the merge or not at all."""
     with connection.transaction() if rest.also or rest.settled else nullcontext():
         row = execute(connection, "conclude", parameters).fetchone()
+        if row and row["merged"] is None:
+            return row
         merged = row if row and row["merged"] else None
         for statement, given in rest.also.items() if merged else ():
             cursor = execute(connection, statement, given)

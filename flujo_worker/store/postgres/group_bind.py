@@ -15,7 +15,14 @@ from flujo_worker.store.postgres.bind import (
     events_of,
     placed,
 )
-from flujo_worker.store.postgres.entities import ENDED_ATTEMPT, ENDED_RUN, NEW_CHECKPOINT, NEW_EVENT, SCOPE_UPDATE
+from flujo_worker.store.postgres.entities import (
+    ENDED_ATTEMPT,
+    ENDED_RUN,
+    NEW_CHECKPOINT,
+    NEW_EVENT,
+    SCOPE_UPDATE,
+    STORED_VALUE,
+)
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 
 if TYPE_CHECKING:
@@ -181,6 +188,7 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
         **columns("move", SCOPE_UPDATE, [each.move for each in decisions]),
         **bind_next(decisions),
         **placed("begun", NEW_CHECKPOINT, [each.begun for each in decisions]),
+        **placed("stored", STORED_VALUE, [each.stored for each in decisions]),
         **placed("event", NEW_EVENT, [events_of(each) for each in decisions]),
         **placed("run", ENDED_RUN, [[] if each.end is None else [each.end] for each in decisions]),
         "ahead": [_claimed_ahead(each) for each in decisions],

@@ -10,11 +10,16 @@
 -- aborted, which is above them all → run. The sibling that takes the lane is locked after these, and can close no circle: its scope and its
 -- attempt are skipped if they are locked, so this never waits. Only a cancel, an abort, or another claim locks them. An attempt ends as cancelled
 -- only where a fan-out around it is aborted: a failover may have lost an abort that its worker has read.
-WITH won AS (
+-- Where a value that was stored for the merge is gone, nothing is merged, and `merged` is NULL: a failover may have lost it since.
+WITH unstored AS (
+    SELECT 1 FROM unnest(%(stored_digest)s::text[]) AS v (digest) WHERE (SELECT true FROM flujo_blobs b WHERE b.digest = v.digest) IS NULL
+),
+won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
         latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, code = %(code)s::text, input = %(input)s::bytea, answer = %(answer)s::text, ended_at = now()
     WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int AND (%(claim_id)s::uuid IS NULL OR claim_id = %(claim_id)s::uuid)
+      AND NOT EXISTS (SELECT 1 FROM unstored)
       AND (%(status)s::text <> 'cancelled' OR EXISTS (SELECT 1 FROM flujo_scopes f WHERE f.run_id = %(run)s::text AND f.address = ANY(%(around)s::text[]) AND f.aborted))
     RETURNING 1
 ),
@@ -78,8 +83,8 @@ child AS (
     RETURNING id, reference, parent_run
 ),
 child_scope AS (
-    INSERT INTO flujo_scopes (run_id, address, output, context)
-    SELECT id, %(child_root)s::text, %(child_input)s::bytea, %(child_context)s::bytea FROM child
+    INSERT INTO flujo_scopes (run_id, address, output, context, version)
+    SELECT id, %(child_root)s::text, %(child_input)s::bytea, %(child_context)s::bytea, %(child_version)s::int FROM child
 ),
 child_work AS (
     INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at)
@@ -120,5 +125,5 @@ spent AS (
 ended AS (
 -- include end_of_run
 )
-SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged,
+SELECT CASE WHEN EXISTS (SELECT 1 FROM unstored) THEN NULL WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged,
        (SELECT key FROM taken) AS taken, (SELECT claim_id::text FROM next WHERE claim_id IS NOT NULL) AS claim_id;

@@ -27,6 +27,9 @@ attempt AS (
             SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_run)s::text[]) AS run, unnest(%(lane_fan_out)s::text[]) AS fan_out
         ) l
         WHERE (SELECT true FROM flujo_scopes h WHERE h.run_id = l.run AND h.parent = l.fan_out AND h.held AND h.status = 'open' LIMIT 1)
+    )) AND NOT d.place = ANY(ARRAY(  -- where a stored value is gone, conclude.sql says so
+        SELECT v.of FROM (SELECT unnest(%(stored_of)s::int[]) AS of, unnest(%(stored_digest)s::text[]) AS digest) v
+        WHERE (SELECT true FROM flujo_blobs b WHERE b.digest = v.digest) IS NULL
     ))
 ),
 scope AS (

@@ -1,0 +1,76 @@
+"""A failover to a replica that lags, at every boundary of a run, and with every lag: the run ends as if nothing had been (ADR 10).
+
+The replica has received everything up to one boundary and takes over at a later one. Messages of what is lost are still in the broker, and the
+process goes on with what it knows.
+"""
+
+import logging
+from dataclasses import replace
+from itertools import combinations, count
+
+import pytest
+from simulated_runs import prepared
+from simulated_world import simulated_time
+from simulation_laws import LawBroken
+from simulator import Simulation
+
+from flujo_worker.store.memory.attempts import AttemptsInMemory
+
+CASES = ("adding", "stumbling", "buying", "launching")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def simulated():
+    with simulated_time():
+        prepared()
+        logging.disable(logging.CRITICAL)
+        yield
+        logging.disable(logging.NOTSET)
+
+
+class Failover(Simulation):
+    """One run; its replica falls behind at one boundary, and takes over at another."""
+
+    def __init__(self, case, behind=0, over=0):
+        super().__init__(0)
+        self.to_come, self._moments, self.boundaries = [prepared()[1][case]], (behind, over), count(1)
+
+    def _disturb(self):
+        self._enqueue()
+        if not self.broker.messages:
+            self.broker.put([self.cases[0].new.first])
+        while self._tasks or self.broker.messages:
+            self._advance(self._tasks[0]) if self._tasks else self._receive()
+            if next(self.boundaries) in self._moments:
+                self._fail_over()
+
+
+def found(case, step=1):
+    """Try every pair of boundaries, or each of so many; return which break a law."""
+    whole = Failover(case)
+    whole.run()
+    moments = list(combinations(range(1, next(whole.boundaries)), 2))[::step]
+    broken = []
+    for behind, over in moments:
+        try:
+            Failover(case, behind, over).run()
+        except LawBroken as law:
+            broken.append(f"{behind} to {over}: {law}")
+    return broken
+
+
+@pytest.mark.parametrize(("case", "step"), [("adding", 3), ("child", 11), ("buying", 23)])
+def test_a_failover_at_any_boundary_changes_nothing(case, step):
+    assert not found(case, step)
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("case", CASES)
+def test_a_failover_at_every_boundary_changes_nothing(case):
+    assert not found(case)
+
+
+def test_mutant_who_merges_what_refers_to_lost_values(monkeypatch):
+    judge = AttemptsInMemory._judge
+    monkeypatch.setattr(AttemptsInMemory, "_judge", lambda stores, made: judge(stores, replace(made, stored=())))
+    assert any("is missing or does not fit its digest" in each for each in found("adding"))
