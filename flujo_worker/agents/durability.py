@@ -34,12 +34,14 @@ from pydantic_ai.durable_exec import (
     replay_scope,
 )
 from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import Model, ModelResolutionContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
 from typing_extensions import override
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PausedException
 from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
+from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.durable.context_writes import is_with_patch
@@ -48,7 +50,6 @@ from flujo_worker.runtime.attempt_run import current_run
 from flujo_worker.runtime.people import answer_to
 
 if TYPE_CHECKING:
-    from pydantic_ai.models import Model
     from pydantic_ai.run import AgentRunResult
 
     from flujo_worker.domain.units import Effect
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 KEY: Final = "flujo"
 """The key of a tool's metadata: `{"flujo": {"effect": "keyed"}}`, or `{"flujo": False}` for a tool whose calls are no units."""
 MODEL: Final = "flujo"
-"""The name that the model of a run is registered under: we pass models as instances."""
+"""The name of the model that an attempt asks: we pass it as an instance, which the agent may not know."""
 
 
 class Codec(DurabilityCodec):
@@ -211,6 +212,16 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
     def get_durable_operation_backend(self) -> Backend:
         """Return what executes this agent's units."""
         return Backend(self.name, self.default_model_id, self._fingerprint)
+
+    @override
+    def _registered_model_id(self, model: Model[Any]) -> tuple[bool, str | None]:
+        is_known, name = super()._registered_model_id(model)
+        return (True, MODEL) if not is_known and model is asked_model() else (is_known, name)
+
+    @override
+    async def resolve_model_id(self, ctx: ModelResolutionContext[Any], *, model_id: str) -> Model[Any] | None:
+        """Return the model of that name."""
+        return asked_model() if model_id == MODEL else await super().resolve_model_id(ctx, model_id=model_id)
 
     @override
     def get_default_run_id(self) -> str | None:

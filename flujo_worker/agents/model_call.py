@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.plan.identity import model_name
 from flujo_worker.agents.answer import AgentAnswer
@@ -22,6 +23,9 @@ from flujo_worker.runtime.attempt_run import Work, charge, current_run, current_
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AbstractAgent
+
+_DURABILITY: Final = "flujo_worker.agents.durability"
+"""Imported by a durable step, and by who gives an agent the capability itself."""
 
 
 async def ask_model(  # noqa: PLR0913 - what one call of a model takes
@@ -43,7 +47,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     """
     from pydantic_ai.usage import RunUsage
 
-    from flujo_worker.agents.models import effective_model
+    from flujo_worker.agents.models import asking, effective_model
     from flujo_worker.agents.response_check import ResponseCheck
 
     model, work = await effective_model(agent), current_work()
@@ -51,17 +55,20 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
-    around = [check, *_durable(agent, model, work), *_around(data, guidance, history)]
+    durable = _durable(agent, work)
+    around = [check, *(durable or ()), *_around(data, guidance, history)]
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
         fixed["infer_name"] = False  # from a variable of ours
         executor = executor_beside(asyncio.get_running_loop())
-        with nullcontext() if executor is None else agent.using_thread_executor(executor):
+        with asking(model), nullcontext() if executor is None else agent.using_thread_executor(executor):
             return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)
 
     run_so_far = current_run()
-    units = None if run_so_far is None else run_so_far.used_journal  # what is on record was paid for before
+    units = (
+        None if run_so_far is None or durable is None else run_so_far.journal
+    )  # what is on record was paid for before
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
@@ -80,16 +87,18 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     )
 
 
-def _durable(agent: Any, model: Any, work: Work | None) -> list[Any]:
-    """Return the capability that makes the calls of a durable step units on record, with the model registered by name."""
-    if work is None or not work.step.config.durable or model is None:
-        return []
-    from flujo_worker.agents.durability import MODEL, FlujoDurability, current_journal
+def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:
+    """Return what makes an agent's calls units on record: nothing where the agent does so itself; None where they are none."""
+    if work is None or not (work.step.config.durable or _DURABILITY in sys.modules):
+        return None
+    from flujo_worker.agents.durability import FlujoDurability, current_journal
 
-    if current_journal() is None or FlujoDurability.from_agent(agent) is not None:
-        return []
-    name = agent.name or work.step.name
-    return [FlujoDurability(models={MODEL: model}, name=name, fingerprint=work.step.config.fingerprint)]
+    is_own = FlujoDurability.from_agent(agent) is not None
+    if not (is_own or work.step.config.durable) or current_journal() is None:
+        return None
+    return (
+        [] if is_own else [FlujoDurability(name=agent.name or work.step.name, fingerprint=work.step.config.fingerprint)]
+    )
 
 
 def _around(data: Any, guidance: str | None, history: str | None) -> list[Any]:

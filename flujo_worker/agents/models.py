@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -55,6 +57,7 @@ class _Known:
         return self.providers[name]
 
 
+_asked: ContextVar[Model[Any] | None] = ContextVar("flujo_asked_model", default=None)
 _known: WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = WeakKeyDictionary()
 
 
@@ -76,6 +79,21 @@ async def effective_model(agent: Any) -> Model[Any] | None:
     chosen = None if override is None else override.get()
     model = agent.model if chosen is None else chosen.value
     return None if model is None else await model_for(model)
+
+
+@contextmanager
+def asking(model: Model[Any] | None) -> Iterator[None]:
+    """Ask this model inside: durability finds it by `asked_model`, for agents do not know the instances that we pass."""
+    token = _asked.set(model)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def asked_model() -> Model[Any] | None:
+    """Return the model that is asked here."""
+    return _asked.get()
 
 
 def _made(name: str, known: _Known) -> Model[Any]:

@@ -7,6 +7,7 @@ and logged. In: an agent and a step's `Shaping`. Out: the run's result, read by 
 from __future__ import annotations
 
 import re
+import traceback
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -160,11 +161,18 @@ def _names(agent: AbstractAgent[Any, Any], output_request: OutputRequest) -> tup
     return model, f"{model}#{output_request.schema_hash}"
 
 
+_NOT_THE_FORM: Final = ("pydantic_ai.agent", "pydantic_ai.durable_exec")
+"""Where an error about the agent is raised: it has no name, its toolsets none, its model is not registered, it has two engines."""
+
+
 def _reason(refusal: UserError | ModelHTTPError) -> str | None:
     """Return why a request was refused: by the provider, by output validators, or by a model that cannot do it together with tools."""
     if isinstance(refusal, ModelHTTPError):
         return soe.REFUSED if refuses_format(refusal) else None
-    return "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
+    if "output validators" in str(refusal):
+        return "output_validators"
+    raised_in = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(refusal.__traceback__)][-1]
+    return None if raised_in.startswith(_NOT_THE_FORM) else "unsupported_provider"
 
 
 def output_request_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any]) -> OutputRequest:
