@@ -136,7 +136,8 @@ def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, payload: Any) 
     response: ModelResponse = JSON_CODEC.load(ModelResponse, given)
     spent = RunUsage(requests=1)
     spent.incr(response.usage)
-    return usage_of(spent, response, operation.model_name)
+    provider, name = response.provider_name, operation.model_name
+    return replace(usage_of(spent, response, name), model=f"{provider}:{name}" if provider else name)
 
 
 def _metadata(tool: Any) -> Any:

@@ -14,7 +14,7 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.redact import PREVIEW, preview, redact_tree
 from flujo_client.serial import safe_serialize
 from flujo_worker.observe.log import emit
-from flujo_worker.runtime.attempt_run import current_settings
+from flujo_worker.runtime.attempt_run import current_run, current_settings
 
 MOST: Final = {"preview": PREVIEW, "full": 65_536}
 """Characters of each text, by the setting `log.prompts`."""
@@ -48,7 +48,10 @@ def emit_response(output: Any, finish_reason: str | None) -> None:
 
 
 def emit_usage(usage: Usage, call: str) -> None:
-    """Emit what a call has spent, if that is anything."""
+    """Emit what a call has spent, if that is anything, with what its units have."""
+    run = current_run()
+    if run is not None and run.used_journal is not None:
+        usage += run.used_journal.take_booked()
     if not usage.is_nothing:
         emit("agent.usage", call=call, **asdict(usage))
 

@@ -122,8 +122,9 @@ class Outcomes:
         outcome = await self._of_step(attempt)
         if outcome is None or around is None:
             return outcome
-        after = await self._effects.call(attempt.inside, around.after, outcome)
-        return replace(after, events=attempt.story.all_events())
+        whole = replace(outcome, usage=outcome.usage + attempt.run.units_spent)
+        after = await self._effects.call(attempt.inside, around.after, whole)
+        return replace(after, usage=outcome.usage, events=attempt.story.all_events())
 
     def _around(self, attempt: StagedAttempt) -> StepHooks:
         envelope, entry = attempt.envelope, attempt.entry
@@ -222,7 +223,8 @@ class Outcomes:
 
     def _spend(self, attempt: StagedAttempt, usage: Usage) -> None:
         """Record what was spent by an attempt that merges no outcome."""
-        held, spent = attempt.held, attempt.run.of_its_model(usage + attempt.run.take_units_spent())
+        held, journal = attempt.held, attempt.run.used_journal
+        spent = attempt.run.of_its_model(usage if journal is None else usage + journal.take_spent())
         self._stores.attempts.spend(attempt.given.ticket.run, held.claim, spent, held.reserved)
 
     async def _leave_to_others(self, attempt: StagedAttempt, error: BaseException, usage: Usage) -> None:

@@ -49,7 +49,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class SettledUnit:
-    """A unit with its answer, and what that has cost."""
+    """A unit with its answer, and what that has cost, which is booked with it."""
 
     unit: Unit
     answer: Packed

@@ -87,7 +87,7 @@ class Journal:
         self._met: set[UnitName] = set()
         self._loading: asyncio.Task[dict[UnitName, RecordedUnit]] | None = None
         self._beside: defaultdict[bytes, set[asyncio.Future[None]]] = defaultdict(set)
-        self._spent = NO_USAGE
+        self._spent = self._booked = self.spent = NO_USAGE
         self._runs = 0
         self._failed: list[Exception] = []
         self.digests: dict[Any, Any] = {}
@@ -118,9 +118,14 @@ class Journal:
         return any(link is each for link in explicit_chain(error) for each in self._failed)
 
     def take_spent(self) -> Usage:
-        """Return what was spent on units that were asked for and not taken yet. What was answered from record was booked before."""
+        """Return what was paid and not taken yet for answers that are not on record: what is, is booked with its unit."""
         spent, self._spent = self._spent, NO_USAGE
         return spent
+
+    def take_booked(self) -> Usage:
+        """Return what was booked with units and not taken yet, for an event."""
+        booked, self._booked = self._booked, NO_USAGE
+        return booked
 
     async def recorded(self) -> dict[UnitName, RecordedUnit]:
         """Return what was on record when the claim began."""
@@ -168,13 +173,42 @@ class Journal:
         finally:
             _scope.reset(scope)
         failpoints.hit("unit_answered")
-        usage = call.usage(given)
-        self._spent += usage
-        answer = Packed.of(encode(given, path=f"the result of {call.operation}"))
-        if not await self._write(SettledUnit(unit, answer, usage)):
-            return await self._conflicting(unit)
+        usage = self._paid(call, given)
+        try:
+            answer = Packed.of(encode(given, path=f"the result of {call.operation}"))
+        except Exception:
+            self._spent += usage
+            raise
+        settling = asyncio.ensure_future(self._settle(SettledUnit(unit, answer, usage)))
+        try:
+            on_record = await asyncio.shield(settling)
+        except asyncio.CancelledError:  # what is answered is recorded, and then the attempt ends
+            await asyncio.wait([settling], timeout=AGAIN_S)
+            raise
         failpoints.hit("unit_settled")
-        return self.read(answer)
+        return await self._lose() if on_record is None else self.read(on_record)
+
+    def _paid(self, call: UnitCall, given: Any) -> Usage:
+        try:
+            return call.usage(given)
+        except Exception as error:  # a price that is missing where costs are strict
+            self._spent += self.run.take(error)
+            raise
+
+    async def _settle(self, settled: SettledUnit) -> Packed | None:
+        """Record an answer, and return the one that is on record. What it has cost is booked with it; what is not on record, the outcome books."""
+        answer, is_own = settled.answer, await self._write(settled)
+        if not is_own:  # another claim's, or this one's, and Postgres could not say so
+            found = await self._found(settled.unit)
+            if found is None or found.answer is None:
+                self._spent += settled.usage
+                return None
+            answer, is_own = found.answer, (found.key, found.fence, found.claim_id) == self._claim
+        if is_own:
+            self._booked, self.spent = self._booked + settled.usage, self.spent + settled.usage
+        else:
+            self._spent += settled.usage
+        return answer
 
     def _named(self, call: UnitCall) -> Unit:
         info = self.run.info
@@ -194,7 +228,7 @@ class Journal:
     async def _load(self) -> dict[UnitName, RecordedUnit]:
         assert self.run.info is not None
         places = (self._of_step, self._of_chain)
-        return {each.name: each for each in await self._units.recorded(self.run.info.run_id, places, self._claim)}
+        return {each.name: each for each in await self._units.recorded(self.run.info.run_id, places)}
 
     def read(self, answer: Packed) -> Any:
         """Return an answer as it is stored, the first time too: what that changes, it changes always."""
@@ -210,11 +244,13 @@ class Journal:
                 await asyncio.sleep(AGAIN_S)
 
     async def _conflicting(self, unit: Unit) -> Any:
-        """Return the answer that a unit has from another claim, or from this one whose own was lost; without one this claim is over."""
-        assert self.run.info is not None
-        found = await self._units.recorded(self.run.info.run_id, [unit.name.place], self._claim)
-        answer = next((each.answer for each in found if each.name == unit.name), None)
-        return await self._lose() if answer is None else self.read(answer)
+        """Return the answer that a unit has; without one this claim is over."""
+        found = await self._found(unit)
+        return await self._lose() if found is None or found.answer is None else self.read(found.answer)
+
+    async def _found(self, unit: Unit) -> RecordedUnit | None:
+        found = await self._units.recorded(unit.run, [unit.name.place])
+        return next((each for each in found if each.name == unit.name), None)
 
     async def _lose(self) -> NoReturn:
         """End the attempt, which another claim has: not as its failure, after which it would be tried again."""

@@ -7,9 +7,8 @@ from collections.abc import Collection
 from functools import partial
 from typing import TypeAlias
 
-from flujo_client.contract.outcome import Usage
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
-from flujo_worker.ports import ClaimId, Stores
+from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import current_work, in_thread
 
 Written: TypeAlias = Unit | SettledUnit
@@ -24,9 +23,9 @@ class StoredUnits:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
-    async def recorded(self, run: str, places: Collection[str], own: ClaimId) -> list[RecordedUnit]:
-        """Read the units of these places, and book what other claims than the own one have spent on them."""
-        return await in_thread(partial(self._read, run, places, own))
+    async def recorded(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
+        """Read the units of these places."""
+        return await in_thread(partial(self._stores.units.recorded, run, places))
 
     async def write(self, written: Written) -> bool:
         """Announce a unit or record its answer; return whether that was written. Waits for the disk."""
@@ -48,14 +47,3 @@ class StoredUnits:
         if isinstance(written, Unit):
             return bool(self._stores.units.begin([written]))
         return bool(self._stores.units.settle([written]))
-
-    def _read(self, run: str, places: Collection[str], own: ClaimId) -> list[RecordedUnit]:
-        found = self._stores.units.recorded(run, places)
-        spent: dict[ClaimId, Usage] = {}
-        for unit in found:
-            claim = ClaimId(unit.key, unit.fence, unit.claim_id)
-            if claim != own:
-                spent[claim] = spent.get(claim, Usage()) + unit.usage
-        for claim, usage in spent.items():
-            self._stores.attempts.spend(run, claim, usage)
-        return found

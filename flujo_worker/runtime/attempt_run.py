@@ -139,8 +139,14 @@ class RefusalMemory(Protocol):
 class UnitRecord(Protocol):
     """The calls of a durable attempt on record."""
 
+    spent: Usage
+    """What is booked with the units that this claim has asked."""
+
     def take_spent(self) -> Usage:
-        """Return what was spent on units and not taken yet."""
+        """Return what was paid and not taken yet for answers that are not on record."""
+
+    def take_booked(self) -> Usage:
+        """Return what was booked with units and not taken yet, for an event."""
 
     def has_failed_with(self, error: BaseException) -> bool:
         """Return whether a call has raised this error, and not what was done with the answers."""
@@ -232,9 +238,10 @@ class AttemptRun:
         """Return the record of its units if it has asked any: most attempts do not."""
         return self.__dict__.get("journal")
 
-    def take_units_spent(self) -> Usage:
-        """Return what was spent on units and not taken yet."""
-        return NO_USAGE if self.used_journal is None else self.used_journal.take_spent()
+    @property
+    def units_spent(self) -> Usage:
+        """Return what is booked with its units, and therefore not part of what its outcome books."""
+        return NO_USAGE if self.used_journal is None else self.used_journal.spent
 
     @cached_property
     def questions(self) -> Counter[tuple[str, str]]:

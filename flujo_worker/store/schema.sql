@@ -332,10 +332,10 @@ ALTER TABLE flujo_units ALTER COLUMN answer SET STORAGE EXTERNAL;
 
 -------------------------------------------------------------------------------------------------------------------- limits
 
--- The spend, once per claim, whether or not its outcome was merged.
+-- The spend, once per claim, whether or not its outcome was merged. What a claim has paid for units has a row of its own, which each answer adds to.
 CREATE TABLE flujo_spends (
     key           text NOT NULL,
-    fence         integer NOT NULL,
+    fence         integer NOT NULL,  -- 0: of the units of that claim
     claim_id      uuid NOT NULL,  -- zero: without a claim of its own
     run_id        text NOT NULL,
     input_tokens  bigint NOT NULL DEFAULT 0,

@@ -2,18 +2,21 @@
 
 from dataclasses import replace
 
-from flujo_client.contract.outcome import Usage
+import pytest
+
+from flujo_client.contract.outcome import NO_USAGE, Outcome, Usage
 from flujo_client.serial import Packed
 from flujo_worker.domain.units import SettledUnit, Unit, UnitName
-from tests.support.builders import enqueued
+from flujo_worker.ports import ClaimId
+from tests.support.builders import SPENT, enqueued, failed, succeeded
 
 ANSWER, OTHER = Packed.of({"kind": "answer"}), Packed.of({"kind": "other"})
 USAGE = Usage(7, 3, 1, 0.5, "openai:gpt-5")
 
 
-def claimed(world):
+def claimed(world, new=None):
     """Return a unit of a claimed attempt."""
-    first = world.record(enqueued()).first
+    first = (new or world.record(enqueued())).first
     claim = world.stores.attempts.claim(first.key, "w1", max_lost=2)
     name = UnitName(f"{first.address}:{first.step}:1", b"0123456789abcdef", 0)
     return Unit(first.ticket.run, name, first.key, claim.fence, claim.claim_id, "agent__model.request")
@@ -79,3 +82,68 @@ def test_places_and_runs_are_told_apart(world):
     assert [each.effect for each in store.recorded(unit.run, ["other:1"])] == ["once"]
     assert len(store.recorded(unit.run, ["other:1", unit.name.place])) == 2
     assert store.recorded("another", ["other:1"]) == []
+
+
+
+def end(world, new, unit, how):
+    """Bring an attempt with a settled unit to an end; return what it has spent beside that unit."""
+    stores, claim = world.stores, ClaimId(unit.key, unit.fence, unit.claim_id)
+    match how:
+        case "merged":
+            assert world.conclude(new, succeeded(usage=SPENT), fence=unit.fence) == "merged"
+        case "failed, and another attempt":
+            assert world.conclude(new, failed(), fence=unit.fence) == "merged"
+        case "handed back":
+            for _ in range(2):  # an answer that was lost is asked for again
+                stores.attempts.spend(unit.run, claim, SPENT)
+            assert stores.leases.hand_back("w1", [unit.key]) == {unit.key}
+        case "taken over":
+            later = replace(again(world, unit), name=unit.name._replace(nth=1))
+            assert stores.units.settle([SettledUnit(unit, OTHER, USAGE), SettledUnit(later, ANSWER, SPENT)]) == {later}
+            assert world.conclude(new, succeeded(), fence=later.fence) == "merged"
+        case "lost too often":
+            world.stores.leases.deregister_worker("w1")
+            assert world.conclude(new, Outcome("lost", fault=failed().fault), fence=unit.fence) == "merged"
+            return NO_USAGE
+        case "cancelled while its worker was dead":
+            world.stores.leases.deregister_worker("w1")
+            assert world.request_cancel(unit.run)
+            assert stores.backlog.stop(unit.run, "cancelled", "asked for")
+            return NO_USAGE
+    return SPENT
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "merged",
+        "failed, and another attempt",
+        "handed back",
+        "taken over",
+        "lost too often",
+        "cancelled while its worker was dead",
+    ],
+)
+def test_whatever_an_attempt_ends_in_its_answers_are_booked_once(world, how):
+    """Whichever claim has asked them, and whether or not a later one reads them."""
+    new = world.record(enqueued())
+    unit = claimed(world, new)
+    for _ in range(2):
+        world.stores.units.settle([SettledUnit(unit, ANSWER, USAGE)])
+    total = USAGE + end(world, new, unit, how)
+    assert (world.run(unit.run).tokens, world.run(unit.run).cost_usd) == (
+        total.input_tokens + total.output_tokens,
+        total.cost_usd,
+    )
+    assert [(each.tokens, each.cost_usd) for each in world.attempts(unit.run)][:1] == [
+        (total.input_tokens + total.output_tokens, total.cost_usd)
+    ]
+
+
+def test_the_answers_of_one_claim_add_up(world):
+    unit, store = claimed(world), world.stores.units
+    units = [replace(unit, name=unit.name._replace(nth=nth)) for nth in range(3)]
+    store.settle([SettledUnit(each, ANSWER, USAGE) for each in units[:2]])
+    store.settle([SettledUnit(each, ANSWER, replace(USAGE, model="other:model")) for each in units[1:]])
+    assert world.run(unit.run).tokens == 3 * 10
+    assert world.models() == [None]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
+from flujo_worker.ports import ClaimId
 from flujo_worker.store.memory.tables import InMemory
 
 
@@ -35,4 +36,7 @@ class UnitsInMemory(InMemory):
             is_another = (before.key, before.fence, before.claim_id) != claim
             made = replace(made, tries=before.tries + is_another)
         self._t.units[unit.run, unit.name] = made
+        if not usage.is_nothing:
+            booked = ClaimId(unit.key, 0, unit.claim_id)
+            self._t.spends[booked] = self._t.spends.get(booked, NO_USAGE) + usage
         return True
