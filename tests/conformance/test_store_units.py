@@ -84,7 +84,6 @@ def test_places_and_runs_are_told_apart(world):
     assert store.recorded("another", ["other:1"]) == []
 
 
-
 def end(world, new, unit, how):
     """Bring an attempt with a settled unit to an end; return what it has spent beside that unit."""
     stores, claim = world.stores, ClaimId(unit.key, unit.fence, unit.claim_id)
