@@ -650,6 +650,9 @@ class RetentionStore(Protocol):
     def rotate_event_partitions(self, keep_days: int | None) -> None:
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
+    def tally(self, lag_s: float = 20.0) -> bool:
+        """Add what ended longer ago than that to the counters that outlive its rows; return False if there is more to add now."""
+
 
 class UnitStore(Protocol):
     """The calls of durable attempts on record, while their claims are live."""

@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 
 TURN_S: Final = 5.0
 """Seconds between two turns of the whole fleet."""
+TALLY_EVERY_S: Final = 10.0
+"""Seconds between two looks at whether ended work is to be added to the counters."""
 SMALLEST, LARGEST = 1, 200
 """The maximum of runs that one transaction deletes."""
 QUICK_S, SLOW_S = 0.1, 0.4

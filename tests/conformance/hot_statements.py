@@ -42,7 +42,7 @@ HOT: Final = frozenset(
         "scope children envelopes aborted_among closed_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
-        "begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
+        "tally begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
         "record record_many run runs count_runs statuses attempts backlog approvals count_approvals budgets_near_limit limits_in_use gates_in_use open_breakers stats machine",  # clients
     )
     for name in names.split()
@@ -254,6 +254,7 @@ def _lease_and_sweep(world: World) -> None:
     stores.leases.release_unowned("w1", {new.first.key}, LEASE_S)
     stores.leases.neighbours("host")
     stores.backlog.begin_sweep("w1", 0.0)
+    stores.retention.tally()
     stores.backlog.runs_to_stop(200)
     stores.scopes.orphaned_children(200)
     stores.backlog.poisoned(judge="w1", max_lost=MAX_LOST, limit=200)

@@ -58,10 +58,10 @@ _EMPTY = "".join(f"DELETE FROM flujo_{table};" for table in _TABLES.split()) + (
 _AGES = {
     "workers": "lease_until",
     "permits": "offered_at",
-    "attempts": "available_at sent_at started_at waits_since",
+    "attempts": "created_at available_at sent_at started_at waits_since ended_at",
     "scopes": "opened_at closed_at",
     "runs": "deadline_at started_at ended_at",
-    "sweeps": "swept_at live_since looked_at pruned_at marking_since",
+    "sweeps": "swept_at live_since looked_at pruned_at marking_since tallied_to",
     "broker_epochs": "started_at",
     "blobs": "touched_at",
     "gates": "touched_at",

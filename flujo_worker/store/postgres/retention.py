@@ -60,6 +60,9 @@ class RetentionInPostgres(InPostgres):
     def rotate_event_partitions(self, keep_days: int | None) -> None:
         self._pool.do("rotate_event_partitions", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
 
+    def tally(self, lag_s: float = 20.0) -> bool:
+        return not any(row["behind"] for row in self._pool.rows("tally", {"lag_s": lag_s}))
+
     def count_aged_runs(self, rules: Sequence[RetentionRule]) -> dict[tuple[str, str], int]:
         """Count the runs that `prune_runs` would delete, without their child runs: by pipeline and how they ended."""
         rows = self._pool.rows("count_aged_runs", _bind(rules) | {"limit": MOST})
