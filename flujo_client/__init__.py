@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.attempt_info import AttemptInfo, current_attempt
+from flujo_client.attempt_info import AttemptInfo, UnitInfo, current_attempt, current_unit
 from flujo_client.errors import FlujoError, NonRetryableError, UsageLimitExceededError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ _HOME = {
         "api.registry": "PipelineRegistry",
         "api.runner": "Flujo",
         "api.task_client": "TaskClient",
-        "attempt_info": "AttemptInfo current_attempt",
+        "attempt_info": "AttemptInfo UnitInfo current_attempt current_unit",
         "config.manager": "ConfigManager Settings",
         "contract.admission": "RunLimit Throttle",
         "contract.approval": "Approval",
@@ -203,12 +203,14 @@ __all__ = [
     "Transition",
     "TreeSearchResult",
     "TreeSearchStep",
+    "UnitInfo",
     "UsageEstimate",
     "UsageGovernor",
     "UsageLimitExceededError",
     "UsageLimits",
     "ValidationResult",
     "current_attempt",
+    "current_unit",
     "make_agentic_loop_pipeline",
     "make_default_pipeline",
     "register_custom_deserializer",

@@ -112,7 +112,7 @@ class Reply:
 
 
 Replies: TypeAlias = "Callable[[], Sequence[Reply]]"
-"""Reads the answers of people at one place, in the order of the questions."""
+"""Reads what came of the questions at one place, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

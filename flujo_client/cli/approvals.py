@@ -24,7 +24,7 @@ from flujo_client.cli.options import options
 from flujo_client.cli.output import OK, say, show, show_json, show_value
 from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.tables import approvals_list
-from flujo_client.contract.approval import Approval, choose
+from flujo_client.contract.approval import Approval, choose, verdict
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway import requests
 
@@ -69,24 +69,24 @@ def _add(verb: str, done: str, word: str, *, approved: bool) -> None:
 
     @command.command(
         verb,
-        help=f"Answer RUN's question, or those of all runs that match the filters, with {word}: `{value}` where a boolean is asked for, "
+        help=f"Answer RUN's question, or those of all runs that match the filters, with {word}: `{value}` where a boolean is asked for, for each call of a tool that waits, "
         f'else `{{"approved": {value}}}`.',
     )
     @one_or_many(verb, done, json=_ANSWERED, thing="question", only_for_one=["address"])
     @_answering
     def decide(*, run: str | None, bulk: Bulk, address: str | None, actor: str | None, note: str | None) -> int:
-        def verdict(question: Approval) -> Any:
-            return approved if (question.schema or {}).get("type") == "boolean" else {"approved": approved}
+        def given(question: Approval) -> Any:
+            return verdict(question.schema, approved=approved)
 
         answered: AnswerOptions = {"actor": actor, "note": note}
         if run is not None:
-            _answer(verdict, run, {**answered, "step": bulk.filters.step, "address": address}, as_json=bulk.as_json)
+            _answer(given, run, {**answered, "step": bulk.filters.step, "address": address}, as_json=bulk.as_json)
             return OK
         with FlujoClient() as client:
             counts = client.ask(requests.count_approvals(bulk.filters))
 
             def act(question: Approval) -> None:
-                client.perform(resume(client.settings, question.run_id, verdict(question), answered, key=question.key))
+                client.perform(resume(client.settings, question.run_id, given(question), answered, key=question.key))
 
             found = client.find_approvals(bulk.filters, until=counts.at)
             return act_on_each(bulk, counts.groups, found, act, lambda each: f"{each.run_id} {each.place}")

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -122,6 +122,22 @@ def check_answer(approval: Approval, value: Any) -> None:
             suggestion="`approvals()`, or `flujo approvals list --json`, shows the schema",
             code="ANSWER_REFUSED",
         )
+
+
+def verdict(schema: Mapping[str, Any] | None, *, approved: bool) -> Any:
+    """Return yes or no as a question takes it: for one call or each of several, or as `approved`."""
+    properties = (schema or {}).get("properties") or {}
+    if takes_flag(schema):
+        return approved
+    if "approved" not in properties and properties and all(map(takes_flag, properties.values())):
+        return dict.fromkeys(properties, approved)
+    return {"approved": approved}
+
+
+def takes_flag(schema: Any) -> bool:
+    """Return whether a schema takes true and false."""
+    wanted = schema.get("type") if isinstance(schema, Mapping) else None
+    return wanted == "boolean" or (isinstance(wanted, list) and "boolean" in wanted)
 
 
 def check_schema(schema: dict[str, Any]) -> None:

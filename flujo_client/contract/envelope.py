@@ -97,6 +97,8 @@ class Envelope:
     """The versions of code that its conversation has used so far (`flujo_client/contract/code.py`)."""
     units_from: int | None = None
     """The number of the attempt at the same step whose units it shares, if it is durable; None: it begins with none."""
+    pauses: int = 0
+    """How many attempts before it have ended with a question to a person: they are no tries."""
     _key: str = field(default="", init=False, repr=False, compare=False)
 
     @property
@@ -106,6 +108,11 @@ class Envelope:
             key = str(AttemptKey(self.ticket.run, self.address, self.step, self.number, self.kind))
             object.__setattr__(self, "_key", key)
         return self._key
+
+    @property
+    def tries(self) -> int:
+        """Return which try at the step it is, from 1: to wait for a person is none."""
+        return self.number - self.pauses
 
     @property
     def begins_run(self) -> bool:
@@ -142,6 +149,7 @@ class Envelope:
             "lanes": dict(self.lanes),
             **({"code": list(self.code)} if self.code else {}),
             **({} if self.units_from is None else {"units_from": self.units_from}),
+            **({"pauses": self.pauses} if self.pauses else {}),
             **({"gated": True} if ticket.is_gated else {}),
         }
 
@@ -170,6 +178,7 @@ class Envelope:
                 lanes=wire["lanes"],
                 code=tuple(wire.get("code", ())),
                 units_from=wire.get("units_from"),
+                pauses=wire.get("pauses", 0),
             )
         except (KeyError, TypeError) as error:
             raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error
@@ -185,6 +194,7 @@ class Envelope:
         counts = (
             envelope.number,
             envelope.version,
+            envelope.pauses,
             *(() if envelope.units_from is None else (envelope.units_from,)),
             *(lanes.values() if isinstance(lanes := envelope.lanes, dict) else (lanes,)),
         )

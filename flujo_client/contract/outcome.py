@@ -23,7 +23,7 @@ OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "lim
 
 
 _TEXTS = {
-    **dict.fromkeys(("category", "type_name", "module", "code", "traceback_digest", "tool"), MAX_ERROR_WORD),
+    **dict.fromkeys(("category", "type_name", "module", "code", "traceback_digest"), MAX_ERROR_WORD),
     **dict.fromkeys(("message", "feedback", "guidance", "suggestion"), MAX_ERROR_TEXT),
     "traceback": MAX_TRACEBACK_BYTES,
 }
@@ -54,8 +54,8 @@ class Fault:
     keeps_units: bool = False
     """Whether a durable step goes on at the call that failed: the answers before it are not to blame."""
     traceback_digest: str = ""
-    tool: str | None = None
-    """After a pause, the tool whose agent asked the question and gets the answer."""
+    question: Mapping[str, Any] | None = None
+    """After a pause in the middle of a call, what the calls ask: they get the answer. Else the answer is the step's output."""
     traceback: str = ""
     """The user's part of the traceback; empty if no user code took part, and in rows of older versions."""
     details: Mapping[str, Any] = field(default_factory=dict)

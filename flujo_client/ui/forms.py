@@ -114,6 +114,8 @@ def _field(name: str, key: str, schema: Any, whole: Schema, *, is_required: bool
 def _kind(name: str, shape: Schema, whole: Schema) -> tuple[Kind, dict[str, Any]]:
     """Return which kind of field draws a schema, and what that kind needs."""
     wanted, properties, most = shape.get("type"), shape.get("properties"), shape.get("maxLength")
+    if isinstance(wanted, list) and "boolean" in wanted:
+        wanted = "boolean"
     if "const" in shape:
         return "const", {"choices": (shape["const"],)}
     if isinstance(shape.get("enum"), list) and shape["enum"]:

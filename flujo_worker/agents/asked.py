@@ -62,8 +62,7 @@ def asked(
         case ToolsetCallToolId() | ToolsetValidateToolArgumentsId():
             name, arguments, ctx, _ = inputs
             what = [name, _plain(arguments)]
-            if not is_effect:
-                what += [ctx.tool_call_id, ctx.tool_call_approved]
+            what += [ctx.tool_call_approved] if is_effect else [ctx.tool_call_id, ctx.tool_call_approved]
         case _:
             what = [_plain(each) for each in inputs if not isinstance(each, RunContext)]
     return _bytes(what)

@@ -7,13 +7,15 @@ how: the journal does. In: operations of the library. Out: their answers, as the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue, TypeAdapter
-from pydantic_ai.capabilities.abstract import WrapRunHandler
+from pydantic_ai.capabilities import RequestInput
+from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapRunHandler
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
     BaseDurabilityCapability,
@@ -21,6 +23,7 @@ from pydantic_ai.durable_exec import (
     DurabilityEngineSpec,
     DurableOperationId,
     EventStreamHandlerId,
+    ExternalEventError,
     ExternalEventWaiter,
     JournalCallableOperationBackend,
     ModelCompactMessagesId,
@@ -35,7 +38,7 @@ from pydantic_ai.durable_exec import (
 )
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model, ModelResolutionContext
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext
 from typing_extensions import override
 
 from flujo_client.contract.outcome import Usage
@@ -44,18 +47,19 @@ from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
 from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
+from flujo_worker.agents.tool_questions import KEY, RESULT, answered, declared, effect_of, outcome_of
+from flujo_worker.domain.asking import Ask
 from flujo_worker.durable.context_writes import is_with_patch
 from flujo_worker.durable.journal import Journal, UnitCall
 from flujo_worker.runtime.attempt_run import current_run
-from flujo_worker.runtime.people import answer_to
+from flujo_worker.runtime.people import GivenAnswer, answer_found, pausing
 
 if TYPE_CHECKING:
+    from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
+    from pydantic_ai.messages import ToolCallPart
     from pydantic_ai.run import AgentRunResult
+    from pydantic_ai.tools import ToolDefinition
 
-    from flujo_worker.domain.units import Effect
-
-KEY: Final = "flujo"
-"""The key of a tool's metadata: `{"flujo": {"effect": "keyed"}}`, or `{"flujo": False}` for a tool whose calls are no units."""
 MODEL: Final = "flujo"
 """The name of the model that an attempt asks: we pass it as an instance, which the agent may not know."""
 
@@ -100,7 +104,7 @@ class Backend(JournalCallableOperationBackend[Any]):
         if journal is None or isinstance(operation_id, EventStreamHandlerId):
             return await body()
         is_tool = isinstance(operation_id, ToolsetCallToolId)
-        effect = _effect_of(cache_key[3]) if is_tool else None
+        effect = effect_of(cache_key[0], _metadata(cache_key[3])) if is_tool else None
         what = asked(
             operation_id,
             cache_key,
@@ -112,6 +116,8 @@ class Backend(JournalCallableOperationBackend[Any]):
         if is_tool and writes.applies(cache_key[2].deps):
             body = writes.on_a_copy(cache_key[2], body)
         call = UnitCall(name, what, effect)
+        if effect == "once":
+            call = replace(call, in_doubt=partial(outcome_of, cache_key[0], cache_key[1]))
         if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):
             call = replace(call, is_paid=True, usage=partial(_usage_of, operation_id))
         answer, is_asked = await journal.perform(call, body)
@@ -140,21 +146,15 @@ def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, payload: Any) 
     return replace(usage_of(spent, response, name), model=f"{provider}:{name}" if provider else name)
 
 
-def _metadata(tool: Any) -> Any:
-    return (getattr(getattr(tool, "tool_def", tool), "metadata", None) or {}).get(KEY)
-
-
-def _effect_of(tool: Any) -> Effect | None:
-    """Return the effect that a tool declares; None for one that may be repeated."""
-    effect = (_metadata(tool) or {}).get("effect", "repeatable")
-    return None if effect == "repeatable" else effect
+def _metadata(tool: Any) -> Mapping[str, Any]:
+    return getattr(getattr(tool, "tool_def", tool), "metadata", None) or {}
 
 
 def _config_of(operation: DurableOperationId, tool: Any, _: str) -> Any:
     """Return False where a tool's call, or the check of its arguments, is no unit: an agent as a tool is none, only its calls are."""
     if tool is None:
         return {}
-    metadata = getattr(getattr(tool, "tool_def", tool), "metadata", None) or {}
+    metadata = _metadata(tool)
     is_none = metadata.get(KEY) is False or AGENT_TOOL in metadata
     return False if is_none or isinstance(operation, ToolsetValidateToolArgumentsId) else {}
 
@@ -162,12 +162,39 @@ def _config_of(operation: DurableOperationId, tool: Any, _: str) -> Any:
 class Waiter(ExternalEventWaiter):
     """A wait is a question to a person: the attempt ends, and the answer makes it go on here."""
 
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
     @override
     async def wait(
         self, name: str, *, ask: Callable[[str], Awaitable[JsonValue]], timeout: timedelta | None
     ) -> JsonValue:
-        given: JsonValue = await answer_to(PausedException(name), name)
-        return given
+        """Return the event; `ask` is called with a token that answers the question, again only if that one was never asked."""
+        expires_s = None if timeout is None else timeout.total_seconds()
+        wanted = Ask(
+            self._journal.ask_id(name.encode()), name, name, f"{name} waits for an answer.", "", RESULT, expires_s
+        )
+        found = await answer_found(wanted, lambda answer: answer)
+        if isinstance(found, GivenAnswer):
+            if found.has_expired:
+                raise ExternalEventError(f"No answer arrived within {timeout}.")
+            return found.value  # type: ignore[no-any-return]
+        token = self._journal.token()
+        told, said = await self._tell(name, b"", ask, token)
+        if said is None and told != token:
+            _, said = await self._tell(name, token.encode(), ask, token)
+        if said is None:
+            raise pausing([found], PausedException(found.title))
+        return said
+
+    async def _tell(
+        self, name: str, about: bytes, ask: Callable[[str], Awaitable[JsonValue]], token: str
+    ) -> tuple[str, JsonValue]:
+        async def tell() -> list[JsonValue]:
+            return [token, await ask(token)]
+
+        (told, said), _ = await self._journal.perform(UnitCall(f"{name}.ask", name.encode() + about), tell)
+        return told, said
 
 
 class FlujoDurability(BaseDurabilityCapability[Any]):
@@ -246,19 +273,41 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
         journal = current_journal()
         if journal is None:
             return await handler()
-        with journal.agent_run(self.name, prompt_of(ctx)), replay_scope(), external_event_scope(Waiter()):
+        with journal.agent_run(self.name, prompt_of(ctx)), replay_scope(), external_event_scope(Waiter(journal)):
             return await super().wrap_run(ctx, handler=handler)
+
+    @override
+    async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
+        """Refuse tools that declare what means nothing, before the first request."""
+        for tool in tool_defs:
+            declared(tool.name, tool.metadata)
+        return tool_defs
+
+    @override
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[Any],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: dict[str, Any],
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Let the tools beside one that fails or pauses end first."""
+        journal = current_journal()
+        async with nullcontext() if journal is None else journal.beside_others():
+            return await handler(args)
 
     @override
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[Any], *, requests: DeferredToolRequests
     ) -> DeferredToolResults | None:
-        """Ask a person about the calls that need approval; who says no may say why."""
-        if not self.in_durable_context:
-            return None
-        given: dict[str, Any] = {}
-        for call in requests.approvals:
-            question = PausedException(f"May {call.tool_name} be called with {call.args_as_json_str()}?")
-            answer = await answer_to(question, call.tool_name)
-            given[call.tool_call_id] = answer if isinstance(answer, bool) else ToolDenied(str(answer))
-        return requests.build_results(approvals=given)
+        """Ask people about all calls of the turn that wait for an approval or a result."""
+        journal = current_journal()
+        return None if journal is None else await answered(ctx, requests, journal)
+
+    @override
+    def get_ordering(self) -> CapabilityOrdering:
+        """Ask people last."""
+        ordering = super().get_ordering()
+        return replace(ordering, wrapped_by=(*ordering.wrapped_by, RequestInput))

@@ -80,7 +80,7 @@ class StepHooks:
 
     def _is_last(self, fault: Fault | None) -> bool:
         asked_again = fault is not None and asks_again(fault)
-        return not (asked_again or may_retry(fault, self.envelope.number, self.node.max_attempts))
+        return not (asked_again or may_retry(fault, self.envelope.tries, self.node.max_attempts))
 
     def _call_hooks(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Fault | None:
         called = self.hooks.call(hooks, kind, make)

@@ -36,6 +36,7 @@ from flujo_worker.changed_code.code_registry import lack_in
 from flujo_worker.changed_code.context_migrations import ContextMigrations, may_be_other
 from flujo_worker.concurrency.event_loop import Loop, is_cancelled
 from flujo_worker.concurrency.frames import Place
+from flujo_worker.domain.asking import message_of, question_of
 from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
 from flujo_worker.observe.log import emit
@@ -152,7 +153,7 @@ class Outcomes:
         except StageError as failure:
             counts = run.has_blocked  # although it is interrupted: another worker's loop would be blocked as well
             await self._leave_to_others(attempt, failure.error, failure.usage)
-            fault, usage = attempt.inside(_stage_fault, failure, run), failure.usage
+            fault, usage = attempt.inside(_stage_fault, failure, run, attempt.envelope.tries), failure.usage
             if (left := getattr(failure.error, "flujo_left_behind", None)) is not None:
                 attempt.inside(_emit_left_behind, left)
             failure.__traceback__ = None  # its frames hold it too: a burst of failures would fill the memory
@@ -182,8 +183,8 @@ class Outcomes:
 
     def _failed(self, attempt: StagedAttempt, fault: Fault, usage: Usage) -> Outcome:
         run, story = attempt.run, attempt.story
-        if run.paused_in and fault.code == PausedException.code:
-            fault = replace(fault, tool=run.paused_in)
+        if run.asks and fault.code == PausedException.code:
+            fault = replace(fault, message=message_of(run.asks), question=question_of(run.asks))
         if run.guidance:
             said = redact(run.guidance)
             guidance = said if fault.guidance is None else f"{fault.guidance}\n{said}"
@@ -349,7 +350,7 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
     return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
 
 
-def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
+def _stage_fault(failure: StageError, run: AttemptRun, tries: int) -> Fault:
     """Return the fault of a stage that failed."""
     fault = fault_of(
         failure.error,
@@ -363,7 +364,7 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
         fault = replace(fault, guidance=None)
     elif failure.error is run.verdict:
         fault = replace(fault, guidance=guidance_of(failure.error, judges=True))
-    if _is_last_by_agent(run):
+    if _is_last_by_agent(run, tries):
         fault = replace(fault, retryable=fault.is_requested)
     if fault.guidance is None and (journal := run.used_journal) is not None:
         keeps_units = journal.has_failed_with(failure.error) or is_timeout(failure.error)
@@ -375,13 +376,13 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
     return replace(fault, suggestion=_IN_A_THREAD) if is_left else fault
 
 
-def _is_last_by_agent(run: AttemptRun) -> bool:
+def _is_last_by_agent(run: AttemptRun, tries: int) -> bool:
     """Return whether an agent that its step names by a reference allows no further attempt, and the step does not say otherwise."""
-    work, info = run.work, run.info
-    if work is None or info is None or "max_retries" in work.step.config.model_fields_set:
+    work = run.work
+    if work is None or "max_retries" in work.step.config.model_fields_set:
         return False
     most = defaults_of(work.callee.agent).get("max_retries")
-    return most is not None and info.number > most
+    return most is not None and tries > most
 
 
 def _emit_blocked(place: Place) -> None:

@@ -14,8 +14,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from flujo_client.address import AttemptKey
 from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, settings_of
+from flujo_client.contract.approval import make_token
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import NO_USAGE, Outcome, Usage
 from flujo_client.errors import KeyMissing
@@ -126,6 +128,7 @@ class Attempts:
             check=check,
         )
         self._refused_formats, self._locked_since = refused_formats, dict[str, float]()
+        self._keys = settings.keys()
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
         self._settings: dict[int, tuple[RunSettings, CallSettings]] = {}
 
@@ -306,8 +309,14 @@ class Attempts:
 
         envelope, held = attempt.given, attempt.held
         first = envelope.number if envelope.units_from is None else envelope.units_from
-        place = {"address": envelope.address, "step": envelope.step}
-        return Journal(run, self._units(), held.claim, **place, first=first, cancel=held.cancel)
+        place, token = f"{envelope.address}:{envelope.step}", partial(self._token, envelope)
+        return Journal(run, self._units(), held.claim, place=place, first=first, cancel=held.cancel, token=token)
+
+    def _token(self, envelope: Envelope) -> str:
+        """Return the token of the question that an attempt may end with; without a key to sign it, the question's key."""
+        run, number = envelope.ticket.run, envelope.number + 1
+        key = str(AttemptKey(run, envelope.address, envelope.step, number, "resume"))
+        return make_token(run, key, None, self._keys) or key
 
     def _settings_of(self, own: RunSettings) -> CallSettings:
         """Return what a run's settings say of calls, made once for all runs with the same."""

@@ -29,10 +29,10 @@ async def perform_resume(work: Work, run: AttemptRun) -> Done:
     run.enter("system")
     if work.reply is None:
         raise StoreError(f"no open question from step '{work.step.name}'")
-    output = _output(work, work.reply)
     context = going_on(run.context)
     if is_for_tool(work.reply):  # what it is given of people's answers, it remembers
         return await perform_step(work, run)
+    output = _output(work, work.reply)
     return Done(output, absorb(work.step, output, remember(work, context, work.reply, output)))
 
 

@@ -109,7 +109,7 @@ def _failed(draft: DecisionBuilder, own: ScopeState, backoff: Backoff) -> Steps:
         draft.close = CloseAttempt("failed", "error")
         yield from human.ask_again(draft, own, node, fault)
         return
-    if node is None or fault is None or not may_retry(fault, envelope.number, node.max_attempts):
+    if node is None or fault is None or not may_retry(fault, envelope.tries, node.max_attempts):
         yield from _stop(draft, own, reason="error")
         return
     _try_again(draft, own, node, fault, backoff)
@@ -121,12 +121,13 @@ def _try_again(draft: DecisionBuilder, own: ScopeState, node: Node, fault: Fault
     if fault.is_requested:
         wait = min(LONGEST_S, asked_s or 0.0)
     else:
-        wait = delay_s(node.backoff or backoff, envelope.number, envelope.key, asked_s)
+        wait = delay_s(node.backoff or backoff, envelope.tries, envelope.key, asked_s)
     draft.close = CloseAttempt("failed", "error")
     rest = {
         "delay_s": wait,
         "guidance": fault.guidance or envelope.guidance,
         "units_from": _units_from(envelope, fault),
+        "pauses": envelope.pauses,
     }
     draft.work(own, node, number=envelope.number + 1, **rest)
     draft.emit("flujo.retry", "warning", step=node.name, reason=fault.feedback, delay_seconds=round(wait, 3))
@@ -140,7 +141,7 @@ def _units_from(envelope: Envelope, fault: Fault) -> int | None:
 def _aborted(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
     kind, fault = draft.notice.envelope.kind, draft.notice.outcome.fault
     is_pause = fault is not None and fault.code == PausedException.code
-    if fault is not None and is_pause and (kind == "step" or (kind == "resume" and fault.tool)):
+    if fault is not None and is_pause and (kind == "step" or (kind == "resume" and fault.question)):
         yield from human.ask_for(draft, own, draft.node(own), fault)
     else:
         yield from _stop(draft, own, reason="aborted")

@@ -62,10 +62,10 @@ def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault)
         draft.close = CloseAttempt("failed", "error")
         yield from fail(draft, scope, node, refused.fault)
         return
-    question = {"message": message, "schema": None, "expires_s": None, **({"tool": fault.tool} if fault.tool else {})}
+    question = {"message": message, "schema": None, "expires_s": None, **(fault.question or {})}
     envelope = draft.notice.envelope
-    units_from = envelope.units_from or envelope.number
-    wait(draft, scope, node, question, context=context, number=envelope.number + 1, units_from=units_from)
+    units_from, pauses, number = envelope.units_from or envelope.number, envelope.pauses + 1, envelope.number + 1
+    wait(draft, scope, node, question, context=context, number=number, units_from=units_from, pauses=pauses)
 
 
 def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **fields: Any) -> Steps:

@@ -131,6 +131,7 @@ class NextAttempt:
     guidance: str | None = None
     units_from: int | None = None
     """The number of the attempt whose units it shares."""
+    pauses: int = 0
     held: bool = False
     """Not published until a lane is free for it."""
     question: dict[str, Any] | None = None

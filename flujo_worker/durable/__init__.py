@@ -2,6 +2,6 @@
 
     asked → named → on record? answer : announced → performed → settled → answer
 
-`journal.py` has one claim's units, `context_writes.py` what tools write into the pipeline's context, `ledger.py` is the way to the store. What
-pydantic-ai calls is `agents/durability.py`.
+`journal.py` has one claim's units, `context_writes.py` what tools write into the pipeline's context, `beside.py` the tools of a turn, `ledger.py` is the way
+to the store. What pydantic-ai calls is `agents/durability.py`.
 """

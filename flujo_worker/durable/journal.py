@@ -7,9 +7,9 @@ recorded answer, or what was asked for, as it was recorded.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +21,7 @@ from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker import failpoints
 from flujo_worker.domain.units import Effect, RecordedUnit, SettledUnit, Unit, UnitName
+from flujo_worker.durable.beside import BegunTools
 from flujo_worker.durable.context_writes import ContextWrites
 from flujo_worker.durable.ledger import StoredUnits, Written
 from flujo_worker.errors import StoreError
@@ -47,6 +48,8 @@ class UnitCall:
         effect: what it does outside; None: it may be repeated.
         is_paid: whether a repetition would be paid for: it is announced before it is begun.
         usage: what an answer has cost, which it is called with as it came.
+        in_doubt: asks a person about one that was begun before and has no answer, and that has this id; returns the answer that it had, or None
+            to make it again. None: nobody needs to be asked.
     """
 
     operation: str
@@ -54,6 +57,7 @@ class UnitCall:
     effect: Effect | None = None
     is_paid: bool = False
     usage: Callable[[Any], Usage] = lambda _: NO_USAGE
+    in_doubt: Callable[[str], Awaitable[Any]] | None = None
 
 
 class Journal:
@@ -63,9 +67,10 @@ class Journal:
         run: the attempt.
         units: where they are written.
         claim: under which they are asked.
-        address, step: of the attempt.
+        place: the attempt's address and step.
         first: the number of the first attempt of those that share units with this one.
         cancel: stops the attempt, because another claim has it.
+        token: makes the token that answers the question which the attempt may end with.
     """
 
     def __init__(
@@ -74,19 +79,20 @@ class Journal:
         units: StoredUnits,
         claim: ClaimId,
         *,
-        address: str,
-        step: str,
+        place: str,
         first: int,
         cancel: Callable[[], object],
+        token: Callable[[], str],
     ) -> None:
         assert run.info is not None
         self.run, self._units, self._claim, self._cancel = run, units, claim, cancel
-        self._of_step = f"{address}:{step}"
+        self.token = token
+        self._of_step = place
         self._of_chain = f"{self._of_step}:{first}"
         self._counts = Counter[bytes]()
         self._met: set[UnitName] = set()
         self._loading: asyncio.Task[dict[UnitName, RecordedUnit]] | None = None
-        self._beside: defaultdict[bytes, set[asyncio.Future[None]]] = defaultdict(set)
+        self._begun = BegunTools()
         self._spent = self._booked = self.spent = NO_USAGE
         self._runs = 0
         self._failed: list[Exception] = []
@@ -145,6 +151,8 @@ class Journal:
             return self.read(known.answer), False
         if known is not None:
             emit("unit.possibly_done", "warning", operation=call.operation, tries=known.tries, effect=call.effect)
+            if call.in_doubt is not None and (had := await call.in_doubt(f"{unit.id}:{known.tries}")) is not None:
+                return await self._record(unit, had, NO_USAGE), False
         failpoints.hit("unit_named")
         if call.effect is not None:
             if not await self._write(unit):
@@ -152,18 +160,11 @@ class Journal:
         elif call.is_paid:
             self._units.announce(unit)
         failpoints.hit("unit_begun")
-        beside, ended = self._beside[_scope.get()], asyncio.get_running_loop().create_future()
-        beside.add(ended)
         try:
             return await self._ask(unit, call, body), True
         except Exception as error:
             self._failed.append(error)
-            _end(ended, beside)
-            while beside:  # the library would cancel what is asked at the same time, and has begun
-                await asyncio.wait(tuple(beside))
             raise
-        finally:
-            _end(ended, beside)
 
     async def _ask(self, unit: Unit, call: UnitCall, body: Callable[[], Awaitable[Any]]) -> Any:
         scope = _scope.set(_digest(unit.name.digest, unit.name.nth.to_bytes(4)))
@@ -173,9 +174,11 @@ class Journal:
         finally:
             _scope.reset(scope)
         failpoints.hit("unit_answered")
-        usage = self._paid(call, given)
+        return await self._record(unit, given, self._paid(call, given))
+
+    async def _record(self, unit: Unit, given: Any, usage: Usage) -> Any:
         try:
-            answer = Packed.of(encode(given, path=f"the result of {call.operation}"))
+            answer = Packed.of(encode(given, path=f"the result of {unit.operation}"))
         except Exception:
             self._spent += usage
             raise
@@ -209,6 +212,16 @@ class Journal:
         else:
             self._spent += settled.usage
         return answer
+
+    def beside_others(self) -> AbstractAsyncContextManager[None]:
+        """Call one tool of an agent's turn inside: when it fails or pauses, those beside it end first, for up to half of the step's time."""
+        assert self.run.work is not None, "it is performed"
+        return self._begun.one_of(_scope.get(), self.run.work.timeout_s / 2)
+
+    def ask_id(self, *what: bytes) -> str:
+        """Return what names a question to a person that is asked here. Equal ones are counted in the order in which they come."""
+        digest = _digest(self._of_chain.encode(), _scope.get(), b"ask", *what)
+        return (digest + self._counted(digest)).hex()
 
     def _named(self, call: UnitCall) -> Unit:
         info = self.run.info
@@ -257,12 +270,6 @@ class Journal:
         self._cancel()
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nothing ends this future")
-
-
-def _end(ended: asyncio.Future[None], beside: set[asyncio.Future[None]]) -> None:
-    beside.discard(ended)
-    if not ended.done():
-        ended.set_result(None)
 
 
 def _digest(*parts: bytes) -> bytes:

@@ -26,6 +26,7 @@ from flujo_client.pipeline.compiled_text import Filling
 from flujo_client.pipeline.step import Step
 from flujo_worker.concurrency.event_loop import is_late_answer
 from flujo_worker.concurrency.threads import carried, with_usable_connections
+from flujo_worker.domain.asking import Ask
 from flujo_worker.domain.rate import Left
 from flujo_worker.domain.starvation import is_starved
 from flujo_worker.ports import Reply
@@ -186,9 +187,6 @@ class AttemptRun:
     """The answer that the model wrote, of an attempt that failed."""
     tool_calls: int = 0
     """The number of calls of agents as tools."""
-    pause: BaseException | None = None
-    """The unanswered question, and `paused_in` its tool."""
-    paused_in: str | None = None
     has_called_agent: bool = False
     """An agent was called, which may act otherwise next time; a plain function does not count."""
     left_in_thread: bool = False
@@ -219,6 +217,9 @@ class AttemptRun:
         """The results of model calls, for their circuit breakers."""
         self.replies: list[tuple[Reply, Any]] = []
         """The answers to a tool's agent, each with its value."""
+        self.asks: list[Ask] = []
+        """What its calls ask people, and `pauses` the errors that end it for that."""
+        self.pauses: list[BaseException] = []
         self.notes: dict[str, Any] = {}
         """Further metadata of the step, in addition to the counts of its events."""
         self._charges: dict[int, tuple[BaseException, Usage]] = {}

@@ -1,37 +1,109 @@
-"""Ask a person in the middle of a call: the attempt ends with the question, and finds the answer when it is performed again."""
+"""Ask people in the middle of a call: the attempt ends with one question for all that is open, and finds the answers when it is performed again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
-from flujo_client.errors import PausedException
+from flujo_client.errors import PausedException, SerializationError
 from flujo_client.serial import decode
-from flujo_worker.runtime.attempt_run import current_run, in_thread
-from flujo_worker.runtime.fault_text import message_of
+from flujo_worker.domain.asking import NO_PART, Ask, message_of, part_of
+from flujo_worker.ports import Reply
+from flujo_worker.runtime.attempt_run import Work, current_run, in_thread
+from flujo_worker.runtime.fault_text import message_of as text_of
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """What a person answered to one call.
+
+    Attributes:
+        value: the answer.
+        note: what was noted with it.
+        has_expired: nobody answered in time; there is no value.
+    """
+
+    value: Any = None
+    note: str | None = None
+    has_expired: bool = False
+
+
+Reader = Callable[[GivenAnswer], Any]
+"""Makes of an answer what the call gets; raises ValueError, which says why it does not fit: then the same is asked again."""
+
+
+async def answers_to(asked: Sequence[tuple[Ask, Reader]]) -> list[Any]:
+    """Return what people have answered to each. Raises PausedException: not all is answered yet; the attempt must end with it."""
+    read = [await answer_found(ask, reader) for ask, reader in asked]
+    missing = [each for each in read if isinstance(each, Ask)]
+    if missing:
+        raise pausing(missing, PausedException(message_of(missing)))
+    return read
+
+
+async def answer_found(ask: Ask, reader: Reader) -> Any:
+    """Return what the first fitting answer makes of a call; what is to be asked if there is none."""
+    run = current_run()
+    assert run is not None
+    assert run.work is not None, "only attempts ask"
+    for reply in await in_thread(run.work.replies):
+        if ask.id not in reply.question.get("asks", {}).values():
+            continue
+        try:
+            whole = _value(run.work, reply)
+            found = reader(_answer(reply, ask, whole))
+        except ValueError as error:
+            ask = replace(ask, refused=str(error))
+            continue
+        if reply.answer is not None and all(each != reply for each, _ in run.replies):
+            run.replies.append((reply, whole))
+        return found
+    return ask
+
+
+def pausing(asks: Sequence[Ask], pause: PausedException) -> PausedException:
+    """Note what is asked, for the question that the attempt ends with; return the pause to raise."""
+    run = current_run()
+    assert run is not None, "only attempts ask"
+    run.asks.extend(asks)
+    run.pauses.append(pause)
+    return pause
 
 
 async def answer_to(pause: PausedException, tool: str) -> Any:
-    """Return a person's answer to this question at this step: the first answer for the first occurrence, and so on.
+    """Return a person's answer to the question of a tool's agent at this step: the first answer for the first occurrence, and so on.
 
     It does not wait: the run pauses, and once there is an answer the step is performed again from its beginning. If the same question
     occurs in the same tool, the agent's answer counts. Raises PausedException: `pause` itself; there is no answer yet.
     """
     run = current_run()
-    work = None if run is None else run.work
-    if run is None or work is None or run.pause is pause:  # of a tool inside this one
+    if run is None or run.work is None or any(each is pause for each in run.pauses):  # of a tool inside this one
         raise pause
-    message = message_of(pause).strip()
+    message = text_of(pause).strip()
     run.questions[tool, message] += 1
-    replies = await in_thread(work.replies)
-    given = [
-        (each, each.answer.value)
-        for each in replies
-        if each.answer is not None and each.question.get("tool") == tool and message in ("", each.question["message"])
-    ]
-    if len(given) < run.questions[tool, message]:
-        run.pause, run.paused_in = pause, tool
-        raise pause
-    reply, packed = given[run.questions[tool, message] - 1]
-    value = decode(packed.tree(), resolve=work.resolve, path="answer")
-    run.replies.append((reply, value))
-    return value
+    name = f"{tool}\n{message}\n{run.questions[tool, message]}"
+    ask = Ask(blake2b(name.encode(), digest_size=16).hexdigest(), tool, tool, title=message)
+    found = await answer_found(ask, lambda answer: (answer.value,))
+    if isinstance(found, Ask):
+        raise pausing([found], pause)
+    return found[0]
+
+
+def _value(work: Work, reply: Reply) -> Any:
+    if reply.answer is None:
+        return None
+    try:
+        return decode(reply.answer.value.tree(), resolve=work.resolve, path="answer")
+    except SerializationError as error:  # of a class that cannot be imported here: a person can answer in plain data
+        raise ValueError(error.message) from None
+
+
+def _answer(reply: Reply, ask: Ask, whole: Any) -> GivenAnswer:
+    if reply.answer is None:
+        return GivenAnswer(has_expired=True)
+    part = part_of(reply.question, ask.id, whole)
+    if part is NO_PART:
+        raise ValueError("has no answer")
+    return GivenAnswer(part, reply.answer.note)

@@ -52,6 +52,7 @@ def envelope_of(row: Row) -> Envelope:
             context=_packed(row["context"]),
             guidance=row["guidance"],
             units_from=row["units_from"],
+            pauses=row["pauses"],
             queue=row["queue"],
             kind=row["kind"],
             lanes=_lanes(row["lanes"]),

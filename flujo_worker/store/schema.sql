@@ -164,6 +164,7 @@ CREATE TABLE flujo_attempts (
     suspicions   integer NOT NULL DEFAULT 0,      -- of processes that were found broken, and ended themselves, while it ran beside others
     guidance     text,                            -- what was wrong with the answer of the attempt before
     units_from   integer,                         -- the number of the attempt whose units it shares; null: its own
+    pauses       integer NOT NULL DEFAULT 0,      -- the number of attempts before it that ended with a question: they are no tries
     question     jsonb,                           -- to a person; it stays when that is answered
     answers      jsonb,                           -- of user code and rows, when its outcome was decided: a replay needs neither
     code         text,                            -- the version that it ran with: `flujo_code.digest`

@@ -141,7 +141,7 @@ class PlanMovesInMemory(InMemory):
                 del self._t.attempts[change.key]
                 row.key, row.kind = change.new, cast("AttemptKind", change.new.kind)
                 row.guidance = row.units_from = None
-                row.losses, row.losses_alone, row.suspicions, row.loss = 0, 0, 0, None
+                row.losses, row.losses_alone, row.suspicions, row.pauses, row.loss = 0, 0, 0, 0, None
                 self._t.attempts[str(row.key)] = row
 
     def _parked(self) -> list[StoredRun]:

@@ -25,7 +25,8 @@ class RecordsInMemory(InMemory):
         at = (run, address, step)
         rows = [row for row in self._t.attempts.values() if (row.key.run, row.key.address, row.key.step) == at]
         rows.sort(key=lambda row: row.key.number)
-        return [Reply(row.question, row.answer) for row in rows if row.question is not None and row.answer is not None]
+        rows = [row for row in rows if row.answer is not None or row.status not in ("paused", "cancelled")]
+        return [Reply(row.question, row.answer) for row in rows if row.question is not None]
 
     def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
         for event in events:

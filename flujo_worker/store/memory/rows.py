@@ -299,6 +299,7 @@ class StoredAttempt:
     input: Packed | None = None
     model_answer: str | None = None
     units_from: int | None = None
+    pauses: int = 0
 
     @property
     def is_live(self) -> bool:

@@ -214,6 +214,7 @@ class Tables:
             context=scope.context,
             guidance=row.guidance,
             units_from=row.units_from,
+            pauses=row.pauses,
             queue=row.queue,
             kind=row.kind,
             lanes=dict(scope.lanes),

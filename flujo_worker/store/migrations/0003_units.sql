@@ -23,4 +23,4 @@ CREATE TABLE flujo_units (
 ) WITH (fillfactor = 80);
 ALTER TABLE flujo_units ALTER COLUMN answer SET STORAGE EXTERNAL;
 
-ALTER TABLE flujo_attempts ADD COLUMN units_from integer;
+ALTER TABLE flujo_attempts ADD COLUMN units_from integer, ADD COLUMN pauses integer NOT NULL DEFAULT 0;

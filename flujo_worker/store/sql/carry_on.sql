@@ -13,7 +13,7 @@ moved AS (
     UPDATE flujo_attempts a
     SET key = coalesce(o.new_key, a.key), step = coalesce(o.step, a.step), number = coalesce(o.number, a.number), kind = coalesce(o.kind, a.kind),
         queue = coalesce(o.queue, a.queue), guidance = CASE WHEN NOT coalesce(o.anew, false) THEN a.guidance END,
-        units_from = CASE WHEN NOT coalesce(o.anew, false) THEN a.units_from END,
+        units_from = CASE WHEN NOT coalesce(o.anew, false) THEN a.units_from END, pauses = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.pauses END,
         losses = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.losses END, loss = CASE WHEN NOT coalesce(o.anew, false) THEN a.loss END,
         losses_alone = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.losses_alone END,
         suspicions = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.suspicions END,

@@ -1,0 +1,143 @@
+"""What a durable agent's tools ask people: whether a call may be made, what came of one that is made elsewhere, or of one whose outcome is not known.
+
+It must not decide how a question reaches a person; `runtime/people.py` does. In: calls of tools. Out: what is asked, and what a call gets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
+
+from flujo_client.errors import ConfigurationError
+from flujo_client.redact import preview
+from flujo_worker.agents.previews import hidden, text_of
+from flujo_worker.domain.asking import Ask
+from flujo_worker.domain.units import Effect
+from flujo_worker.runtime.people import GivenAnswer, Reader, answers_to
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ToolCallPart
+
+    from flujo_worker.durable.journal import Journal
+
+KEY: Final = "flujo"
+"""The key of a tool's metadata: `{"flujo": {"effect": "keyed", "expires_s": 3600}}`, or `{"flujo": False}` for a tool whose calls are no units."""
+_MOST: Final = 1500
+"""Characters that a question shows of a call's arguments."""
+_VERDICT: Final = {
+    "type": ["boolean", "string", "object"],
+    "description": "If not, the note or a text in place of false says why.",
+}
+RESULT: Final = {"description": "What it returns."}
+_OUTCOME: Final = {
+    "type": "object",
+    "properties": {
+        "result": {"title": "It has happened: its result"},
+        "again": {"title": "Make it again", "type": "boolean"},
+    },
+    "additionalProperties": False,
+}
+_IN_DOUBT: Final = (
+    'It was begun, and what came of it is not known. Answer {"result": …} if it has happened, or {"again": true}.'
+)
+
+
+def declared(name: str, metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return what a tool declares for us. Raises ConfigurationError, which names it, for words that mean nothing."""
+    given = (metadata or {}).get(KEY) or {}
+    wrong, words = None, ("repeatable", *get_args(Effect))
+    if not isinstance(given, Mapping) or given.keys() - {"effect", "expires_s"}:
+        wrong = f"{given!r:.80}; known are effect and expires_s"
+    elif given.get("effect", "repeatable") not in words:
+        wrong = f"the effect {given['effect']!r:.80}; use one of {', '.join(words)}"
+    elif not _is_time(given.get("expires_s", 1)):
+        wrong = f"expires_s {given['expires_s']!r:.80}; use a number of seconds above 0"
+    if wrong is not None:
+        raise ConfigurationError(f"the metadata of tool '{name}' declares {wrong}")
+    return given
+
+
+def effect_of(name: str, metadata: Mapping[str, Any] | None) -> Effect | None:
+    """Return the effect that a tool declares; None for one that may be repeated."""
+    effect: Effect | Literal["repeatable"] = declared(name, metadata).get("effect", "repeatable")
+    return None if effect == "repeatable" else effect
+
+
+async def answered(ctx: RunContext[Any], requests: DeferredToolRequests, journal: Journal) -> DeferredToolResults:
+    """Return what people have answered about the calls of a turn that wait; raises PausedException until they have."""
+    asked: list[tuple[Ask, Reader]] = []
+    for call in (*requests.approvals, *requests.calls):
+        is_approval = call in requests.approvals
+        ask = Ask(
+            journal.ask_id(call.tool_name.encode(), call.args_as_json_str().encode()),
+            call.tool_call_id,
+            call.tool_name,
+            f"May {call.tool_name} be called?" if is_approval else f"What does {call.tool_name} return?",
+            _shown(call, requests.metadata.get(call.tool_call_id)),
+            _VERDICT if is_approval else RESULT,
+            _expires_s(ctx, call.tool_name),
+        )
+        asked.append((ask, _verdict if is_approval else _result))
+    given = dict(zip((ask.name for ask, _ in asked), await answers_to(asked), strict=True))
+    return requests.build_results(
+        approvals={call.tool_call_id: given[call.tool_call_id] for call in requests.approvals},
+        calls={call.tool_call_id: given[call.tool_call_id] for call in requests.calls},
+    )
+
+
+async def outcome_of(tool: str, arguments: Any, ask: str) -> dict[str, Any] | None:
+    """Return what a call returned whose outcome is not known, as it is recorded; None: it is to be made again. Raises PausedException."""
+    text = f"{_written(arguments)}\n\n{_IN_DOUBT}"
+    had: dict[str, Any] | None
+    [had] = await answers_to([(Ask(ask, tool, tool, f"Has {tool} happened?", text, _OUTCOME), _had)])
+    return had
+
+
+def _verdict(answer: GivenAnswer) -> ToolApproved | ToolDenied:
+    """Read whether a call may be made; why not is for the model."""
+    value: Any = answer.value
+    note: Any = answer.note
+    if answer.has_expired:
+        return ToolDenied("Nobody has allowed this call in time.")
+    if isinstance(value, str) and value.strip():
+        return ToolDenied(value)
+    if isinstance(value, Mapping) and not value.keys() - {"approved", "why"}:
+        value, note = value.get("approved"), value.get("why", note)
+    if isinstance(value, bool) and isinstance(note, str | None):
+        return ToolApproved() if value else ToolDenied(note or "The call was not allowed.")
+    raise ValueError('must be true, false, a text that says why not, or {"approved": …, "why": …}')
+
+
+def _result(answer: GivenAnswer) -> Any:
+    return ToolFailed("Nobody has given the result in time.") if answer.has_expired else answer.value
+
+
+def _had(answer: GivenAnswer) -> dict[str, Any] | None:
+    match answer.value:
+        case {"again": True, **rest} if not rest:
+            return None
+        case {"result": result, **rest} if not rest or rest == {"again": False}:
+            return {"result": result, "kind": "tool_return"}
+    raise ValueError('must be either {"result": …} or {"again": true}')
+
+
+def _expires_s(ctx: RunContext[Any], tool: str) -> float | None:
+    found = None if ctx.tool_manager is None else ctx.tool_manager.get_tool_def(tool)
+    return None if found is None else declared(tool, found.metadata).get("expires_s")
+
+
+def _shown(call: ToolCallPart, why: Any) -> str:
+    shown = _written(json.loads(call.args_as_json_str()))
+    return f"{shown}\n\n{_written(why)}" if why else shown
+
+
+def _written(value: Any) -> str:
+    return preview(text_of(hidden(value)), _MOST)
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
