@@ -666,10 +666,13 @@ class UnitStore(Protocol):
         A unit that has no answer is taken over from the claim that began it. Refused are those of a claim that is over, and answered ones.
         """
 
-    def settle(self, settled: Sequence[SettledUnit]) -> set[Unit]:
-        """Record answers, of announced units and of others; return the units of which this was the answer.
+    def reserve(self, unit: Unit, holds: Sequence[Reservation]) -> Fault | None:
+        """Announce a request of a claim under limits, which then holds so much of its budgets; return why not, if that is more than is left."""
 
-        Refused are those of a claim that is over, and those that have an answer.
+    def settle(self, settled: Sequence[SettledUnit]) -> set[Unit]:
+        """Record answers, of announced units and of others, and book their cost; return the units of which this was the answer.
+
+        Under limits the cost is settled; passing a limit fails the root run of the tree. Refused are those of a claim that is over, and those that have an answer.
         """
 
 

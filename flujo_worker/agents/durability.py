@@ -47,6 +47,7 @@ from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
 from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
+from flujo_worker.agents.requests import expected_cost
 from flujo_worker.agents.tool_questions import KEY, RESULT, answered, declared, effect_of, outcome_of
 from flujo_worker.domain.asking import Ask
 from flujo_worker.durable.context_writes import is_with_patch
@@ -119,7 +120,8 @@ class Backend(JournalCallableOperationBackend[Any]):
         if effect == "once":
             call = replace(call, in_doubt=partial(outcome_of, cache_key[0], cache_key[1]))
         if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):
-            call = replace(call, is_paid=True, usage=partial(_usage_of, operation_id))
+            expected = partial(expected_cost, *_request(operation_id, cache_key))
+            call = replace(call, is_paid=True, usage=partial(_usage_of, operation_id), expected=expected)
         answer, is_asked = await journal.perform(call, body)
         if is_with_patch(answer):
             answer = await writes.merge(answer)
@@ -132,6 +134,15 @@ def current_journal() -> Journal | None:
     run = current_run()
     journal = None if run is None else run.journal
     return journal if isinstance(journal, Journal) else None
+
+
+def _request(operation: ModelRequestId | ModelCompactMessagesId, inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """Return which model is asked, what, and with which settings."""
+    if isinstance(operation, ModelRequestId):
+        _, messages, settings, _, ctx = inputs
+        return ctx.model, messages, settings
+    _, context, _, ctx = inputs
+    return ctx.model, context.messages, None
 
 
 def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, payload: Any) -> Usage:

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
-from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, ToolCallPart
 from typing_extensions import override
 
 from flujo_client.attempt_info import current_attempt
+from flujo_client.contract.limits import money
 from flujo_client.redact import preview
 from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import AGENT_TOOL, hidden, text_of
+from flujo_worker.agents.pricing import models_of, price_of
 from flujo_worker.agents.response_check import hearing
-from flujo_worker.domain.budget import BYTES_PER_TOKEN
+from flujo_worker.domain.budget import BYTES_PER_TOKEN, Amount
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import ModelPace, current_settings
 from flujo_worker.runtime.http_errors import is_rate_refusal, left_of
@@ -46,7 +48,9 @@ class Paced(AbstractCapability[Any]):
         limit = self._pace.limit_of(_name_of(request_context.model))
         if limit is None:
             return await handler(request_context)
-        grant = await self._pace.begin(limit, _expected_tokens(request_context))
+        grant = await self._pace.begin(
+            limit, sum(_expected_tokens(request_context.messages, request_context.model_settings))
+        )
         try:
             with hearing(request_context.model) as heard:
                 response = await handler(request_context)
@@ -64,17 +68,20 @@ def _name_of(model: Model[Any]) -> str:
     return f"{first.system}:{first.model_name}"
 
 
-def _expected_tokens(request: ModelRequestContext) -> int:
-    settings: Any = request.model_settings or {}
+def expected_cost(model: Model[Any], messages: Sequence[ModelMessage], settings: Any) -> Amount:
+    """Return what a request may cost: its whole prompt, and the most that it may write, at the price of the dearest model that it may ask."""
+    read, written = _expected_tokens(messages, settings)
+    prices = (price_of(each, read, written, current_settings().cost) or 0.0 for each in models_of(model))
+    return Amount(money(max(prices, default=0.0)), read + written)
+
+
+def _expected_tokens(messages: Sequence[ModelMessage], settings: Any) -> tuple[int, int]:
     read = sum(
-        len(text_of(part.content).encode())
-        for each in request.messages
-        for part in each.parts
-        if hasattr(part, "content")
+        len(text_of(part.content).encode()) for each in messages for part in each.parts if hasattr(part, "content")
     )
-    read += sum(len((getattr(each, "instructions", None) or "").encode()) for each in request.messages)
-    written = settings.get("max_tokens") or current_settings().cost.default_output_tokens
-    return math.ceil(read / BYTES_PER_TOKEN) + int(written)
+    read += sum(len((getattr(each, "instructions", None) or "").encode()) for each in messages)
+    written = (settings or {}).get("max_tokens") or current_settings().cost.default_output_tokens
+    return math.ceil(read / BYTES_PER_TOKEN), int(written)
 
 
 class RequestEvents(AbstractCapability[Any]):

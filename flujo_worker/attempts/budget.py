@@ -145,6 +145,8 @@ class StepCalls:
     """The expected tokens of an attempt, if the step says so."""
     max_tokens: int | None
     """The most output tokens of one request of the agent's, if the step says so."""
+    is_durable: bool = False
+    """Each request reserves for itself; the claim does for the first."""
 
     @property
     def agent(self) -> AgentFacts:
@@ -165,8 +167,9 @@ class StepCalls:
         `known` is the spend of earlier attempts at the step, with auxiliary calls; `is_whole`: reserve just that, unless the step sets an
         estimate.
         """
+        of_first = None if self.is_durable else known
         calls = [
-            self._expected(each, prompt_bytes, cost, known if each is self.calls[0] else None) for each in self.calls
+            self._expected(each, prompt_bytes, cost, of_first if each is self.calls[0] else None) for each in self.calls
         ]
         if is_whole and known is not None:
             calls = [ExpectedCall(calls[0].name, UsageEstimate(cost_usd=known.cost_usd, tokens=known.tokens))]
@@ -196,7 +199,7 @@ def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callabl
             if agent is not None:
                 calls.append(PossibleCall(name, _facts(agent, agent_of), precheck.max_tokens))
     config = step.config
-    return StepCalls(tuple(calls), config.expected_cost_usd, config.expected_tokens, config.max_tokens)
+    return StepCalls(tuple(calls), config.expected_cost_usd, config.expected_tokens, config.max_tokens, config.durable)
 
 
 def reservations(

@@ -162,6 +162,8 @@ class Outcomes:
             fault, usage = fault_of(error, "system"), run.spent
         else:
             return self._succeeded(attempt, output, context)
+        if run.over is not None:
+            return self._limited(attempt, run.over, usage)
         if (held.interrupted and not counts) or await self._is_returned(attempt):
             await self._record_interrupted(attempt, usage)
             return None
@@ -196,6 +198,12 @@ class Outcomes:
             events=story.all_events(),
             corrections=tuple(run.corrections),
         )
+
+    def _limited(self, attempt: StagedAttempt, over: Fault, usage: Usage) -> Outcome:
+        """Make the outcome of an attempt whose next request does not fit its budgets. What it has paid until then is on record."""
+        journal = attempt.run.used_journal
+        spent = usage if journal is None else usage + journal.take_spent()
+        return replace(self._failed(attempt, over, spent), kind="limit")
 
     def _refused_answer(self, fault: Fault, run: AttemptRun) -> str | None:
         """Return the answer to store, if it was refused for its shape, and answers are stored."""

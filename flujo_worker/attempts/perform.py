@@ -307,10 +307,10 @@ class Attempts:
     def _journal(self, attempt: StagedAttempt, run: AttemptRun) -> Journal:
         from flujo_worker.durable.journal import Journal
 
-        envelope, held = attempt.given, attempt.held
+        envelope = attempt.given
         first = envelope.number if envelope.units_from is None else envelope.units_from
         place, token = f"{envelope.address}:{envelope.step}", partial(self._token, envelope)
-        return Journal(run, self._units(), held.claim, place=place, first=first, cancel=held.cancel, token=token)
+        return Journal(run, self._units(), attempt.held, place=place, first=first, token=token)
 
     def _token(self, envelope: Envelope) -> str:
         """Return the token of the question that an attempt may end with; without a key to sign it, the question's key."""

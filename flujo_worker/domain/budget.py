@@ -10,7 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Final, Literal
 
@@ -44,6 +44,13 @@ class Amount:
     def __sub__(self, other: Amount) -> Amount:
         return Amount(self.usd - other.usd, self.tokens - other.tokens)
 
+    def __or__(self, other: Amount) -> Amount:
+        """Return the greater of each."""
+        return Amount(max(self.usd, other.usd), max(self.tokens, other.tokens))
+
+
+NOTHING: Final = Amount()
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -53,6 +60,33 @@ class Reservation:
     requested: Amount
     limit_usd: Decimal | None = None
     limit_tokens: int | None = None
+
+
+@dataclass(slots=True)
+class RequestHolds:
+    """What a claim holds of its budgets while it asks request by request.
+
+    That is what it reserved when it was made and has not paid yet, or what its requests under way may cost, if that is more.
+    """
+
+    reserved: Sequence[Reservation]
+    _paid: Amount = NOTHING
+    _under_way: dict[object, Amount] = field(default_factory=dict)
+
+    def begin(self, request: object, expected: Amount) -> list[Reservation]:
+        """Add a request; return what is to be held."""
+        self._under_way[request] = expected
+        return self._wanted()
+
+    def end(self, request: object, paid: Amount = NOTHING) -> list[Reservation]:
+        """Remove a request that has cost this; return what is still to be held."""
+        self._under_way.pop(request, None)
+        self._paid += paid
+        return self._wanted()
+
+    def _wanted(self) -> list[Reservation]:
+        under_way = sum(self._under_way.values(), Amount())
+        return [replace(each, requested=(each.requested - self._paid) | under_way) for each in self.reserved]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from flujo_client.contract.outcome import NO_USAGE, Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Reservation
 
 Effect = Literal["keyed", "once"]
 """What a tool does outside: `keyed`, by a key that makes a repetition harmless; `once`, never again without a person's word."""
@@ -54,6 +57,8 @@ class SettledUnit:
     unit: Unit
     answer: Packed
     usage: Usage = NO_USAGE
+    holds: Sequence[Reservation] = ()
+    """What its claim still holds of its budgets then; nothing without limits."""
 
 
 @dataclass(frozen=True, slots=True)

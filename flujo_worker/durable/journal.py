@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from flujo_client.attempt_info import UnitInfo, running_in_unit
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker import failpoints
+from flujo_worker.domain.budget import Amount, RequestHolds, Reservation
 from flujo_worker.domain.units import Effect, RecordedUnit, SettledUnit, Unit, UnitName
 from flujo_worker.durable.beside import BegunTools
 from flujo_worker.durable.context_writes import ContextWrites
@@ -29,6 +30,8 @@ from flujo_worker.observe.log import emit
 from flujo_worker.ports import ClaimId
 from flujo_worker.runtime.attempt_run import AttemptRun
 from flujo_worker.runtime.http_errors import explicit_chain
+
+T = TypeVar("T")
 
 FORM: Final = b"1"
 """The version of the form of digests: units of another form are not found, and told."""
@@ -58,6 +61,25 @@ class UnitCall:
     is_paid: bool = False
     usage: Callable[[Any], Usage] = lambda _: NO_USAGE
     in_doubt: Callable[[str], Awaitable[Any]] | None = None
+    expected: Callable[[], Amount] = Amount
+    """Estimates what an answer costs: under limits that is set aside before it is asked for."""
+
+
+class HeldAttempt(Protocol):
+    """An attempt that this process works on."""
+
+    reserved: Sequence[Reservation]
+    """What its claim has reserved under limits."""
+
+    @property
+    def claim(self) -> ClaimId:
+        """Return the claim under which its units are asked."""
+
+    def cancel(self) -> None:
+        """Stop it: another claim has it."""
+
+    def interrupt(self) -> None:
+        """End it here."""
 
 
 class Journal:
@@ -66,26 +88,19 @@ class Journal:
     Args:
         run: the attempt.
         units: where they are written.
-        claim: under which they are asked.
+        held: the attempt, as its process holds it.
         place: the attempt's address and step.
         first: the number of the first attempt of those that share units with this one.
-        cancel: stops the attempt, because another claim has it.
         token: makes the token that answers the question which the attempt may end with.
     """
 
     def __init__(
-        self,
-        run: AttemptRun,
-        units: StoredUnits,
-        claim: ClaimId,
-        *,
-        place: str,
-        first: int,
-        cancel: Callable[[], object],
-        token: Callable[[], str],
+        self, run: AttemptRun, units: StoredUnits, held: HeldAttempt, *, place: str, first: int, token: Callable[[], str]
     ) -> None:
         assert run.info is not None
-        self.run, self._units, self._claim, self._cancel = run, units, claim, cancel
+        self.run, self._units, self._held, self._claim = run, units, held, held.claim
+        self._holds = RequestHolds(held.reserved)
+        self._holding = asyncio.Lock()  # what is held is written in the order in which it was computed
         self.token = token
         self._of_step = place
         self._of_chain = f"{self._of_step}:{first}"
@@ -157,6 +172,8 @@ class Journal:
         if call.effect is not None:
             if not await self._write(unit):
                 return await self._conflicting(unit), False
+        elif call.is_paid and self._holds.reserved:
+            await self._reserve(unit, call)
         elif call.is_paid:
             self._units.announce(unit)
         failpoints.hit("unit_begun")
@@ -165,6 +182,18 @@ class Journal:
         except Exception as error:
             self._failed.append(error)
             raise
+        finally:
+            self._holds.end(unit)
+
+    async def _reserve(self, unit: Unit, call: UnitCall) -> None:
+        """Set aside what a request may cost. One that does not fit ends the attempt: an error could be caught, and the agent would ask on."""
+        expected = call.expected()
+        async with self._holding:
+            holds = self._holds.begin(unit, expected)
+            over = await self._lasting(lambda: self._units.reserve(unit, holds))
+        if over is not None:
+            self.run.over = over
+            await self._end_attempt(self._held.interrupt)
 
     async def _ask(self, unit: Unit, call: UnitCall, body: Callable[[], Awaitable[Any]]) -> Any:
         scope = _scope.set(_digest(unit.name.digest, unit.name.nth.to_bytes(4)))
@@ -200,7 +229,9 @@ class Journal:
 
     async def _settle(self, settled: SettledUnit) -> Packed | None:
         """Record an answer, and return the one that is on record. What it has cost is booked with it; what is not on record, the outcome books."""
-        answer, is_own = settled.answer, await self._write(settled)
+        async with self._holding if self._holds.reserved else nullcontext():
+            holds = self._holds.end(settled.unit, Amount.of(settled.usage))
+            answer, is_own = settled.answer, await self._write(replace(settled, holds=holds))
         if not is_own:  # another claim's, or this one's, and Postgres could not say so
             found = await self._found(settled.unit)
             if found is None or found.answer is None:
@@ -249,10 +280,13 @@ class Journal:
         return decode(answer.tree(), resolve=self.run.work.resolve, path="answer of a unit")
 
     async def _write(self, written: Written) -> bool:
+        return await self._lasting(lambda: self._units.write(written))
+
+    async def _lasting(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write, for as long as the claim lasts: an answer is paid for."""
         while True:
             try:
-                return await self._units.write(written)
+                return await write()
             except StoreError:
                 await asyncio.sleep(AGAIN_S)
 
@@ -267,7 +301,10 @@ class Journal:
 
     async def _lose(self) -> NoReturn:
         """End the attempt, which another claim has: not as its failure, after which it would be tried again."""
-        self._cancel()
+        await self._end_attempt(self._held.cancel)
+
+    async def _end_attempt(self, end: Callable[[], object]) -> NoReturn:
+        end()
         await asyncio.get_running_loop().create_future()
         raise AssertionError("nothing ends this future")
 

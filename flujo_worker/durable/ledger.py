@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from flujo_client.contract.outcome import Fault
+from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
 from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import current_work, in_thread
@@ -30,6 +32,10 @@ class StoredUnits:
     async def write(self, written: Written) -> bool:
         """Announce a unit or record its answer; return whether that was written. Waits for the disk."""
         return await in_thread(partial(self._write, written))
+
+    async def reserve(self, unit: Unit, holds: Sequence[Reservation]) -> Fault | None:
+        """Announce a request under limits, with what is held for it; return why not, if that is more than is left."""
+        return await in_thread(partial(self._stores.units.reserve, unit, holds))
 
     def announce(self, unit: Unit) -> None:
         """Announce a unit, without waiting: it is told only so that a crash is known to have possibly paid for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from flujo_worker.domain.units import SettledUnit
 from flujo_worker.durable.ledger import StoredUnits
 
 if TYPE_CHECKING:
@@ -16,13 +17,15 @@ if TYPE_CHECKING:
 
 
 class GroupedUnits(StoredUnits):
-    """The units of a process; the store is asked for what a group does not answer."""
+    """The units of a process; the store is asked for what a group does not answer, and for answers that are settled in budgets."""
 
     def __init__(self, stores: Stores, groups: GroupedLedger, engine: Engine) -> None:
         super().__init__(stores)
         self._groups, self._engine = groups, engine
 
     async def write(self, written: Written) -> bool:
+        if isinstance(written, SettledUnit) and written.holds:
+            return await super().write(written)
         asked = asyncio.run_coroutine_threadsafe(self._groups.write_unit(written), self._engine.loop)
         is_written = await asyncio.wrap_future(asked)
         return await super().write(written) if is_written is None else is_written

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from flujo_client.attempt_info import AttemptInfo, running_attempt
 from flujo_client.config.models import Cost, TemplateSettings
 from flujo_client.contract.context import StoredContext
-from flujo_client.contract.outcome import NO_USAGE, Correction, Usage
+from flujo_client.contract.outcome import NO_USAGE, Correction, Fault, Usage
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import AgentError
 from flujo_client.pipeline.compiled_text import Filling
@@ -187,6 +187,8 @@ class AttemptRun:
     """The answer that the model wrote, of an attempt that failed."""
     tool_calls: int = 0
     """The number of calls of agents as tools."""
+    over: Fault | None = None
+    """Why it makes no further request: that does not fit its budgets."""
     has_called_agent: bool = False
     """An agent was called, which may act otherwise next time; a plain function does not count."""
     left_in_thread: bool = False

@@ -14,10 +14,10 @@ ANSWER, OTHER = Packed.of({"kind": "answer"}), Packed.of({"kind": "other"})
 USAGE = Usage(7, 3, 1, 0.5, "openai:gpt-5")
 
 
-def claimed(world, new=None):
+def claimed(world, new=None, **terms):
     """Return a unit of a claimed attempt."""
     first = (new or world.record(enqueued())).first
-    claim = world.stores.attempts.claim(first.key, "w1", max_lost=2)
+    claim = world.stores.attempts.claim(first.key, "w1", max_lost=2, **terms)
     name = UnitName(f"{first.address}:{first.step}:1", b"0123456789abcdef", 0)
     return Unit(first.ticket.run, name, first.key, claim.fence, claim.claim_id, "agent__model.request")
 

@@ -30,6 +30,23 @@ class BudgetsInMemory(InMemory):
             rows[each.scope].is_held = True
         return None
 
+    def hold(self, key: str, holds: Sequence[Reservation]) -> Fault | None:
+        """Set what an attempt holds of its budgets: of all of them, or of none if one has too little left; return why not."""
+        rows, before = self._t.reservations.setdefault(key, {}), dict[str, Budget]()
+        for each in holds:
+            held = rows.get(each.scope)
+            own = Amount() if held is None or not held.is_held else held.amount
+            budget = before[each.scope] = self._open(each).settle(Amount(), own)
+            is_more = each.requested.usd > own.usd or each.requested.tokens > own.tokens
+            if is_more and not budget.fits(each.requested):
+                return refusal(budget, each.requested)
+        for each in holds:
+            left = before[each.scope].left
+            self._t.budgets[each.scope] = before[each.scope].reserve(each.requested)
+            rows.setdefault(each.scope, StoredReservation(each.requested, *left, is_held=True))
+            rows[each.scope].amount, rows[each.scope].is_held = each.requested, True
+        return None
+
     def restore(self, key: str, reserved: Sequence[Reservation]) -> None:
         """Record in which budgets an attempt's spend is booked, if its reservations are lost. It holds nothing."""
         if not self._t.reservations.get(key):
@@ -42,11 +59,13 @@ class BudgetsInMemory(InMemory):
 
     def settle(self, run: str, claim: ClaimId, usage: Usage, *, frees: bool) -> Fault | None:
         """Record and book the spend, once for each claim; return why the run's tree fails, if that passes a limit."""
-        key = claim.key
         is_first = not usage.is_nothing and claim not in self._t.spends
         if is_first:
             self._t.spends[claim] = usage
-        spent = Amount.of(usage) if is_first else Amount()
+        return self.book(run, claim.key, Amount.of(usage) if is_first else Amount(), frees=frees)
+
+    def book(self, run: str, key: str, spent: Amount, *, frees: bool) -> Fault | None:
+        """Book what an attempt has spent in its budgets; return why the run's tree fails, if that passes a limit."""
         passed = []
         for scope, row in self._t.reservations.get(key, {}).items():
             back = row.amount if frees and row.is_held else Amount()

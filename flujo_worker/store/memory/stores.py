@@ -51,5 +51,5 @@ class MemoryStores(Stores):
             admission=admission,
             limits=limits,
             retention=RetentionInMemory(tables),
-            units=UnitsInMemory(tables),
+            units=UnitsInMemory(tables, budgets),
         )

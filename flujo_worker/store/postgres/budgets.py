@@ -10,7 +10,7 @@ import psycopg
 
 from flujo_client.contract.outcome import Fault, Usage
 from flujo_client.serial import stored_safely
-from flujo_worker.domain.budget import Amount, Budget, Reservation, breach, refusal
+from flujo_worker.domain.budget import NOTHING, Amount, Budget, Reservation, breach, refusal
 from flujo_worker.store.postgres.bind import bind_spends
 from flujo_worker.store.postgres.entities import as_text, shown
 from flujo_worker.store.postgres.statements import execute
@@ -118,13 +118,58 @@ def settle(
     if reserved:
         execute(connection, "restore_reservations", {"key": key, "scopes": scopes})
     rows = execute(connection, "settle", settlement).fetchall()
+    return _break(connection, rows, first, key, fence, ended=run if ended else None)
+
+
+def hold(
+    connection: psycopg.Connection[dict[str, Any]],
+    run: str,
+    key: str,
+    holds: Sequence[Reservation],
+    *,
+    spent: Amount = NOTHING,
+    fence: int = 0,
+) -> Fault | None:
+    """Set what an attempt holds of its budgets, all or nothing, and book what it has spent; return why not, or why the run's tree fails."""
+    execute(connection, "open_budgets", bind_opening(holds))
+    first = execute(connection, "hold_first_run", {"run": run}).fetchone() if spent != NOTHING else None
+    execute(connection, "hold_budgets", bind_holding([key], [each.scope for each in holds]))
+    parameters = {
+        "key": key,
+        "run": run,
+        "scopes": [each.scope for each in holds],
+        "usd": [str(each.requested.usd) for each in holds],
+        "tokens": [each.requested.tokens for each in holds],
+        "spent_usd": str(spent.usd),
+        "spent_tokens": spent.tokens,
+    }
+    rows = execute(connection, "hold_requests", parameters).fetchall()
+    requested = {each.scope: each.requested for each in holds}
+    for row in rows:
+        if row["is_refused"]:
+            budget = budget_of(row)
+            own = Amount(row["own_usd"], row["own_tokens"])
+            return refusal(budget.settle(Amount(), own), requested[budget.scope])
+    return _break(connection, rows, first, key, fence)
+
+
+def _break(
+    connection: psycopg.Connection[dict[str, Any]],
+    rows: Iterable[Mapping[str, Any]],
+    first: Mapping[str, Any] | None,
+    key: str,
+    fence: int,
+    *,
+    ended: str | None = None,
+) -> Fault | None:
+    """Fail the first run of a tree if these changed budgets show that a limit was passed."""
     passed = breach((budget_of(row) for row in rows if row["is_breach"]), key)
     if passed is None or first is None:
         return None
     fault, violation = passed
     parameters = {
         "root": first["id"],
-        "ended": run if ended else None,
+        "ended": ended,
         "key": key,
         "fence": fence,
         "error": stored_safely(fault.to_tree()),

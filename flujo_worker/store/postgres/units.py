@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from flujo_client.contract.outcome import Usage
+import psycopg
+
+from flujo_client.contract.outcome import Fault, Usage
 from flujo_client.serial import Packed
+from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit, UnitName
+from flujo_worker.store.postgres.budgets import hold
 from flujo_worker.store.postgres.entities import NEW_SPEND
 from flujo_worker.store.postgres.pool import InPostgres
+from flujo_worker.store.postgres.statements import execute
 
 if TYPE_CHECKING:
     from flujo_worker.store.postgres.loop_connection import Call, Row
@@ -32,9 +38,32 @@ class UnitsInPostgres(InPostgres):
         rows = self._pool.rows("begin_units", _bind(units))
         return _among(units, {_name(row) for row in rows})
 
+    def reserve(self, unit: Unit, holds: Sequence[Reservation]) -> Fault | None:
+        def act(connection: psycopg.Connection[dict[str, Any]]) -> Fault | None:
+            with connection.transaction() as whole:
+                over = hold(connection, unit.run, unit.key, holds)
+                if over is None and not execute(connection, "begin_units", _bind([unit])).fetchall():
+                    raise psycopg.Rollback(whole)
+                return over
+
+        return self._pool.with_retry(act)
+
     def settle(self, settled: Sequence[SettledUnit]) -> set[Unit]:
+        if held := [each for each in settled if each.holds]:
+            others = self.settle(rest) if (rest := [each for each in settled if not each.holds]) else set()
+            return others | {each.unit for each in held if self._pool.with_retry(partial(_settle_held, each))}
         rows = self._pool.rows("settle_units", _bind_settled(settled))
         return _among([each.unit for each in settled], {_name(row) for row in rows})
+
+
+def _settle_held(settled: SettledUnit, connection: psycopg.Connection[dict[str, Any]]) -> bool:
+    """Record the answer of a request under limits, whose cost is settled in the same transaction. Budgets are locked before rows of spends."""
+    unit = settled.unit
+    with connection.transaction() as whole:
+        hold(connection, unit.run, unit.key, settled.holds, spent=Amount.of(settled.usage), fence=unit.fence)
+        if not execute(connection, "settle_units", _bind_settled([settled])).fetchall():
+            raise psycopg.Rollback(whole)
+        return True
 
 
 def call_units(written: Sequence[Written]) -> list[Call]:
