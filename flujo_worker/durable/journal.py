@@ -95,7 +95,14 @@ class Journal:
     """
 
     def __init__(
-        self, run: AttemptRun, units: StoredUnits, held: HeldAttempt, *, place: str, first: int, token: Callable[[], str]
+        self,
+        run: AttemptRun,
+        units: StoredUnits,
+        held: HeldAttempt,
+        *,
+        place: str,
+        first: int,
+        token: Callable[[], str],
     ) -> None:
         assert run.info is not None
         self.run, self._units, self._held, self._claim = run, units, held, held.claim
