@@ -13,7 +13,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.api.handle import RunHandle
 from flujo_client.cli.format import cost, counted, duration, in_a_line, local_time, printable
 from flujo_client.cli.render import happened
-from flujo_client.contract.approval import Approval, takes_flag
+from flujo_client.contract.approval import Approval, verdict
 from flujo_client.contract.records import EventRecord, RunRecord
 
 OF_THE_RUN = "run."
@@ -84,14 +84,14 @@ def _answers(schema: dict[str, object] | None) -> dict[str, str]:
 
     A boolean, an object with `approved`, a question without a schema, and calls of tools that wait accept yes or no.
     """
-    verdict = {"approve": "", "reject": ""}
+    either = {"approve": "", "reject": ""}
     if not schema:
-        return {**verdict, "answer": " VALUE"}
+        return {**either, "answer": " VALUE"}
     properties = schema.get("properties")
     if schema.get("type") == "boolean" or (isinstance(properties, dict) and "approved" in properties):
-        return verdict
-    if takes_flag(schema) or (isinstance(properties, dict) and all(map(takes_flag, properties.values()))):
-        return {**verdict, "answer": " --input-json JSON"}
+        return either
+    if verdict(schema, approved=True) != {"approved": True}:
+        return {**either, "answer": " --input-json JSON"}
     return {"answer": " VALUE" if schema.get("type") == "string" else " --input-json JSON"}
 
 

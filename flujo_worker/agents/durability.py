@@ -7,7 +7,6 @@ how: the journal does. In: operations of the library. Out: their answers, as the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -36,6 +35,7 @@ from pydantic_ai.durable_exec import (
     record_durable_unit,
     replay_scope,
 )
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model, ModelResolutionContext
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext
@@ -48,7 +48,7 @@ from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.agents.requests import expected_cost
-from flujo_worker.agents.tool_questions import KEY, RESULT, answered, declared, effect_of, outcome_of
+from flujo_worker.agents.tool_questions import KEY, RESULT, answered, ask_with, declared, effect_of, outcome_of, put_off
 from flujo_worker.domain.asking import Ask
 from flujo_worker.durable.context_writes import is_with_patch
 from flujo_worker.durable.journal import Journal, UnitCall
@@ -304,10 +304,20 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Let the tools beside one that fails or pauses end first."""
+        """Let the tools beside one that fails or pauses end first; what else waits in the turn is asked with it."""
         journal = current_journal()
-        async with nullcontext() if journal is None else journal.beside_others():
+        if journal is None:
             return await handler(args)
+        try:
+            async with journal.beside_others():
+                try:
+                    return await handler(args)
+                except (ApprovalRequired, CallDeferred) as deferral:
+                    put_off(ctx, call, deferral, journal)
+                    raise
+        except PausedException:
+            await ask_with(ctx, journal)
+            raise
 
     @override
     async def handle_deferred_tool_calls(

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
 
 from flujo_client.errors import ConfigurationError
@@ -17,7 +18,7 @@ from flujo_client.redact import preview
 from flujo_worker.agents.previews import hidden, text_of
 from flujo_worker.domain.asking import Ask
 from flujo_worker.domain.units import Effect
-from flujo_worker.runtime.people import GivenAnswer, Reader, answers_to
+from flujo_worker.runtime.people import GivenAnswer, Reader, answers_to, ask_more
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ToolCallPart
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 KEY: Final = "flujo"
 """The key of a tool's metadata: `{"flujo": {"effect": "keyed", "expires_s": 3600}}`, or `{"flujo": False}` for a tool whose calls are no units."""
+Deferral: TypeAlias = ApprovalRequired | CallDeferred
+_IS_ASKED: Final = ""
 _MOST: Final = 1500
 """Characters that a question shows of a call's arguments."""
 _VERDICT: Final = {
@@ -69,6 +72,39 @@ def effect_of(name: str, metadata: Mapping[str, Any] | None) -> Effect | None:
 
 async def answered(ctx: RunContext[Any], requests: DeferredToolRequests, journal: Journal) -> DeferredToolResults:
     """Return what people have answered about the calls of a turn that wait; raises PausedException until they have."""
+    asked = _asked(ctx, requests, journal)
+    given = dict(zip((ask.name for ask, _ in asked), await answers_to(asked), strict=True))
+    return requests.build_results(
+        approvals={call.tool_call_id: given[call.tool_call_id] for call in requests.approvals},
+        calls={call.tool_call_id: given[call.tool_call_id] for call in requests.calls},
+    )
+
+
+def put_off(ctx: RunContext[Any], call: ToolCallPart, deferral: Deferral, journal: Journal) -> None:
+    """Remember that a tool has put its own call off, for what is asked with it."""
+    journal.turns.setdefault((ctx.run_id, ctx.run_step), {})[call.tool_call_id] = deferral
+
+
+async def ask_with(ctx: RunContext[Any], journal: Journal) -> None:
+    """Ask with a tool that pauses what else waits in its turn: the library would come to that only after the answer."""
+    response, turn = ctx.messages[-1], journal.turns.setdefault((ctx.run_id, ctx.run_step), {})
+    if _IS_ASKED in turn or not isinstance(response, ModelResponse) or ctx.tool_manager is None:
+        return
+    requests = DeferredToolRequests()
+    for call in response.tool_calls:
+        tool, deferral = ctx.tool_manager.get_tool_def(call.tool_name), turn.get(call.tool_call_id)
+        kind = None if tool is None else tool.kind
+        if kind == "unapproved" or isinstance(deferral, ApprovalRequired):
+            requests.approvals.append(call)
+        elif kind == "external" or deferral is not None:
+            requests.calls.append(call)
+        if deferral is not None and deferral.metadata is not None:
+            requests.metadata[call.tool_call_id] = deferral.metadata
+    turn[_IS_ASKED] = None
+    await ask_more(_asked(ctx, requests, journal))
+
+
+def _asked(ctx: RunContext[Any], requests: DeferredToolRequests, journal: Journal) -> list[tuple[Ask, Reader]]:
     asked: list[tuple[Ask, Reader]] = []
     for call in (*requests.approvals, *requests.calls):
         is_approval = call in requests.approvals
@@ -82,11 +118,7 @@ async def answered(ctx: RunContext[Any], requests: DeferredToolRequests, journal
             _expires_s(ctx, call.tool_name),
         )
         asked.append((ask, _verdict if is_approval else _result))
-    given = dict(zip((ask.name for ask, _ in asked), await answers_to(asked), strict=True))
-    return requests.build_results(
-        approvals={call.tool_call_id: given[call.tool_call_id] for call in requests.approvals},
-        calls={call.tool_call_id: given[call.tool_call_id] for call in requests.calls},
-    )
+    return asked
 
 
 async def outcome_of(tool: str, arguments: Any, ask: str) -> dict[str, Any] | None:

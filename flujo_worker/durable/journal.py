@@ -120,6 +120,8 @@ class Journal:
         self._failed: list[Exception] = []
         self.digests: dict[Any, Any] = {}
         """The digests of messages that were asked before, for `asked.py`."""
+        self.turns: dict[Any, dict[str, Any]] = {}
+        """The calls that wait in each turn of an agent, for `tool_questions.py`."""
 
     @contextmanager
     def agent_run(self, name: str, prompt: bytes) -> Iterator[None]:

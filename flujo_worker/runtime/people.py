@@ -43,6 +43,14 @@ async def answers_to(asked: Sequence[tuple[Ask, Reader]]) -> list[Any]:
     return read
 
 
+async def ask_more(asked: Sequence[tuple[Ask, Reader]]) -> None:
+    """Ask this with what the attempt pauses for, if it is not answered yet."""
+    run = current_run()
+    assert run is not None, "only attempts ask"
+    read = [await answer_found(ask, reader) for ask, reader in asked]
+    run.asks.extend(each for each in read if isinstance(each, Ask))
+
+
 async def answer_found(ask: Ask, reader: Reader) -> Any:
     """Return what the first fitting answer makes of a call; what is to be asked if there is none."""
     run = current_run()

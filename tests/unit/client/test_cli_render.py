@@ -30,7 +30,7 @@ from flujo_client.cli.tables import (
     stats_card,
     steps_table,
 )
-from flujo_client.contract.approval import Approval
+from flujo_client.contract.approval import Approval, verdict
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
 from flujo_client.contract.run_filter import FailingStep, RunStats
@@ -510,6 +510,12 @@ def test_keys_of_an_event():
     assert list(event_shape(event_record("x"))) == ["id", "at", "run", "name", "level", "attempt", "data", "cursor"]
 
 
+CALL = {"type": ["boolean", "string", "object"]}
+CALLS = {"type": "object", "properties": {"c0": CALL, "c1": CALL}}
+"""What a durable agent's calls that wait are answered with."""
+EITHER = [("approve", ""), ("reject", ""), ("answer", " --input-json JSON")]
+
+
 def question(schema=None, address="", **rest):
     known = {
         "run_id": RUN,
@@ -529,13 +535,26 @@ def question(schema=None, address="", **rest):
         (question({"type": "boolean"}, "box#1"), [f"approve {RUN} --step 'ask me' --address 'box#1'", f"reject {RUN} --step 'ask me' --address 'box#1'"]),
         (question({"type": "string"}), [f"answer {RUN} --step 'ask me' VALUE"]),
         (question({"type": "array"}), [f"answer {RUN} --step 'ask me' --input-json JSON"]),
+        (question(CALL), [f"{verb} {RUN} --step 'ask me'{value}" for verb, value in EITHER]),
+        (question(CALLS), [f"{verb} {RUN} --step 'ask me'{value}" for verb, value in EITHER]),
     ],
-    ids=["anything", "a boolean in a loop", "a text", "a list"],
+    ids=["anything", "a boolean in a loop", "a text", "a list", "a call that waits", "two calls that wait"],
 )  # fmt: skip
 def test_a_question_is_told_with_the_commands_that_answer_it(asked, said):
     """M-449; what it says cannot move a terminal."""
     head, *commands = drawn(question_lines(asked), width=200).splitlines()
     assert (head, commands) == (f"{asked.place} asks: go\\x1b[2J?", [f"  flujo approvals {each}" for each in said])
+
+
+def test_yes_and_no_are_said_as_the_question_takes_them():
+    assert verdict(CALL, approved=False) is False
+    assert verdict(CALLS, approved=True) == {"c0": True, "c1": True}
+    for schema in (
+        None,
+        {"type": "object", "properties": {"approved": {"type": "boolean"}}},
+        {"type": "object", "properties": {}},
+    ):
+        assert verdict(schema, approved=True) == {"approved": True}
 
 
 def test_an_open_question_is_legible_however_deep_it_stands():

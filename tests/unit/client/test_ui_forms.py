@@ -125,6 +125,18 @@ def test_what_is_left_empty_and_not_required_is_left_out():
         read_form(form, {names["note"]: "x"})
 
 
+def test_calls_that_wait_are_answered_with_yes_or_no_each_and_the_note_says_why():
+    either = {"type": ["boolean", "string", "object"]}
+    result = {"title": "c1: What does fetch return?", "description": "What it returns."}
+    form = form_of({"type": "object", "properties": {"c0": either, "c1": result}, "required": ["c0", "c1"]})
+    assert [(each.label, each.kind) for each in form.fields] == [
+        ("c0", "flag"),
+        ("c1: What does fetch return?", "json"),
+    ]
+    names = [each.name for each in form.fields]
+    assert read_form(form, dict(zip(names, ["false", "[1]"], strict=True))) == {"c0": False, "c1": [1]}
+
+
 @pytest.mark.parametrize(
     "schema",
     [

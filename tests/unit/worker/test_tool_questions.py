@@ -8,6 +8,7 @@ import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import RequestInput
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelHTTPError
+from pydantic_ai.external_events import wait_for_external_event
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.tools import DeferredToolResults, Tool, ToolDefinition
@@ -167,6 +168,25 @@ def test_sub_agents_that_ask_at_once_ask_one_question_after_the_tools_beside_the
     assert inner.calls == {"model0": 2, "send ana": 1, "model1": 2}
 
 
+def test_what_waits_in_the_turn_of_a_sub_agent_that_asks_is_the_same_question(engine):
+    inner, outer = Script([("send", {"to": "ana"})]), Script()
+    middle = inner.agent(approved(inner.counted()), name="mailer")
+    outer.turns = [[("run_mailer", {"task": "a"}), ("free", {"to": "x"}), ("pay", {"to": "b"}), ("put_off", {})]]
+
+    async def put_off() -> str:
+        await asyncio.sleep(0.1)
+        raise CallDeferred(metadata={"job": 7})
+
+    tools = [AgentTool(middle).as_tool(), outer.counted(name="free"), approved(outer.counted(name="pay")), put_off]
+    run, question = asked(engine, step(outer.agent(*tools, name="boss")))
+    assert list(question.schema["properties"]) == ["c0", "c2", "c3"]
+    assert '"job": 7' in question.message
+    result = engine.answer(run, {"c0": True, "c2": True, "c3": "later"})
+    assert "send ana" in result.output
+    assert result.output.endswith("free x; pay b; later")
+    assert outer.calls == {"model0": 1, "free x": 1, "pay b": 1, "model1": 1}
+
+
 def test_a_question_that_expires_denies_the_call_and_says_so(engine):
     script = Script([("send", {"to": "ana"})])
     run, question = asked(engine, step(script.agent(approved(script.counted(expires_s=60)))))
@@ -204,6 +224,20 @@ def test_request_input_that_answers_at_once_asks_nobody_and_one_whose_time_is_ov
     run, _ = asked(engine, pipeline)
     engine.pass_time(61)
     assert engine.result(run).output.startswith("No decision on this tool call arrived")
+
+
+def test_a_tool_that_is_no_unit_waits_for_an_event_and_begins_again_from_its_beginning(engine):
+    script, told = Script([("wait", {})]), []
+
+    async def wait() -> str:
+        told.append("begun")
+        return str(await wait_for_external_event("review", ask=told.append))
+
+    run, question = asked(engine, step(script.agent(Tool(wait, metadata={"flujo": False}))))
+    assert question.message == "review waits for an answer."
+    assert engine.answer(run, "good").output == "good"
+    assert told == ["begun", question.key, "begun"]
+    assert script.calls == {"model0": 1, "model1": 1}
 
 
 def test_a_once_effect_whose_outcome_is_not_known_asks_a_person(engine):
