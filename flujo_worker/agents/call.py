@@ -37,6 +37,7 @@ from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import ModelCall, charge, current_run, in_thread_of
 from flujo_worker.runtime.call_args import Callee, accepted_kwargs, keywords_of, unwrap
 from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal, is_timeout, requested_wait
+from flujo_worker.runtime.units_met import meeting_units
 
 _NOT_THE_MODELS = ("context", "guidance", "history", "resources")
 
@@ -190,7 +191,7 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     """Record the result of an agent's call, if its model is known.
 
     A cancelled call is not evidence about its model, and neither is a timeout of a process that was starved. An error of another agent,
-    called inside as a tool, is not a failure of this one. A timeout after `most_s` seconds is the model's.
+    called inside as a tool, is not a failure of this one. A timeout after `most_s` seconds is the model's. Answers from record are none.
     """
     run, model = current_run(), service_of(agent)
     if run is None or model is None:
@@ -199,9 +200,12 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     calls = run.calls
     began, late_s = time.monotonic(), run.late_s()
     try:
-        yield
+        with meeting_units() as met:
+            yield
     except Exception as error:
         seconds = time.monotonic() - began
+        if met.has_asked_no_model:
+            raise
         if is_timeout(error) and is_starved(seconds, run.late_s() - late_s):
             raise
         is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
@@ -212,4 +216,5 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
         asked_s = requested_wait(error) if refused or failed else None
         calls.append(ModelCall(model, seconds, failed=failed, refused=refused, asked_s=asked_s, raised=error))
         raise
-    calls.append(ModelCall(model, time.monotonic() - began))
+    if not met.has_asked_no_model:
+        calls.append(ModelCall(model, time.monotonic() - began))

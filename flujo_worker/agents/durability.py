@@ -47,7 +47,7 @@ from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
 from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
-from flujo_worker.agents.requests import expected_cost
+from flujo_worker.agents.requests import PacedRequest, expected_cost
 from flujo_worker.agents.tool_questions import KEY, RESULT, answered, ask_with, declared, effect_of, outcome_of, put_off
 from flujo_worker.domain.asking import Ask
 from flujo_worker.durable.context_writes import is_with_patch
@@ -122,6 +122,9 @@ class Backend(JournalCallableOperationBackend[Any]):
         if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):
             expected = partial(expected_cost, *_request(operation_id, cache_key))
             call = replace(call, is_paid=True, usage=partial(_usage_of, operation_id), expected=expected)
+            if isinstance(operation_id, ModelRequestId) and (pace := journal.run.pace) is not None:
+                request = PacedRequest(pace, *_request(operation_id, cache_key))
+                call, body = replace(call, begin=request.begin), partial(request.send, body, _tokens_of)
         answer, is_asked = await journal.perform(call, body)
         if is_with_patch(answer):
             answer = await writes.merge(answer)
@@ -155,6 +158,12 @@ def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, payload: Any) 
     spent.incr(response.usage)
     provider, name = response.provider_name, operation.model_name
     return replace(usage_of(spent, response, name), model=f"{provider}:{name}" if provider else name)
+
+
+def _tokens_of(payload: Any) -> int:
+    """Return the tokens of an answer: of limits, which do not need its cost."""
+    used = payload["usage"]
+    return int(used["input_tokens"] + used["output_tokens"])
 
 
 def _metadata(tool: Any) -> Mapping[str, Any]:

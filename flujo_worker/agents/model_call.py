@@ -56,7 +56,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
     durable = _durable(agent, work)
-    around = [check, *(durable or ()), *_around(data, guidance, history)]
+    around = [check, *(durable or ()), *_around(data, guidance, history, paces=durable is None)]
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
@@ -101,10 +101,10 @@ def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:
     )
 
 
-def _around(data: Any, guidance: str | None, history: str | None) -> list[Any]:
+def _around(data: Any, guidance: str | None, history: str | None, *, paces: bool) -> list[Any]:
     """Return the capabilities that pace requests, in an attempt that is paced, and log them, if prompts are logged."""
     run, most = current_run(), preview_limit()
-    pace = None if run is None else run.pace
+    pace = run.pace if run is not None and paces else None
     if pace is None and not most:
         return []
     from flujo_worker.agents.requests import Paced, RequestEvents

@@ -5,6 +5,8 @@ It must not import the agent library: requests are logged by `requests.py`. In: 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -13,8 +15,9 @@ import orjson
 from flujo_client.contract.outcome import Usage
 from flujo_client.redact import PREVIEW, preview, redact_tree
 from flujo_client.serial import safe_serialize
-from flujo_worker.observe.log import emit
+from flujo_worker.observe.log import emit, withdrawing_if
 from flujo_worker.runtime.attempt_run import current_run, current_settings
+from flujo_worker.runtime.units_met import UnitsMet, meeting_units
 
 MOST: Final = {"preview": PREVIEW, "full": 65_536}
 """Characters of each text, by the setting `log.prompts`."""
@@ -29,6 +32,13 @@ AGENT_TOOL: Final = "flujo.agent"
 def preview_limit() -> int:
     """Return how many characters of a text are logged in this attempt; 0 if nothing is."""
     return MOST.get(current_settings().prompts, 0)
+
+
+@contextmanager
+def emitting_once() -> Iterator[UnitsMet]:
+    """Emit the events inside, unless all of it was answered in an earlier attempt, whose events are stored; return what it meets."""
+    with meeting_units() as met, withdrawing_if(lambda: met.are_told):
+        yield met
 
 
 def emit_variables(template: str, variables: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """Let a request to a model wait for its turn under a rate limit, and emit its events.
 
-Two capabilities, one of each for a run of an agent. They must not change a request. In: what the library is about to send. Out: the response,
+Two capabilities, one of each for a run of an agent; durable agents are paced inside their units instead. They must not change a request. In: what the library is about to send. Out: the response,
 perhaps later; who is asked, the system prompt, the prompts, the output's schema, and its tools' calls, as events.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
@@ -20,7 +21,7 @@ from flujo_client.attempt_info import current_attempt
 from flujo_client.contract.limits import money
 from flujo_client.redact import preview
 from flujo_worker.agents.models import each_of
-from flujo_worker.agents.previews import AGENT_TOOL, hidden, text_of
+from flujo_worker.agents.previews import AGENT_TOOL, emitting_once, hidden, text_of
 from flujo_worker.agents.pricing import models_of, price_of
 from flujo_worker.agents.response_check import hearing
 from flujo_worker.domain.budget import BYTES_PER_TOKEN, Amount
@@ -32,6 +33,37 @@ if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
+
+T = TypeVar("T")
+
+
+class PacedRequest:
+    """One request to a model that may have a rate limit: `begin` waits for its turn, and `send` reports what it has used."""
+
+    def __init__(self, pace: ModelPace, model: Model[Any], messages: Sequence[ModelMessage], settings: Any) -> None:
+        self._pace, self._model, self._messages, self._settings = pace, model, messages, settings
+        self._limit = pace.limit_of(_name_of(model))
+        self._grant: Any = None
+
+    async def begin(self) -> None:
+        """Wait until it may be sent."""
+        if self._limit is not None:
+            expected = sum(_expected_tokens(self._messages, self._settings))
+            self._grant = await self._pace.begin(self._limit, expected)
+
+    async def send(self, send: Callable[[], Awaitable[T]], used: Callable[[T], int]) -> T:
+        """Send it; `used` reads the tokens off the answer."""
+        if self._limit is None:
+            return await send()
+        try:
+            with hearing(self._model) as heard:
+                answer = await send()
+        except Exception as error:
+            if is_rate_refusal(error, by_library=True):
+                await self._pace.end(self._limit, self._grant, 0)
+            raise
+        await self._pace.end(self._limit, self._grant, used(answer), left_of(heard.headers))
+        return answer
 
 
 class Paced(AbstractCapability[Any]):
@@ -45,21 +77,10 @@ class Paced(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """Send the request when its model's limit allows it."""
-        limit = self._pace.limit_of(_name_of(request_context.model))
-        if limit is None:
-            return await handler(request_context)
-        grant = await self._pace.begin(
-            limit, sum(_expected_tokens(request_context.messages, request_context.model_settings))
-        )
-        try:
-            with hearing(request_context.model) as heard:
-                response = await handler(request_context)
-        except Exception as error:
-            if is_rate_refusal(error, by_library=True):
-                await self._pace.end(limit, grant, 0)
-            raise
-        await self._pace.end(limit, grant, response.usage.total_tokens, left_of(heard.headers))
-        return response
+        asked = request_context.messages, request_context.model_settings
+        request = PacedRequest(self._pace, request_context.model, *asked)
+        await request.begin()
+        return await request.send(partial(handler, request_context), lambda answer: answer.usage.total_tokens)
 
 
 def _name_of(model: Model[Any]) -> str:
@@ -99,6 +120,10 @@ class RequestEvents(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """Emit the request, send it, and emit its cost."""
+        with emitting_once():
+            return await self._send(request_context, handler)
+
+    async def _send(self, request_context: ModelRequestContext, handler: WrapModelRequestHandler) -> ModelResponse:
         is_first = self._emitted == 0
         self._emit_request(request_context)
         began = time.monotonic()
@@ -124,6 +149,12 @@ class RequestEvents(AbstractCapability[Any]):
         """Call a tool, then emit the result. Agents as tools emit further events."""
         if tool_def.metadata is not None and AGENT_TOOL in tool_def.metadata:
             return await handler(args)
+        with emitting_once():
+            return await self._call(call, args, handler)
+
+    async def _call(
+        self, call: ToolCallPart, args: dict[str, Any], handler: Callable[[dict[str, Any]], Awaitable[Any]]
+    ) -> Any:
         began, call_fields = time.monotonic(), {"function": call.tool_name, "arguments_preview": self._shown_data(args)}
         try:
             result = await handler(args)

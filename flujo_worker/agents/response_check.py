@@ -33,6 +33,7 @@ from flujo_client.sizes import MAX_ANSWER_BYTES
 from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import emit_response
 from flujo_worker.observe.log import emit
+from flujo_worker.runtime.units_met import meeting_units
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
@@ -126,7 +127,7 @@ class ResponseCheck(AbstractCapability[Any]):
     def __init__(self, accepted: Collection[str]) -> None:
         self._accepted = accepted
         self._last: ModelResponse | None = None
-        self._counted = 0
+        self._counted, self._is_told = 0, False
         self._offered: set[str] = set()
 
     @override
@@ -142,7 +143,9 @@ class ResponseCheck(AbstractCapability[Any]):
         model, found, self._counted = request_context.model, "", ctx.usage.total_tokens
         with hearing(model) as heard:
             try:
-                response = await handler(request_context)
+                with meeting_units() as met:
+                    response = await handler(request_context)
+                self._is_told = met.are_told
             except Exception as error:
                 if not (heard.is_too_large or _is_unreadable(error)):
                     raise
@@ -172,7 +175,8 @@ class ResponseCheck(AbstractCapability[Any]):
         if reason not in ("length", "content_filter"):
             return response
         most = (request_context.model_settings or {}).get("max_tokens")
-        emit("output.cut", "warning", finish_reason=reason, max_tokens=most)
+        if not self._is_told:
+            emit("output.cut", "warning", finish_reason=reason, max_tokens=most)
         if reason in self._accepted:
             return response
         emit_response(response.text or "", reason)

@@ -23,6 +23,7 @@ from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.call import call_agent, record_answer, recording_call, timed_call
 from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
+from flujo_worker.agents.previews import emitting_once
 from flujo_worker.agents.pricing import declared, record_usage
 from flujo_worker.agents.shaping import CallOptions
 from flujo_worker.agents.templated import DEFAULT_TEMPLATE, rendered
@@ -41,9 +42,10 @@ _LONGEST: Final = 200
 async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a tool's agent for another agent; what it spends is the attempt's."""
     try:
-        judged: Judgement = await record_usage(
-            _called(tool, given, _call_or_read_answer), current_run() or AttemptRun()
-        )
+        with emitting_once():
+            judged: Judgement = await record_usage(
+                _called(tool, given, _call_or_read_answer), current_run() or AttemptRun()
+            )
     except AgentError as error:
         if type(error) is not AgentError:  # raised by the agent itself; subclasses are raised by others
             raise

@@ -30,6 +30,7 @@ from flujo_worker.observe.log import emit
 from flujo_worker.ports import ClaimId
 from flujo_worker.runtime.attempt_run import AttemptRun
 from flujo_worker.runtime.http_errors import explicit_chain
+from flujo_worker.runtime.units_met import meet
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class UnitCall:
         usage: what an answer has cost, which it is called with as it came.
         in_doubt: asks a person about one that was begun before and has no answer, and that has this id; returns the answer that it had, or None
             to make it again. None: nobody needs to be asked.
+        begin: waits until it may be asked, before it is announced.
     """
 
     operation: str
@@ -63,6 +65,7 @@ class UnitCall:
     in_doubt: Callable[[str], Awaitable[Any]] | None = None
     expected: Callable[[], Amount] = Amount
     """Estimates what an answer costs: under limits that is set aside before it is asked for."""
+    begin: Callable[[], Awaitable[None]] | None = None
 
 
 class HeldAttempt(Protocol):
@@ -172,12 +175,16 @@ class Journal:
         self._met.add(unit.name)
         known = (await self.recorded()).get(unit.name)
         if known is not None and known.answer is not None:
+            meet("replayed" if known.key == self._claim.key else "told", is_request=call.is_paid)
             return self.read(known.answer), False
         if known is not None:
             emit("unit.possibly_done", "warning", operation=call.operation, tries=known.tries, effect=call.effect)
             if call.in_doubt is not None and (had := await call.in_doubt(f"{unit.id}:{known.tries}")) is not None:
                 return await self._record(unit, had, NO_USAGE), False
         failpoints.hit("unit_named")
+        if call.begin is not None:
+            await call.begin()
+        meet("asked", is_request=call.is_paid)
         if call.effect is not None:
             if not await self._write(unit):
                 return await self._conflicting(unit), False

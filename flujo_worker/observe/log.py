@@ -35,6 +35,7 @@ PLAIN_LOGGER = __name__
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker"})
 """The fields that `collecting_events` binds: an event's row has them already."""
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
+_group: ContextVar[list[Event] | None] = ContextVar("flujo_events_logged_together", default=None)
 HTTP_CLIENTS = "anthropic", "botocore", "google_genai", "httpcore", "httpx", "httpx2", "openai", "urllib3"
 """The loggers of libraries that log a line for each request."""
 _OURS = ("flujo_worker", "flujo_client")
@@ -82,6 +83,21 @@ def bound(**known: Any) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def withdrawing_if(are_repeated: Callable[[], bool]) -> Iterator[None]:
+    """Remove the events that are logged inside from the attempt's, if at the end they turn out to be stored already."""
+    events: list[Event] = []
+    outer, token = _group.get(), _group.set(events)
+    try:
+        yield
+    finally:
+        _group.reset(token)
+        if are_repeated() and (story := _collected.get()) is not None:
+            story.withdraw(events)
+        elif outer is not None:
+            outer.extend(events)
+
+
 def collect_event(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Store a line as an event: of the run if it is logged inside an attempt, else of the worker. The first processor of a chain."""
     story = _collected.get()
@@ -90,7 +106,9 @@ def collect_event(_: Any, level: str, line: MutableMapping[str, Any]) -> Mutable
         context = structlog.contextvars.get_contextvars()
         data = {key: value for key, value in context.items() if key not in _KNOWN} | dict(line)
         name = redact(str(data.pop("event", "")))
-        keep(Event(name, redact_tree(safe_serialize(data)), level, time.time()))
+        keep(event := Event(name, redact_tree(safe_serialize(data)), level, time.time()))
+        if (group := _group.get()) is not None:
+            group.append(event)
     return line
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from flujo_client.contract.outcome import Event
@@ -37,6 +38,13 @@ class Story(list[Event]):
             with _printing:
                 self._flush()
         self._add(event)
+
+    def withdraw(self, events: Sequence[Event]) -> None:
+        """Remove events. Others may be added meanwhile."""
+        gone = set(map(id, events))
+        for place in range(len(self) - 1, -1, -1):
+            if id(self[place]) in gone:
+                del self[place]
 
     def print(self, text: str) -> list[str]:
         """Add printed text; return the lines that it has completed."""

@@ -13,6 +13,7 @@ SCOPES = {
     "flujo_worker/agents/prompts/meter.py": "the rendering of one prompt",
     "flujo_worker/concurrency/call_context.py": "the delivery of a message, whose statements may wait for locks",
     "flujo_worker/concurrency/event_loop.py": "a call on the event loop",
+    "flujo_worker/runtime/units_met.py": "a piece of code in an attempt, whose calls are counted by where their answers came from",
     "flujo_worker/runtime/faults.py": "a delivery of the engine for tests, which keeps the errors themselves",
     "flujo_worker/observe/log.py": "the lines that are collected, in attempts and in decisions",
 }

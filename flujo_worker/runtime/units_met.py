@@ -1,0 +1,54 @@
+"""Which calls of a durable attempt a piece of code has made, and which were answered from record: events, breakers and limits are about new ones.
+
+In: each unit, as it is met. Out: what was met inside a block, also in its tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal
+
+Origin = Literal["asked", "replayed", "told"]
+"""asked: now. replayed: by a claim of this attempt that is over, and its events with it. told: in an earlier attempt, whose events are stored."""
+
+
+class UnitsMet:
+    """The units that were met inside a block."""
+
+    def __init__(self) -> None:
+        self.origins = set[Origin]()
+        self.of_requests = set[Origin]()
+
+    @property
+    def are_told(self) -> bool:
+        """Return whether the events of all that happened inside are stored."""
+        return self.origins == {"told"}
+
+    @property
+    def has_asked_no_model(self) -> bool:
+        """Return whether models have answered from record alone."""
+        return bool(self.of_requests) and "asked" not in self.of_requests
+
+
+_around: ContextVar[tuple[UnitsMet, ...]] = ContextVar("flujo_units_met", default=())
+
+
+@contextmanager
+def meeting_units() -> Iterator[UnitsMet]:
+    """Return what the code inside meets."""
+    met = UnitsMet()
+    token = _around.set((*_around.get(), met))
+    try:
+        yield met
+    finally:
+        _around.reset(token)
+
+
+def meet(origin: Origin, *, is_request: bool) -> None:
+    """Note a unit, of a model or not."""
+    for met in _around.get():
+        met.origins.add(origin)
+        if is_request:
+            met.of_requests.add(origin)
