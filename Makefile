@@ -16,7 +16,7 @@ SEEDS ?= 301 302 303
 DEFAULT := not chaos and not pages and not release and not integrations and not browser and not compat and not rabbit
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser rabbit stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside compat compat-lowest docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-browser rabbit stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside durability-beside compat compat-lowest docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -178,6 +178,9 @@ chaos-network: $(STAMP) ## flujo chaos --network for each seed, into chaos-netwo
 
 chaos-beside: $(STAMP) ## the same faults on Celery, DBOS, pgtask, Procrastinate, Absurd and LangGraph from wheels; BESIDE="--seed 3 --only DBOS" chooses
 	@$(ALONE) $(BIN)/python -m tests.chaos_beside $(BESIDE)
+
+durability-beside: $(STAMP) ## durable agents killed on Flujo Worker, and on DBOS, Prefect and pgtask from wheels; BESIDE="--only DBOS --case usage" chooses
+	@$(ALONE) $(BIN)/python -m tests.durability $(BESIDE)
 
 compat: $(STAMP) ## Celery 5.3.6 to 5.7, each in an environment of its own, and the page that says what was shown; COMPAT="--only 5.4.0" chooses
 	@$(ALONE) $(BIN)/python -m tests.compat $(COMPAT)

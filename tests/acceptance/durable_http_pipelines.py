@@ -7,8 +7,8 @@ A run's input says where its worker is killed: `kill:<model or tool>:<number>:<w
 import asyncio
 import os
 
-from durable_pipelines import Found, disturb, note
 from acceptance_pipelines import folder
+from durable_pipelines import Found, disturb, note
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 

@@ -43,6 +43,9 @@ ALLOWED = {
     # The parent of a worker forks it; the code of a folder is read in a process with the environment of workers.
     "flujo_worker/cli/supervise.py": {"subprocess"},
     "flujo_client/cli/runs_diff.py": {"subprocess with env"},
+    # Durability engines of others run in processes of the kit's own.
+    "flujo_worker/testing/durability/command.py": {"environ", "subprocess with env"},
+    "flujo_worker/testing/durability/job.py": {"environ"},
     # Postgres and Redis read nothing of ours; they are looked for on PATH, and inherit what is there.
     "flujo_client/embedded/process.py": {"subprocess"},
     "flujo_client/embedded/redis.py": {"subprocess", "which"},

@@ -53,7 +53,10 @@ DOORS = {
         "flujo_client.gateway.door": "keeps the client's connections",
         "flujo_worker.store.postgres.pool": "keeps the worker's connections",
     },
-    "pydantic_ai": {"flujo_worker.agents": "asks models"},
+    "pydantic_ai": {
+        "flujo_worker.agents": "asks models",
+        "flujo_worker.testing.durability": "has agents that are killed, and runs without the rest",
+    },
 }
 """The modules and packages that import each library, and why there."""
 
