@@ -18,10 +18,12 @@ from flujo_client.gateway.door import (
     CHECK_S,
     HOLDERS,
     NOT_MARKED,
+    RECONNECT_S,
     SCHEMA,
     TRIES,
     VERSION,
     answering,
+    connect_again,
     connection_options,
     is_undone_by_another,
     locked,
@@ -196,6 +198,8 @@ class AsyncRunner:
                 timeout=10,
                 configure=set_up_session_async if self._prepares else None,
                 check=_check,
+                reconnect_timeout=RECONNECT_S,
+                reconnect_failed=connect_again,
                 connection_class=_Connection,
             )
             await pool.open()

@@ -71,6 +71,8 @@ FRESH_S = 1.0
 """A connection that answered this recently is not checked with a query; if Postgres closed it, its socket shows that."""
 CHECK_S = 3.0
 """Seconds that the check may take."""
+RECONNECT_S = 2.0
+"""Seconds after which a pool gives up connecting, and begins anew for those who wait: its pauses grow to as long as Postgres was away."""
 _LEADS: Final = object()
 """The answer to a call that is to perform the next group."""
 NOT_MARKED = "%d messages not marked as sent: %s"
@@ -102,6 +104,8 @@ class SyncRunner:
             name="flujo-client",
             configure=partial(set_up_session, reads_within_s=reads_within_s) if settings.prepare_statements else None,
             check=_check,
+            reconnect_timeout=RECONNECT_S,
+            reconnect_failed=connect_again,
         )
 
     def perform(self, operation: Operation[T]) -> T:
@@ -247,6 +251,11 @@ LENIENT_TIMES.register_loader("timestamptz", TimeLoader)
 
 class _Connection(BoundedConnection[dict[str, Any]]):
     answered_at = float("-inf")
+
+
+def connect_again(pool: Any) -> Any:
+    """Begin to connect anew, if someone waits for a connection; gives what an asynchronous pool awaits."""
+    return pool.check() if pool.get_stats()["requests_waiting"] else None
 
 
 def _check(connection: _Connection) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ANSWER_S: Final = 10.0
-"""Seconds within which Redis has to take a push."""
+ANSWER_S: Final = 3.0
+"""Seconds within which Redis has to take a push: who waits for it holds a slot, and the sweeper sends what is overdue."""
 MOST_AT_ONCE: Final = 64
 
 

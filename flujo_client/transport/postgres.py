@@ -52,7 +52,7 @@ _FATES: Final[dict[str, Fate]] = {
 """By SQLSTATE, its class, or its prefix. All others are our errors."""
 
 _OPTIONS: Final = {
-    "connect_timeout": 5,
+    "connect_timeout": 4,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _MAX_CONNECTIONS = 64
-_ANSWER_S: Final = 10.0
+_ANSWER_S: Final = 5.0
 _ONCE_MORE: Final = Retry(NoBackoff(), 1, (ConnectionLost,))
 _SENTINEL_PORT = 26379
 COMMANDS: Final = "-@all +@read +@write +@pubsub +@scripting +@transaction +@connection -@dangerous +time +info"
@@ -64,7 +64,7 @@ def connect(
         url: where Redis is, or its Sentinels are.
         sentinel: what `Settings.sentinel_options()` returns.
         patience_s: seconds that each command may take, for callers that can do without an answer: a connection that is gone is
-            replaced once and without a pause. None waits up to 10 seconds, and tries again ten times, with pauses of up to a second.
+            replaced once and without a pause. None waits up to 5 seconds, and tries again ten times, with pauses of up to a second.
         most: connections at once; a thread that needs one more waits until one is free.
     """
     retry, errors = Retry(FullJitterBackoff(cap=1, base=0.01), 10), [ConnectionLost, NoAnswer]
@@ -72,7 +72,7 @@ def connect(
         retry, errors = _ONCE_MORE, [ConnectionLost]
     options: dict[str, Any] = {
         "socket_timeout": patience_s or _ANSWER_S,
-        "socket_connect_timeout": patience_s or 5.0,
+        "socket_connect_timeout": patience_s or 3.0,
         "socket_keepalive": True,
         "max_connections": _MAX_CONNECTIONS,
         "most": most,

@@ -289,12 +289,12 @@ def _ending_the_worker() -> Iterator[None]:
 
 
 _NOTICED: Final = {
-    "socket_timeout": 10.0,
-    "socket_connect_timeout": 5.0,
+    "socket_timeout": 5.0,
+    "socket_connect_timeout": 3.0,
     "socket_keepalive": True,
-    "health_check_interval": 5,
+    "health_check_interval": 2,
 }
-"""A Redis that does not answer is noticed within about ten seconds: kombu would wait for ever, and its hub's thread with it."""
+"""A Redis that does not answer is noticed within about five seconds: kombu would wait for ever, and its hub's thread with it."""
 HEARTBEAT_S: Final = 20
 """Seconds between heartbeats of a RabbitMQ: after two without one, a connection counts as lost."""
 
@@ -357,8 +357,8 @@ def _own_app(settings: Settings, **options: Any) -> Celery:
             **settings.sentinel_options(),
         },
         result_backend_thread_safe=True,  # one pool of connections for all threads, not a connection for each
-        redis_socket_timeout=10.0,
-        redis_socket_connect_timeout=5.0,
+        redis_socket_timeout=5.0,
+        redis_socket_connect_timeout=3.0,
         redis_socket_keepalive=True,
         result_expires=604_800,
     )

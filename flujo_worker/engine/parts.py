@@ -97,6 +97,7 @@ class Services:
                 is_alone=self.engine.carries_one,
             )
             self.engine.run(self.groups.open())
+            self.stores.pool.on_silence = self.groups.doubt
             self.effects = LoopEffects(self.engine, self.stores, self.groups, self.threads, self.sender, at_once=single)
         self.heartbeat = Heartbeat(own.heartbeat_file)
         self.lease = Lease(

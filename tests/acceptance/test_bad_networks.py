@@ -14,7 +14,7 @@ from tests.support.fleet import BRISK, Site, assert_merged_once, one_process, wa
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.large, one_process]
 
 SECONDS = 25.0
-"""Silence is noticed after 5 seconds of Postgres, and 11 of Redis; the rest is for a busy machine."""
+"""Silence is noticed after 5 seconds; the rest is for a busy machine."""
 
 
 @pytest.fixture(scope="module")

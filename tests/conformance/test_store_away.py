@@ -137,3 +137,11 @@ def test_what_postgres_will_never_take_is_not_tried_again(world, outages_logged)
 def workers_of(url):
     with psycopg.connect(url) as connection:
         return {row[0] for row in connection.execute("SELECT id FROM flujo_workers").fetchall()}
+
+
+def test_silence_is_told_so_that_other_connections_are_not_trusted_either(postgres, monkeypatch):
+    monkeypatch.setattr("flujo_worker.store.postgres.pool.ANSWER_S", 0.2)
+    told, pool = [], postgres.stores.pool
+    monkeypatch.setattr(pool, "on_silence", lambda: told.append(1))
+    pool.with_retry(lambda connection: connection.execute(b"SELECT pg_sleep(0.5)"))
+    assert told, "the answer came after more than 0.2 seconds"

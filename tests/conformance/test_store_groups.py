@@ -20,6 +20,7 @@ from flujo_worker import failpoints
 from flujo_worker.domain.values import EndRun
 from flujo_worker.ports import Claim, Committed, PlanName
 from flujo_worker.store.postgres import groups as module
+from flujo_worker.store.postgres.group_bind import bind_claims
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import statement
 from tests.support.breadth import large
@@ -79,6 +80,34 @@ def test_a_group_is_one_statement_on_a_connection_that_was_configured_once(world
     )
     assert (statement, end) == (ExecStatus.TUPLES_OK, ExecStatus.PIPELINE_SYNC)
     assert len(bounds) == (0 if groups.ledger.connections[0]._prepares else 1)
+
+
+def test_doubted_connections_are_made_anew(world, groups):
+    """What lost a connection of the pool has probably lost these too: found out by one request after the other, each would be silent for as long."""
+    connections = groups.ledger.connections
+    before = {each._pgconn.backend_pid for each in connections}
+    groups.ledger.doubt()
+    wait_until(
+        lambda: (
+            all(each.is_ready for each in connections)
+            and before.isdisjoint(each._pgconn.backend_pid for each in connections)
+        )
+    )
+    [new] = recorded(world, 1)
+    assert claims(groups, new.first.key) == [Claim(1)]
+
+
+def test_a_request_that_is_new_is_not_doubted(groups):
+    """Its connection may be a good one, and what was asked on one that is closed has to be asked again."""
+    connection, answers = groups.ledger.connections[0], []
+
+    async def doubted():
+        connection.execute([("claim", bind_claims([]))], lambda *answer: answers.append(answer))
+        connection._renew()
+
+    groups.run(doubted())
+    wait_until(lambda: answers)
+    assert answers == [([[]], [])]
 
 
 def test_a_group_claims_all_that_is_free(world, groups):

@@ -3,6 +3,8 @@
 import asyncio
 import shutil
 import tempfile
+import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -78,3 +80,44 @@ def test_a_call_whose_answer_does_not_come_ends_with_an_error(network, relay, mo
             run.status()
         network.change(relay.release)
         assert run.status() == "queued"
+
+
+AWAY_S, SOON_S = 4.6, 2.0
+"""With pauses that double, it is asked 4 and 8 seconds after the loss."""
+
+
+@pytest.fixture
+def gone(network, relay):
+    """Let Postgres be away for a while."""
+    target = relay.target
+
+    def away():
+        relay.target = "/nowhere"
+        network.change(relay.cut)
+        threading.Timer(AWAY_S, setattr, (relay, "target", target)).start()
+
+    yield away
+    relay.target = target
+
+
+def test_a_call_that_waits_for_a_connection_has_one_soon_after_postgres_is_back(network, gone):
+    with FlujoClient(network.links[0].settings) as client:
+        run = client.enqueue(fine, 1)
+        gone()
+        time.sleep(door.FRESH_S)  # so that the connection is checked
+        began = time.monotonic()
+        assert run.status() == "queued"
+        assert time.monotonic() - began < AWAY_S - door.FRESH_S + SOON_S
+
+
+def test_an_awaited_call_too(network, gone):
+    async def ask():
+        async with AsyncFlujoClient(network.links[0].settings) as client:
+            run = await client.enqueue(fine, 1)
+            gone()
+            await asyncio.sleep(door.FRESH_S)
+            began = time.monotonic()
+            assert await run.status() == "queued"
+            return time.monotonic() - began
+
+    assert asyncio.run(ask()) < AWAY_S - door.FRESH_S + SOON_S

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import kombu
 from kombu import pools
@@ -29,6 +29,8 @@ MOST_AT_ONCE = 32
 """The maximum of messages that a process takes at once: more would wait here while other processes are idle."""
 IDLE_S = 5
 """Seconds between two times at which idle connections are closed."""
+_AGAIN: Final = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 2.0}
+"""Seconds until a connection that fails is tried again: kombu waits for 2, 4, 6 and so on, also where the broker was back long before."""
 
 
 class FreeSlots(Protocol):
@@ -104,6 +106,9 @@ def connection_for(capacity: Capacity | None = None) -> type[kombu.Connection]:
         def get_transport_cls(self) -> Any:
             base: Any = super().get_transport_cls()
             return derived(base) if issubclass(base, stock.Transport) else base
+
+        def ensure_connection(self, *args: Any, **options: Any) -> Any:
+            return super().ensure_connection(*args, **_AGAIN | options)
 
     return LimitedConnection
 

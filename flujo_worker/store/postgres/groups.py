@@ -124,6 +124,11 @@ class GroupedLedger:
         for connection in self.connections:
             await connection.close()
 
+    def doubt(self) -> None:
+        """Connect again, because another connection of this process got no answer. Safe for any thread."""
+        for connection in self.connections:
+            connection.doubt()
+
     @property
     def is_ready(self) -> bool:
         """Return whether groups are answered."""

@@ -43,9 +43,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S: Final = 0.05
-LONGEST_WAIT_S: Final = 5.0
+LONGEST_WAIT_S: Final = 2.0
 ANSWER_S: Final = 5.0
 """Seconds, more or less, that an answer may take; twice as many after each one that did not come, so that a slow server is not flooded."""
+NEW_S: Final = 1.0
+"""Seconds since when a request is too new to be doubted because another connection got no answer."""
 
 
 class LoopConnection:
@@ -77,6 +79,16 @@ class LoopConnection:
         if self._connecting is None:
             self._loop, self._lost = asyncio.get_running_loop(), asyncio.Event()
             self._connecting = self._loop.create_task(self._stay_connected())
+
+    def doubt(self) -> None:
+        """Connect again: a neighbour got no answer, and what lost one connection has probably lost this one. Safe for any thread."""
+        if self._connecting is not None:
+            self._loop.call_soon_threadsafe(self._renew)
+
+    def _renew(self) -> None:
+        """Drop the connection, unless what was asked may still be answered in time."""
+        if self.is_ready and (self._answered is None or time.monotonic() - self._asked_at > NEW_S):
+            self._drop(AnswerOverdue("no answer on another connection"))
 
     async def close(self) -> None:
         """Drop the connection. Requests under way fail."""

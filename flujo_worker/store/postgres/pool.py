@@ -65,10 +65,14 @@ class RetryingPool:
         pool_max: connections this process may hold; those that it does not use are closed.
         prepare: whether statements may be prepared, on connections with their own session.
         stopping: set when the process ends, so that nothing waits for Postgres any longer.
+
+    Attributes:
+        on_silence: called when a statement got no answer; what lost its connection has probably lost those outside of the pool as well.
     """
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
         self._url, self._stopping = url, stopping
+        self.on_silence: Callable[[], object] = lambda: None
         self._waiters = threading.BoundedSemaphore(max(1, pool_max // 4))
         self._held_at, self._holders = float("-inf"), tuple[str, ...]()
         kwargs = options(url) | {
@@ -126,6 +130,7 @@ class RetryingPool:
                 if isinstance(error, AnswerOverdue):
                     answer_s *= 2
                     self._pool.drain()  # what lost one connection has probably lost the others
+                    self.on_silence()
                 if known == "locked":
                     self._require_waiting(error, waits=waits)
                     wait, is_locked = max(wait, LOCK_WAIT_S), True
