@@ -32,6 +32,8 @@ HEARD_POLL_S: Final = 2.0
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 """Seconds between reads where none arrive; they grow after the last new wait."""
 RETRY_S: Final = 0.25
+ANSWER_S: Final = 5.0
+"""Seconds without an answer after which the connection is replaced."""
 LINGER_S: Final = 5.0
 """Seconds that the connection stays open after the last wait."""
 _OPTIONS: Final[dict[str, Any]] = {
@@ -97,6 +99,7 @@ class RunWatch:
                 with BoundedConnection.connect(
                     self._url, row_factory=dict_row, **_OPTIONS, **options(self._url)
                 ) as connection:
+                    connection.answer_s = ANSWER_S
                     self._serve(connection)
             except psycopg.Error as error:
                 logger.info("waiting for Postgres: %s", type(error).__name__)
