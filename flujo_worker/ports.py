@@ -654,6 +654,13 @@ class RetentionStore(Protocol):
         """Add what ended longer ago than that to the counters that outlive its rows; return False if there is more to add now."""
 
 
+class PrunedUnits(NamedTuple):
+    """How many units are gone, and the last run and place that were looked at if there may be more."""
+
+    gone: int
+    after: tuple[str, str] | None
+
+
 class UnitStore(Protocol):
     """The calls of durable attempts on record, while their claims are live."""
 
@@ -673,6 +680,16 @@ class UnitStore(Protocol):
         """Record answers, of announced units and of others, and book their cost; return the units of which this was the answer.
 
         Under limits the cost is settled; passing a limit fails the root run of the tree. Refused are those of a claim that is over, and those that have an answer.
+        """
+
+    def prune(self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int) -> PrunedUnits:
+        """Delete units of steps that have ended, at least so many seconds ago, and whose claims' spends are booked.
+
+        Args:
+            older_s: the age of the step's last attempt.
+            after: the run and place after which to look.
+            places: how many places to look at.
+            units: how many to delete at most.
         """
 
 

@@ -206,6 +206,10 @@ class SizeLimits(Section):
     )
     snapshot_max_bytes: Count = Field(16_777_216, description="bytes of JSON above which a value is rejected")
     message_max_bytes: Count = Field(16_777_216, description="bytes above which a message is rejected")
+    step_units: Count = Field(
+        10_000, description="calls on record of a [durable](../how-to/durable-agents.md) step above which it fails"
+    )
+    step_units_bytes: Count = Field(67_108_864, description="bytes of JSON of their results above which it fails")
     cache_value_max_bytes: Count = Field(
         1_048_576, description="bytes, compressed, above which a cached step's result is not stored"
     )
@@ -676,6 +680,10 @@ class Retention(Section):
     failed_days: Days = Field(0, description="the same for failed runs")
     cancelled_days: Days = Field(0, description="the same for cancelled runs")
     expired_days: Days = Field(0, description="the same for expired runs")
+    units_days: Days = Field(
+        0,
+        description="days to keep the calls of [durable](../how-to/durable-agents.md) steps after their end; 0: a minute",
+    )
     runs_per_minute: Count = Field(30_000, description="how many runs all workers together delete at most")
     keep_summaries: bool = Field(
         False, description="keep a [summary](../how-to/deploy.md#what-grows) of each deleted run"

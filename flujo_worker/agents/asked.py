@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 from pydantic import TypeAdapter
@@ -28,9 +28,20 @@ from flujo_client.serial import canonical, encode
 Fingerprint = Literal["conversation", "strict"]
 """What counts of a model request: the model and the conversation; or also its instructions, tools, settings and form of output."""
 
+PARTS: Final = 256
+"""How many parts of a request are recorded; of a longer conversation, its end."""
+SHORT: Final = 8
+"""The digits of a part's digest that are recorded."""
+
 _PARAMETERS: Final = TypeAdapter(ModelRequestParameters)
-_OF_THE_RUN: Final = ("timestamp", "run_id", "conversation_id")
 _OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+
+
+class Asked(NamedTuple):
+    """What a unit is asked, as bytes; of a request also its parts, each as `name: digest`, to find what has changed."""
+
+    data: bytes
+    parts: tuple[str, ...] = ()
 
 
 def asked(
@@ -40,7 +51,7 @@ def asked(
     fingerprint: Fingerprint,
     is_effect: bool,
     digests: dict[Any, Any],
-) -> bytes:
+) -> Asked:
     """Write what an operation is asked.
 
     Args:
@@ -53,19 +64,35 @@ def asked(
     match operation:
         case ModelRequestId():
             model_id, messages, settings, parameters, _ = inputs
-            what = [model_id, operation.model_name, _digests_of(messages, fingerprint, digests)]
+            parts = {"model": f"{model_id} {operation.model_name}"}
             if fingerprint == "strict":
-                what += [_plain(settings), _PARAMETERS.dump_python(parameters, mode="json", fallback=_type_of)]
+                parts |= {"settings": _digest(_plain(settings)), **_strictly(messages, parameters)}
+            return _of_parts(parts | _digests_of(messages, fingerprint, digests))
         case ModelCompactMessagesId():
             model_id, context, instructions, _ = inputs
-            what = [model_id, operation.model_name, _digests_of(context.messages, fingerprint, digests), instructions]
+            own = {"model": f"{model_id} {operation.model_name}", "instructions": _digest(instructions)}
+            return _of_parts(own | _digests_of(context.messages, fingerprint, digests))
         case ToolsetCallToolId() | ToolsetValidateToolArgumentsId():
             name, arguments, ctx, _ = inputs
             what = [name, _plain(arguments)]
             what += [ctx.tool_call_approved] if is_effect else [ctx.tool_call_id, ctx.tool_call_approved]
         case _:
             what = [_plain(each) for each in inputs if not isinstance(each, RunContext)]
-    return _bytes(what)
+    return Asked(_bytes(what))
+
+
+def _of_parts(parts: Mapping[str, str]) -> Asked:
+    lines = [f"{name}: {part if name == 'model' else part[:SHORT]}" for name, part in parts.items()]
+    return Asked(_bytes(list(parts.values())), (*lines[:1], *lines[1:][-PARTS:]))
+
+
+def _strictly(messages: Sequence[ModelMessage], given: ModelRequestParameters) -> dict[str, str]:
+    """Digest the instructions, each tool, and the rest of what a request may be answered with."""
+    dumped = _PARAMETERS.dump_python(given, mode="json", exclude_defaults=True, fallback=_type_of)
+    said = [each.instructions for each in messages if each.kind == "request"]
+    instructions = {"instructions": _digest([said, dumped.pop("instruction_parts", None)])}
+    tools = {f"tool {each['name']}": _digest(each) for each in dumped.pop("function_tools", ())}
+    return {**instructions, **tools, "output": _digest(dumped)}
 
 
 def prompt_of(ctx: RunContext[Any]) -> bytes:
@@ -73,34 +100,38 @@ def prompt_of(ctx: RunContext[Any]) -> bytes:
     return _bytes(_plain(ctx.prompt))
 
 
-def _digests_of(messages: Sequence[ModelMessage], fingerprint: Fingerprint, known: dict[Any, Any]) -> list[str]:
+def _digests_of(messages: Sequence[ModelMessage], fingerprint: Fingerprint, known: dict[Any, Any]) -> dict[str, str]:
     """Digest each message. One that was changed in place has other parts or contents, or as many of them in another place."""
-    made = []
-    for message in messages:
+    made = {}
+    for number, message in enumerate(messages, 1):
         held = [message, *(each for part in message.parts for each in (part, getattr(part, "content", None)))]
         name = fingerprint, *map(id, held)
         if name not in known:
-            data = _bytes(_conversation(message, fingerprint))
-            known[name] = held, blake2b(data, digest_size=16).hexdigest()  # held, so that no other object gets its id
-        made.append(known[name][1])
+            known[name] = (
+                held,
+                _digest(_conversation(message, fingerprint)),
+            )  # held, so that no other object gets its id
+        kinds = "+".join(part.part_kind for part in message.parts)
+        made[f"message {number} ({kinds})"] = known[name][1]
     return made
 
 
 def _conversation(message: ModelMessage, fingerprint: Fingerprint) -> Mapping[str, Any]:
-    """Dump a message without times, ids of the run, and what a provider says beside its answer."""
+    """Dump a message without times, ids of the run, what a provider says beside its answer, and defaults, which releases add to."""
     dumped: dict[str, Any]
-    [dumped] = ModelMessagesTypeAdapter.dump_python([message], mode="json", fallback=_type_of)
-    if dumped["kind"] == "response":
-        dumped = {"parts": dumped["parts"]}
-    else:
-        for name in _OF_THE_RUN:
-            dumped.pop(name, None)
-        if fingerprint == "conversation":
-            dumped.pop("instructions", None)
-            dumped["parts"] = [part for part in dumped["parts"] if part["part_kind"] != "system-prompt"]
-    for part in dumped["parts"]:
+    [dumped] = ModelMessagesTypeAdapter.dump_python([message], mode="json", exclude_defaults=True, fallback=_type_of)
+    parts = [each | {"kind": part.part_kind} for part, each in zip(message.parts, dumped["parts"], strict=True)]
+    for part in parts:
         part.pop("timestamp", None)
-    return dumped
+        if part["kind"] == "retry-prompt" and part.get("tool_name") is None:
+            part.pop("tool_call_id", None)  # drawn at random
+    if message.kind == "response":
+        return {"response": parts}
+    return {"request": [part for part in parts if fingerprint == "strict" or part["kind"] != "system-prompt"]}
+
+
+def _digest(what: Any) -> str:
+    return blake2b(_bytes(what), digest_size=16).hexdigest()
 
 
 def _bytes(what: Any) -> bytes:

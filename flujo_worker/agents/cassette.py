@@ -9,7 +9,6 @@ written. It must not answer in production. In: a model's requests. Out: its resp
 
 from __future__ import annotations
 
-import difflib
 import json
 import threading
 from collections import Counter
@@ -27,6 +26,7 @@ from flujo_client.errors import ConfigurationError, NonRetryableError
 from flujo_client.redact import redact_tree
 from flujo_client.serial import canonical
 from flujo_worker.agents.factory import library_agent
+from flujo_worker.domain.nearest import nearest
 
 if TYPE_CHECKING:
     from pydantic_ai.settings import ModelSettings
@@ -111,13 +111,9 @@ class Cassette:
     def _nearest(self, request: Mapping[str, Any]) -> str:
         if not self._recordings:
             return "it has no recordings"
-        asked = _lines(request)
-        known = [_lines(each["request"]) for each in self._recordings]
-        ratios = [difflib.SequenceMatcher(None, lines, asked).ratio() for lines in known]
-        place = ratios.index(max(ratios))
-        diff = list(difflib.unified_diff(known[place], asked, "recorded", "asked", lineterm="", n=2))
+        place, diff = nearest(_lines(request), [_lines(each["request"]) for each in self._recordings])
         more = f"\n… {len(diff) - DIFF_LINES} more lines" if len(diff) > DIFF_LINES else ""
-        return f"the nearest is number {place + 1}:\n" + "\n".join(diff[:DIFF_LINES]) + more
+        return f"the nearest is number {place + 1}, - recorded, + asked:\n" + "\n".join(diff[:DIFF_LINES]) + more
 
 
 class _CassetteModel(Model[Any]):

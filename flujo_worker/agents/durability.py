@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.capabilities import RequestInput
 from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapRunHandler
 from pydantic_ai.durable_exec import (
@@ -42,7 +42,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunCont
 from typing_extensions import override
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.errors import PausedException
+from flujo_client.errors import NonRetryableError, PausedException
 from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
 from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
@@ -79,7 +79,12 @@ class Codec(DurabilityCodec):
 
     @override
     def load(self, tp: Any, payload: Any) -> Any:
-        return JSON_CODEC.load(tp, payload)
+        try:
+            return JSON_CODEC.load(tp, payload)
+        except ValidationError as error:
+            what = f"a recorded answer is no {getattr(tp, '__name__', tp)} to this code: {error.errors()[0]['msg']}"
+            way_out = "other code recorded it: deploy that again, or begin anew with `flujo retry`"
+            raise NonRetryableError(what, suggestion=way_out, code="UNIT_RECORD") from None
 
 
 class Backend(JournalCallableOperationBackend[Any]):
@@ -116,7 +121,7 @@ class Backend(JournalCallableOperationBackend[Any]):
         writes = journal.context_writes
         if is_tool and writes.applies(cache_key[2].deps):
             body = writes.on_a_copy(cache_key[2], body)
-        call = UnitCall(name, what, effect)
+        call = UnitCall(name, what.data, effect, parts=what.parts)
         if effect == "once":
             call = replace(call, in_doubt=partial(outcome_of, cache_key[0], cache_key[1]))
         if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):

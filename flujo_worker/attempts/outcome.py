@@ -171,6 +171,8 @@ class Outcomes:
 
     def _succeeded(self, attempt: StagedAttempt, output: Packed, context: Packed | None) -> Outcome:
         run, story, latency_s = attempt.run, attempt.story, time.monotonic() - attempt.started
+        if run.used_journal is not None:
+            attempt.inside(run.used_journal.emit_unasked)
         return Outcome(
             "success",
             output,

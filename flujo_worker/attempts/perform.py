@@ -128,7 +128,7 @@ class Attempts:
             check=check,
         )
         self._refused_formats, self._locked_since = refused_formats, dict[str, float]()
-        self._keys = settings.keys()
+        self._keys, self._limits = settings.keys(), settings.limits
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
         self._settings: dict[int, tuple[RunSettings, CallSettings]] = {}
 
@@ -310,7 +310,7 @@ class Attempts:
         envelope = attempt.given
         first = envelope.number if envelope.units_from is None else envelope.units_from
         place, token = f"{envelope.address}:{envelope.step}", partial(self._token, envelope)
-        return Journal(run, self._units(), attempt.held, place=place, first=first, token=token)
+        return Journal(run, self._units(), attempt.held, place=place, first=first, limits=self._limits, token=token)
 
     def _token(self, envelope: Envelope) -> str:
         """Return the token of the question that an attempt may end with; without a key to sign it, the question's key."""

@@ -43,6 +43,8 @@ class Unit:
     operation: str = field(compare=False)
     effect: Effect | None = field(default=None, compare=False)
     """None: it may be repeated."""
+    asked: Packed | None = field(default=None, compare=False)
+    """Who asks, and the parts of a request, each with a short digest."""
 
     @property
     def id(self) -> str:
@@ -69,6 +71,7 @@ class RecordedUnit:
         tries: how many claims have begun it.
         answer: None if it has none.
         usage: what that answer has cost.
+        asked: who asks, and the parts of a request.
     """
 
     name: UnitName
@@ -80,3 +83,9 @@ class RecordedUnit:
     tries: int = 1
     answer: Packed | None = None
     usage: Usage = NO_USAGE
+    asked: Packed | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """Return whether it is known how often it was done: what has possibly been done, and paid, stays in lists."""
+        return self.answer is not None and self.tries == 1

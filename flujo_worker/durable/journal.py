@@ -14,15 +14,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 from flujo_client.attempt_info import UnitInfo, running_in_unit
+from flujo_client.config.models import SizeLimits
 from flujo_client.contract.outcome import NO_USAGE, Usage
-from flujo_client.serial import Packed, decode, encode
+from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
 from flujo_worker.domain.budget import Amount, RequestHolds, Reservation
 from flujo_worker.domain.units import Effect, RecordedUnit, SettledUnit, Unit, UnitName
 from flujo_worker.durable.beside import BegunTools
+from flujo_worker.durable.bounds import Bounds
+from flujo_worker.durable.changes import emit_change, emit_unasked
 from flujo_worker.durable.context_writes import ContextWrites
 from flujo_worker.durable.ledger import StoredUnits, Written
 from flujo_worker.errors import StoreError
@@ -35,11 +38,19 @@ from flujo_worker.runtime.units_met import meet
 T = TypeVar("T")
 
 FORM: Final = b"1"
-"""The version of the form of digests: units of another form are not found, and told."""
+"""The version of the form of digests: units of another form are not found."""
 AGAIN_S: Final = 1.0
 """Seconds after which an answer that the store did not take is offered again."""
 
-_scope: ContextVar[bytes] = ContextVar("flujo_unit_scope", default=b"")
+
+class _Scope(NamedTuple):
+    """What units are asked for: with what that was asked, and, so that what has changed is found, without."""
+
+    digest: bytes = b""
+    asker: str = ""
+
+
+_scope: ContextVar[_Scope] = ContextVar("flujo_unit_scope", default=_Scope())  # noqa: B039 - it cannot change
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,7 @@ class UnitCall:
     Attributes:
         operation: its name, which lasts over deploys.
         asked: what is asked, as bytes.
+        parts: the same in parts, each with a short digest, of a request.
         effect: what it does outside; None: it may be repeated.
         is_paid: whether a repetition would be paid for: it is announced before it is begun.
         usage: what an answer has cost, which it is called with as it came.
@@ -61,6 +73,7 @@ class UnitCall:
     asked: bytes
     effect: Effect | None = None
     is_paid: bool = False
+    parts: Sequence[str] = ()
     usage: Callable[[Any], Usage] = lambda _: NO_USAGE
     in_doubt: Callable[[str], Awaitable[Any]] | None = None
     expected: Callable[[], Amount] = Amount
@@ -94,6 +107,7 @@ class Journal:
         held: the attempt, as its process holds it.
         place: the attempt's address and step.
         first: the number of the first attempt of those that share units with this one.
+        limits: how many units a step may have, and of what sizes.
         token: makes the token that answers the question which the attempt may end with.
     """
 
@@ -105,6 +119,7 @@ class Journal:
         *,
         place: str,
         first: int,
+        limits: SizeLimits,
         token: Callable[[], str],
     ) -> None:
         assert run.info is not None
@@ -113,9 +128,11 @@ class Journal:
         self._holding = asyncio.Lock()  # what is held is written in the order in which it was computed
         self.token = token
         self._of_step = place
+        self._bounds = Bounds(place.rpartition(":")[2], limits)
         self._of_chain = f"{self._of_step}:{first}"
         self._counts = Counter[bytes]()
         self._met: set[UnitName] = set()
+        self._askers, self._told = {""}, set[str]()
         self._loading: asyncio.Task[dict[UnitName, RecordedUnit]] | None = None
         self._begun = BegunTools()
         self._spent = self._booked = self.spent = NO_USAGE
@@ -129,8 +146,16 @@ class Journal:
     @contextmanager
     def agent_run(self, name: str, prompt: bytes) -> Iterator[None]:
         """Ask the units inside for this run of an agent: those of equal runs beside it are others."""
-        scope = _digest(_scope.get(), b"run", name.encode(), prompt)
-        token = _scope.set(_digest(scope, self._counted(scope)))
+        named = _digest(_scope.get().digest, b"run", name.encode())
+        scope = _digest(named, prompt)
+        with self._inside(_digest(scope, self._counted(scope)), _digest(named, self._counted(named))):
+            yield
+
+    @contextmanager
+    def _inside(self, digest: bytes, asker: bytes) -> Iterator[None]:
+        scope = _Scope(digest, asker[:8].hex())
+        self._askers.add(scope.asker)
+        token = _scope.set(scope)
         try:
             yield
         finally:
@@ -176,8 +201,13 @@ class Journal:
         known = (await self.recorded()).get(unit.name)
         if known is not None and known.answer is not None:
             meet("replayed" if known.key == self._claim.key else "told", is_request=call.is_paid)
+            self._bounds.add(known.answer)
             return self.read(known.answer), False
-        if known is not None:
+        self._bounds.check(len(self._met), call.operation)
+        if known is None and call.parts:
+            recorded = await self.recorded()
+            emit_change(unit, (each for name, each in recorded.items() if name not in self._met), self._told)
+        elif known is not None:
             emit("unit.possibly_done", "warning", operation=call.operation, tries=known.tries, effect=call.effect)
             if call.in_doubt is not None and (had := await call.in_doubt(f"{unit.id}:{known.tries}")) is not None:
                 return await self._record(unit, had, NO_USAGE), False
@@ -212,18 +242,15 @@ class Journal:
             await self._end_attempt(self._held.interrupt)
 
     async def _ask(self, unit: Unit, call: UnitCall, body: Callable[[], Awaitable[Any]]) -> Any:
-        scope = _scope.set(_digest(unit.name.digest, unit.name.nth.to_bytes(4)))
-        try:
-            with running_in_unit(UnitInfo(call.operation, unit.id)):
-                given = await body()
-        finally:
-            _scope.reset(scope)
+        digest = _digest(unit.name.digest, unit.name.nth.to_bytes(4))
+        with self._inside(digest, digest), running_in_unit(UnitInfo(call.operation, unit.id)):
+            given = await body()
         failpoints.hit("unit_answered")
         return await self._record(unit, given, self._paid(call, given))
 
     async def _record(self, unit: Unit, given: Any, usage: Usage) -> Any:
         try:
-            answer = Packed.of(encode(given, path=f"the result of {unit.operation}"))
+            answer = self._bounds.packed(given, unit.operation)
         except Exception:
             self._spent += usage
             raise
@@ -263,27 +290,33 @@ class Journal:
     def beside_others(self) -> AbstractAsyncContextManager[None]:
         """Call one tool of an agent's turn inside: when it fails or pauses, those beside it end first, for up to half of the step's time."""
         assert self.run.work is not None, "it is performed"
-        return self._begun.one_of(_scope.get(), self.run.work.timeout_s / 2)
+        return self._begun.one_of(_scope.get().digest, self.run.work.timeout_s / 2)
 
     def ask_id(self, *what: bytes) -> str:
         """Return what names a question to a person that is asked here. Equal ones are counted in the order in which they come."""
-        digest = _digest(self._of_chain.encode(), _scope.get(), b"ask", *what)
+        digest = _digest(self._of_chain.encode(), _scope.get().digest, b"ask", *what)
         return (digest + self._counted(digest)).hex()
 
     def _named(self, call: UnitCall) -> Unit:
         info = self.run.info
         assert info is not None
         # An effect is the same for every agent run at the step; any other call is one of a certain place in a certain run.
-        scope, place = (b"", self._of_step) if call.effect else (_scope.get(), self._of_chain)
+        scope, place = (b"", self._of_step) if call.effect else (_scope.get().digest, self._of_chain)
         digest = _digest(FORM, scope, call.operation.encode(), call.asked)
         name = UnitName(place, digest, int.from_bytes(self._counted(digest)))
         claim = self._claim.key, self._claim.fence or 0, self._claim.claim_id or ""
-        return Unit(info.run_id, name, *claim, call.operation, call.effect)
+        asked = Packed.of([_scope.get().asker, *call.parts])
+        return Unit(info.run_id, name, *claim, call.operation, call.effect, asked)
 
     def _counted(self, digest: bytes) -> bytes:
         number = self._counts[digest]
         self._counts[digest] += 1
         return number.to_bytes(4)
+
+    def emit_unasked(self) -> None:
+        """Emit which units on record nothing has asked for, of those who have asked for any."""
+        recorded = {} if self._loading is None else self._loading.result()
+        emit_unasked((each for name, each in recorded.items() if name not in self._met), self._askers)
 
     async def _load(self) -> dict[UnitName, RecordedUnit]:
         assert self.run.info is not None
@@ -296,7 +329,7 @@ class Journal:
         return decode(answer.tree(), resolve=self.run.work.resolve, path="answer of a unit")
 
     async def _write(self, written: Written) -> bool:
-        return await self._lasting(lambda: self._units.write(written))
+        return await self._lasting(lambda: self._units.write(written, inline=self._bounds.inline))
 
     async def _lasting(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write, for as long as the claim lasts: an answer is paid for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
 from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import current_work, in_thread
+from flujo_worker.runtime.question import fetched
 
 Written: TypeAlias = Unit | SettledUnit
 """A unit that is announced, or one with its answer."""
@@ -26,11 +28,20 @@ class StoredUnits:
         self._stores = stores
 
     async def recorded(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
-        """Read the units of these places."""
-        return await in_thread(partial(self._stores.units.recorded, run, places))
+        """Read the units of these places, with the answers that are stored apart."""
+        return await in_thread(partial(self._read, run, places))
 
-    async def write(self, written: Written) -> bool:
-        """Announce a unit or record its answer; return whether that was written. Waits for the disk."""
+    async def write(self, written: Written, *, inline: int = 0) -> bool:
+        """Announce a unit or record its answer; return whether that was written. Waits for the disk.
+
+        `inline`: the size in bytes above which an answer is stored apart, and referenced.
+        """
+        if isinstance(written, SettledUnit) and written.answer.size > inline:
+            await in_thread(partial(self._stores.blobs.store, [written.answer]))
+            written = replace(written, answer=written.answer.reference())
+        return await self._record(written)
+
+    async def _record(self, written: Written) -> bool:
         return await in_thread(partial(self._write, written))
 
     async def reserve(self, unit: Unit, holds: Sequence[Reservation]) -> Fault | None:
@@ -53,3 +64,12 @@ class StoredUnits:
         if isinstance(written, Unit):
             return bool(self._stores.units.begin([written]))
         return bool(self._stores.units.settle([written]))
+
+    def _read(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
+        rows = self._stores.units.recorded(run, places)
+        large = fetched(self._stores.blobs, (row.answer for row in rows))
+        return [row if (digest := _reference(row)) is None else replace(row, answer=large[digest]) for row in rows]
+
+
+def _reference(row: RecordedUnit) -> str | None:
+    return row.answer.digest if row.answer is not None and row.answer.is_reference else None

@@ -23,12 +23,12 @@ class GroupedUnits(StoredUnits):
         super().__init__(stores)
         self._groups, self._engine = groups, engine
 
-    async def write(self, written: Written) -> bool:
+    async def _record(self, written: Written) -> bool:
         if isinstance(written, SettledUnit) and written.holds:
-            return await super().write(written)
+            return await super()._record(written)
         asked = asyncio.run_coroutine_threadsafe(self._groups.write_unit(written), self._engine.loop)
         is_written = await asyncio.wrap_future(asked)
-        return await super().write(written) if is_written is None else is_written
+        return await super()._record(written) if is_written is None else is_written
 
     def announce(self, unit: Unit) -> None:
         asyncio.run_coroutine_threadsafe(self._groups.write_unit(unit), self._engine.loop)

@@ -40,7 +40,7 @@ from flujo_worker.recovery.hook_delivery import HookDelivery, HookThread
 from flujo_worker.recovery.import_trials import ImportTrials
 from flujo_worker.recovery.lost_work import UNPARK_EVERY_S, LostWork, ParkedRuns
 from flujo_worker.recovery.quarantine import STOP_S, Quarantine
-from flujo_worker.recovery.retention import TALLY_EVERY_S, Pruner
+from flujo_worker.recovery.retention import TALLY_EVERY_S, UNITS_S, Pruner, UnitPruner
 from flujo_worker.recovery.sweeper import Chore, Sweeper
 from flujo_worker.runtime.effects import BlockingEffects, Effects
 from flujo_worker.store.postgres.groups import GROUP_CONNECTIONS, GroupedLedger
@@ -255,6 +255,7 @@ class Upkeep:
             after=[
                 Chore(stores.retention.tally, TALLY_EVERY_S),
                 Chore(Pruner(stores.retention, settings.retention).prune_in_turn),
+                Chore(UnitPruner(stores.units, settings.retention).prune, UNITS_S / 4),
             ],
             every_s=own.sweep_s,
         )

@@ -9,7 +9,7 @@ from typing import Final
 
 from flujo_client.config.models import Retention
 from flujo_worker.domain.retention import DAY_S, retention_rules
-from flujo_worker.ports import RetentionStore
+from flujo_worker.ports import RetentionStore, UnitStore
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +24,27 @@ QUICK_S, SLOW_S = 0.1, 0.4
 
 SUMMARIES_PER_RUN: Final = 2
 """The number of summaries that a turn deletes for each run that it may delete, so that they become fewer while runs are deleted."""
+
+UNITS_S: Final = 60.0
+"""The minimum of seconds that units stay after their step has ended: what follows a run reads them."""
+PLACES, UNITS = 200, 2000
+"""How many places one statement looks at, and how many units it deletes."""
+
+
+class UnitPruner:
+    """Deletes the units of durable steps that have ended, a little at a time."""
+
+    def __init__(self, units: UnitStore, settings: Retention) -> None:
+        self._units, self._older_s = units, max(UNITS_S, settings.units_days * DAY_S)
+        self._after: tuple[str, str] | None = None
+
+    def prune(self) -> bool:
+        """Look at the next places; return False if the next sweep is to go on."""
+        after = self._after or ("", "")
+        pruned = self._units.prune(self._older_s, after, places=PLACES, units=UNITS)
+        is_full = pruned.gone == UNITS
+        self._after = after if is_full else pruned.after
+        return self._after is None
 
 
 class Pruner:

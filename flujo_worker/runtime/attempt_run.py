@@ -152,6 +152,9 @@ class UnitRecord(Protocol):
     def has_failed_with(self, error: BaseException) -> bool:
         """Return whether a call has raised this error, and not what was done with the answers."""
 
+    def emit_unasked(self) -> None:
+        """Emit which units on record nothing has asked for."""
+
 
 class AttemptRun:
     """One attempt as it runs. What few attempts need is made when it is first used.

@@ -323,6 +323,7 @@ CREATE TABLE flujo_units (
     claim_id      uuid NOT NULL,
     tries         integer NOT NULL DEFAULT 1,  -- how many claims have begun it: each but the last may have had it done, and paid for it
     began_at      timestamptz NOT NULL DEFAULT now(),
+    asked         bytea,             -- who asks, and the parts of a request, each with a short digest: to say what has changed
     settled_at    timestamptz,
     answer        bytea,
     input_tokens  bigint NOT NULL DEFAULT 0,

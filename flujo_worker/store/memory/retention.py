@@ -103,6 +103,7 @@ class RetentionInMemory(InMemory):
             yield from (scope.output, scope.context, scope.patch)
         for row in self._t.attempts.values():
             yield from (row.input, row.output, None if row.answer is None else row.answer.value)
+        yield from (unit.answer for unit in self._t.units.values())
         yield from self._t.contexts.values()
 
     def _family_from(self, run: StoredRun) -> list[StoredRun]:

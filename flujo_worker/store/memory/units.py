@@ -9,7 +9,7 @@ from flujo_client.contract.outcome import NO_USAGE, Fault, Usage
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
-from flujo_worker.ports import ClaimId
+from flujo_worker.ports import ClaimId, PrunedUnits
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.tables import InMemory, Tables
 
@@ -38,6 +38,26 @@ class UnitsInMemory(InMemory):
     def settle(self, settled: Sequence[SettledUnit]) -> set[Unit]:
         return {each.unit for each in settled if self._settle(each)}
 
+    def prune(self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int) -> PrunedUnits:
+        known = sorted({(run, name.place) for run, name in self._t.units})
+        looked_at = [each for each in known if each > after][:places]
+        over = [each for each in looked_at if self._is_over(*each, older_s)]
+        rows = [(each, row) for each, row in self._t.units.items() if (each[0], each[1].place) in over]
+        pruned = [(each, row) for each, row in rows if row.is_certain or row.answer or row.asked][:units]
+        for each, row in pruned:
+            if row.is_certain:
+                del self._t.units[each]
+            else:
+                self._t.units[each] = replace(row, answer=None, asked=None)
+        return PrunedUnits(len(pruned), looked_at[-1] if len(looked_at) == places else None)
+
+    def _is_over(self, run: str, place: str, older_s: float) -> bool:
+        """Return whether the step of a place has ended so long ago, and none of its attempts is open."""
+        address, step = place.split(":")[:2]
+        attempts = [each for each in self._t.attempts_of(run) if (each.key.address, each.key.step) == (address, step)]
+        since = self._t.clock() - older_s
+        return all(each.ended_at is not None and each.ended_at < since for each in attempts)
+
     def _settle(self, settled: SettledUnit) -> bool:
         unit, usage = settled.unit, settled.usage
         if not self._write(unit, settled.answer, usage):
@@ -61,7 +81,9 @@ class UnitsInMemory(InMemory):
             return False
         before = self._t.units.get((unit.run, unit.name))
         claim = unit.key, unit.fence, unit.claim_id
-        made = RecordedUnit(unit.name, unit.operation, unit.effect, *claim, answer=answer, usage=usage)
+        made = RecordedUnit(
+            unit.name, unit.operation, unit.effect, *claim, answer=answer, usage=usage, asked=unit.asked
+        )
         if before is not None:
             is_another = (before.key, before.fence, before.claim_id) != claim
             made = replace(made, tries=before.tries + is_another)

@@ -12,6 +12,7 @@ CREATE TABLE flujo_units (
     claim_id      uuid NOT NULL,
     tries         integer NOT NULL DEFAULT 1,
     began_at      timestamptz NOT NULL DEFAULT now(),
+    asked         bytea,
     settled_at    timestamptz,
     answer        bytea,
     input_tokens  bigint NOT NULL DEFAULT 0,

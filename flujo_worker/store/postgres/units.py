@@ -12,6 +12,7 @@ from flujo_client.contract.outcome import Fault, Usage
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit, UnitName
+from flujo_worker.ports import PrunedUnits
 from flujo_worker.store.postgres.budgets import hold
 from flujo_worker.store.postgres.entities import NEW_SPEND
 from flujo_worker.store.postgres.pool import InPostgres
@@ -54,6 +55,11 @@ class UnitsInPostgres(InPostgres):
             return others | {each.unit for each in held if self._pool.with_retry(partial(_settle_held, each))}
         rows = self._pool.rows("settle_units", _bind_settled(settled))
         return _among([each.unit for each in settled], {_name(row) for row in rows})
+
+    def prune(self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int) -> PrunedUnits:
+        given = {"older_s": older_s, "run": after[0], "place": after[1], "limit": places, "units": units}
+        [row] = self._pool.rows("prune_units", given)
+        return PrunedUnits(row["gone"], None if row["run_id"] is None else (row["run_id"], row["place"]))
 
 
 def _settle_held(settled: SettledUnit, connection: psycopg.Connection[dict[str, Any]]) -> bool:
@@ -123,6 +129,7 @@ def _bind(units: Sequence[Unit]) -> dict[str, Any]:
         "key": [each.key for each in units],
         "fence": [each.fence for each in units],
         "claim_id": [each.claim_id for each in units],
+        "asked": [each.asked and bytes(each.asked) for each in units],
     }
 
 
@@ -133,7 +140,6 @@ def _bind_settled(settled: Sequence[SettledUnit]) -> dict[str, Any]:
 
 
 def _recorded(row: dict[str, Any]) -> RecordedUnit:
-    answer = row["answer"]
     return RecordedUnit(
         UnitName(row["place"], bytes(row["digest"]), row["nth"]),
         row["operation"],
@@ -142,6 +148,11 @@ def _recorded(row: dict[str, Any]) -> RecordedUnit:
         row["fence"],
         row["claim_id"],
         row["tries"],
-        None if answer is None else Packed.from_bytes(answer),
+        _packed(row["answer"]),
         Usage(**{name: row[name] for name in _USAGE}),
+        _packed(row["asked"]),
     )
+
+
+def _packed(stored: bytes | None) -> Packed | None:
+    return None if stored is None else Packed.from_bytes(stored)

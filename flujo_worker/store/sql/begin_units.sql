@@ -1,7 +1,7 @@
 -- Announce units that are about to be asked: only under a live claim, and only those that have no answer. One that another claim has begun and
 -- not settled is taken over; whoever began it settles nothing any more.
-INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id)
-SELECT q.run_id, q.place, q.digest, q.nth, q.operation, q.effect, q.key, q.fence, q.claim_id
+INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id, asked)
+SELECT q.run_id, q.place, q.digest, q.nth, q.operation, q.effect, q.key, q.fence, q.claim_id, q.asked
 FROM (
 -- include units
 ) q

@@ -9,6 +9,7 @@ value (v) AS (
     SELECT v.v FROM run JOIN flujo_scopes s ON s.run_id = run.id CROSS JOIN LATERAL (VALUES (s.output), (s.context), (s.patch)) AS v (v)
     UNION ALL
     SELECT v.v FROM run JOIN flujo_attempts a ON a.run_id = run.id CROSS JOIN LATERAL (VALUES (a.input), (a.output)) AS v (v)
+    UNION ALL SELECT u.answer FROM run JOIN flujo_units u ON u.run_id = run.id
     UNION ALL SELECT c.context FROM run JOIN flujo_contexts c ON c.run_id = run.id
     UNION ALL SELECT i.answer FROM run JOIN flujo_inputs i ON i.run_id = run.id
 ),

@@ -1,10 +1,10 @@
 -- Record the answers of units, whether or not they were announced: an announcement may be overtaken. What has an answer keeps that one. What an
 -- answer has cost is booked with it, under fence 0 of its claim: however that ends, it is on record, and once. The outcome books the rest.
 WITH settled AS (
-    INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id, settled_at, answer, input_tokens, output_tokens,
-                                  requests, cost_usd, model)
-    SELECT q.run_id, q.place, q.digest, q.nth, q.operation, q.effect, q.key, q.fence, q.claim_id, now(), q.answer, q.input_tokens, q.output_tokens,
-           q.requests, q.cost_usd, q.model
+    INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id, asked, settled_at, answer, input_tokens,
+                                  output_tokens, requests, cost_usd, model)
+    SELECT q.run_id, q.place, q.digest, q.nth, q.operation, q.effect, q.key, q.fence, q.claim_id, q.asked, now(), q.answer, q.input_tokens,
+           q.output_tokens, q.requests, q.cost_usd, q.model
     FROM (
 -- include units
            , unnest(%(answer)s::bytea[]) AS answer, unnest(%(input_tokens)s::bigint[]) AS input_tokens, unnest(%(output_tokens)s::bigint[]) AS output_tokens,
