@@ -156,7 +156,7 @@ PINNED = {
     "a compaction": "3fe1e24a2eca0fc5",
     "a tool": "b5d315fda9e22537",
     "a tool with other values": "afdb282fc266c070",
-    "an effect": "66f1efce4fab7009",
+    "an effect": "3f88841244cb1ec4",
     "tools of an MCP server": "e7f5adcc8bd9b212",
 }
 """As recorded with form 1. A change here loses every unit on record: raise `FORM` with it."""
