@@ -22,7 +22,7 @@ def emit_change(unit: Unit, unasked: Iterable[RecordedUnit], told: set[str]) -> 
     asker, *parts = _asked(unit)
     trees = [_asked(each) for each in unasked if each.operation == unit.operation]
     known = [rest for who, *rest in trees if who == asker]
-    if known and asker not in told:
+    if parts and known and asker not in told:
         told.add(asker)
         changed = nearest(parts, known).changed
         first = changed[0][1:].rpartition(": ")[0] if changed else "what it is part of"

@@ -204,10 +204,9 @@ class Journal:
             self._bounds.add(known.answer)
             return self.read(known.answer), False
         self._bounds.check(len(self._met), call.operation)
-        if known is None and call.parts:
-            recorded = await self.recorded()
-            emit_change(unit, (each for name, each in recorded.items() if name not in self._met), self._told)
-        elif known is not None:
+        if known is None:
+            emit_change(unit, self._unasked(), self._told)
+        else:
             emit("unit.possibly_done", "warning", operation=call.operation, tries=known.tries, effect=call.effect)
             if call.in_doubt is not None and (had := await call.in_doubt(f"{unit.id}:{known.tries}")) is not None:
                 return await self._record(unit, had, NO_USAGE), False
@@ -315,8 +314,11 @@ class Journal:
 
     def emit_unasked(self) -> None:
         """Emit which units on record nothing has asked for, of those who have asked for any."""
+        emit_unasked(self._unasked(), self._askers)
+
+    def _unasked(self) -> Iterator[RecordedUnit]:
         recorded = {} if self._loading is None else self._loading.result()
-        emit_unasked((each for name, each in recorded.items() if name not in self._met), self._askers)
+        return (each for name, each in recorded.items() if name not in self._met)
 
     async def _load(self) -> dict[UnitName, RecordedUnit]:
         assert self.run.info is not None
