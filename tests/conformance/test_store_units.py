@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from worlds import MAX_LOST
 
 from flujo_client.contract.outcome import NO_USAGE, Outcome, Usage
 from flujo_client.serial import Packed
@@ -146,3 +147,19 @@ def test_the_answers_of_one_claim_add_up(world):
     store.settle([SettledUnit(each, ANSWER, replace(USAGE, model="other:model")) for each in units[1:]])
     assert world.run(unit.run).tokens == 3 * 10
     assert world.models() == [None]
+
+
+@pytest.mark.parametrize("makes_progress", [True, False])
+def test_losses_that_were_followed_by_an_answer_do_not_count(world, makes_progress):
+    new = world.record(enqueued())
+    for number in range(2 * MAX_LOST):
+        world.register_worker(f"p{number}")
+        claim = world.stores.attempts.claim(new.first.key, f"p{number}", max_lost=MAX_LOST, room="alone")
+        if claim.fence is None:
+            break
+        name = UnitName(f"{new.first.address}:{new.first.step}:1", b"0123456789abcdef", number)
+        unit = Unit(new.first.ticket.run, name, new.first.key, claim.fence, claim.claim_id, "agent__model.request")
+        if makes_progress:
+            assert world.stores.units.settle([SettledUnit(unit, ANSWER)]) == {unit}
+        world.stores.leases.deregister_worker(f"p{number}")
+    assert bool(world.poisoned()) is not makes_progress

@@ -62,6 +62,8 @@ class UnitsInMemory(InMemory):
         unit, usage = settled.unit, settled.usage
         if not self._write(unit, settled.answer, usage):
             return False
+        row = self._t.attempts[unit.key]
+        row.losses, row.losses_alone = row.losses - row.losses_alone, 0  # it has made progress
         if not usage.is_nothing:
             booked = ClaimId(unit.key, 0, unit.claim_id)
             self._t.spends[booked] = self._t.spends.get(booked, NO_USAGE) + usage

@@ -1,5 +1,6 @@
 -- Record the answers of units, whether or not they were announced: an announcement may be overtaken. What has an answer keeps that one. What an
 -- answer has cost is booked with it, under fence 0 of its claim: however that ends, it is on record, and once. The outcome books the rest.
+-- Losses of an attempt that ran alone are forgotten: it has made progress since.
 WITH settled AS (
     INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id, asked, settled_at, answer, input_tokens,
                                   output_tokens, requests, cost_usd, model)
@@ -28,5 +29,9 @@ spent AS (
     SET input_tokens = s.input_tokens + excluded.input_tokens, output_tokens = s.output_tokens + excluded.output_tokens,
         requests = s.requests + excluded.requests, cost_usd = s.cost_usd + excluded.cost_usd,
         model = CASE WHEN s.model = excluded.model THEN s.model END
+),
+progress AS (
+    UPDATE flujo_attempts a SET losses = a.losses - a.losses_alone, losses_alone = 0
+    WHERE a.key = ANY(ARRAY(SELECT key FROM settled)) AND a.losses_alone > 0
 )
 SELECT run_id, place, digest, nth FROM settled;
