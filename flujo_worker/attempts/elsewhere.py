@@ -85,6 +85,11 @@ class Elsewhere:
         if keys is None or not await call(keys.lacks, f"value_keys.{lack.key_id}"):
             cause = ParkCause("key", lack.key_id)
             return await self._park(attempt, f"a value is {lack.message}", cause, self._preparation.refuse(key))
+        return await self.hand_back(key)
+
+    async def hand_back(self, key: str) -> DeliveryResult:
+        """Let another worker begin an attempt again, at once."""
+        call = self._effects.call
         if moved := await call(self._stores.leases.hand_back, self._lease.worker, [key]):
             await self._effects.send(await call(self._stores.backlog.envelopes, moved), None)
         return DeliveryResult("waiting")

@@ -33,7 +33,7 @@ LOOK_S: Final = 0.35
 class ActiveAttempt:
     """One attempt this process works on. `fence` is None until the claim has answered; `reserved` is what that reserved from budgets.
 
-    `on_cancel` and `on_interrupt` stop its code; None while none runs.
+    `on_cancel` and `on_interrupt` stop its code; None while none runs. `leaves`: the process stops, so a durable attempt ends at its next unit.
     """
 
     key: str
@@ -41,6 +41,7 @@ class ActiveAttempt:
     claim_id: str | None = None
     cancelled: bool = False
     interrupted: bool = False
+    leaves: bool = False
     reserved: Sequence[Reservation] = ()
     on_cancel: Callable[[], object] | None = None
     on_interrupt: Callable[[], object] | None = None
@@ -54,6 +55,11 @@ class ActiveAttempt:
     def report(self, envelope: Envelope, outcome: Outcome) -> AttemptReport:
         """Return what is to be merged under its claim."""
         return AttemptReport(envelope, self.fence or 0, outcome, self.claim_id, tuple(self.reserved))
+
+    @property
+    def has_left(self) -> bool:
+        """Return whether its code has ended so that another worker goes on, before its process ends all code."""
+        return self.leaves and self.interrupted and not self.cancelled
 
     def cancel(self) -> None:
         """Stop the work, best effort: another worker has it, or its run was cancelled."""
@@ -154,7 +160,7 @@ class Lease:
         with self._lock:
             if key in self._held:
                 return None
-            held = self._held[key] = ActiveAttempt(key, interrupted=self._is_interrupted)
+            held = self._held[key] = ActiveAttempt(key, interrupted=self._is_interrupted, leaves=self.is_asked_to_stop)
             return held
 
     def let_go(self, key: str) -> None:
@@ -163,6 +169,13 @@ class Lease:
             self._held.pop(key, None)
             if self._is_interrupted:
                 self._let_go.add(key)
+
+    def leave(self) -> None:
+        """Let durable attempts end at their next unit: this process stops."""
+        with self._lock:
+            self.is_asked_to_stop = True
+            for each in self._held.values():
+                each.leaves = True
 
     def interrupt(self) -> None:
         """End the work on every attempt, and remember from now on which were let go."""

@@ -337,6 +337,8 @@ class Attempts:
             await self._admissions.report(attempt)
         if outcome is None and await self._coordinator.is_aborted(attempt.given):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - attempt.started)
+        if outcome is None and attempt.held.has_left:
+            return attempt.end(await self.elsewhere.hand_back(attempt.held.key))
         if outcome is None:
             return attempt.end(DeliveryResult("cancelled"))
         if outcome.fault is not None and await self.elsewhere.leave_to_other_build(attempt, outcome):

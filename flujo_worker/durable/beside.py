@@ -1,12 +1,15 @@
-"""Tools that an agent calls at the same time: one that fails or pauses lets the others end, which the library would cancel."""
+"""What an attempt asks at the same time: what ends early lets the rest be answered and settled, which the library would cancel."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+
+_around: ContextVar[tuple[asyncio.Future[None], ...]] = ContextVar("flujo_units_around", default=())
 
 
 class BegunTools:
@@ -30,6 +33,32 @@ class BegunTools:
             raise
         finally:
             _end(ended, begun)
+
+
+class UnderWay:
+    """The units of an attempt that are asked and not ended."""
+
+    def __init__(self) -> None:
+        self._asked: set[asyncio.Future[None]] = set()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Ask one inside."""
+        ended = asyncio.get_running_loop().create_future()
+        self._asked.add(ended)
+        token = _around.set((*_around.get(), ended))
+        try:
+            yield
+        finally:
+            _around.reset(token)
+            _end(ended, self._asked)
+
+    async def wait(self) -> None:
+        """Wait until all have ended but those that the caller is part of, which wait for it."""
+        for each in _around.get():
+            _end(each, self._asked)
+        while self._asked:
+            await asyncio.wait(tuple(self._asked))
 
 
 def _end(ended: asyncio.Future[None], begun: set[asyncio.Future[None]]) -> None:

@@ -23,7 +23,7 @@ from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
 from flujo_worker.domain.budget import Amount, RequestHolds, Reservation
 from flujo_worker.domain.units import Effect, RecordedUnit, SettledUnit, Unit, UnitName
-from flujo_worker.durable.beside import BegunTools
+from flujo_worker.durable.beside import BegunTools, UnderWay
 from flujo_worker.durable.bounds import Bounds
 from flujo_worker.durable.changes import emit_change, emit_unasked
 from flujo_worker.durable.context_writes import ContextWrites
@@ -86,6 +86,8 @@ class HeldAttempt(Protocol):
 
     reserved: Sequence[Reservation]
     """What its claim has reserved under limits."""
+    leaves: bool
+    """Whether this process stops: another worker is to go on."""
 
     @property
     def claim(self) -> ClaimId:
@@ -125,6 +127,7 @@ class Journal:
         assert run.info is not None
         self.run, self._units, self._held, self._claim = run, units, held, held.claim
         self._holds = RequestHolds(held.reserved)
+        self._under_way = UnderWay()
         self._holding = asyncio.Lock()  # what is held is written in the order in which it was computed
         self.token = token
         self._of_step = place
@@ -203,6 +206,8 @@ class Journal:
             meet("replayed" if known.key == self._claim.key else "told", is_request=call.is_paid)
             self._bounds.add(known.answer)
             return self.read(known.answer), False
+        if self._held.leaves or self.run.over is not None:
+            await self._leave()
         self._bounds.check(len(self._met), call.operation)
         if known is None:
             emit_change(unit, self._unasked(), self._told)
@@ -214,21 +219,27 @@ class Journal:
         if call.begin is not None:
             await call.begin()
         meet("asked", is_request=call.is_paid)
-        if call.effect is not None:
-            if not await self._write(unit):
-                return await self._conflicting(unit), False
-        elif call.is_paid and self._holds.reserved:
-            await self._reserve(unit, call)
-        elif call.is_paid:
-            self._units.announce(unit)
+        if not await self._announced(unit, call):
+            return await self._conflicting(unit), False
         failpoints.hit("unit_begun")
         try:
-            return await self._ask(unit, call, body), True
+            with self._under_way.one():
+                return await self._ask(unit, call, body), True
         except Exception as error:
             self._failed.append(error)
             raise
         finally:
             self._holds.end(unit)
+
+    async def _announced(self, unit: Unit, call: UnitCall) -> bool:
+        """Announce a unit as its call needs it; return whether it may be asked."""
+        if call.effect is not None:
+            return await self._write(unit)
+        if call.is_paid and self._holds.reserved:
+            await self._reserve(unit, call)
+        elif call.is_paid:
+            self._units.announce(unit)
+        return True
 
     async def _reserve(self, unit: Unit, call: UnitCall) -> None:
         """Set aside what a request may cost. One that does not fit ends the attempt: an error could be caught, and the agent would ask on."""
@@ -238,7 +249,7 @@ class Journal:
             over = await self._lasting(lambda: self._units.reserve(unit, holds))
         if over is not None:
             self.run.over = over
-            await self._end_attempt(self._held.interrupt)
+            await self._leave()
 
     async def _ask(self, unit: Unit, call: UnitCall, body: Callable[[], Awaitable[Any]]) -> Any:
         digest = _digest(unit.name.digest, unit.name.nth.to_bytes(4))
@@ -353,6 +364,11 @@ class Journal:
     async def _lose(self) -> NoReturn:
         """End the attempt, which another claim has: not as its failure, after which it would be tried again."""
         await self._end_attempt(self._held.cancel)
+
+    async def _leave(self) -> NoReturn:
+        """End the attempt at this call, once those that were asked before are answered."""
+        await self._under_way.wait()
+        await self._end_attempt(self._held.interrupt)
 
     async def _end_attempt(self, end: Callable[[], object]) -> NoReturn:
         end()

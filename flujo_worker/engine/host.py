@@ -167,7 +167,7 @@ class Host:
 
     def announce_stop(self) -> None:
         """Let operators see that this process takes no more work, without waiting."""
-        self._services.lease.is_asked_to_stop = True
+        self._services.lease.leave()
         stop_requests = StopRequests(self._services.stores.pool)
         self._services.threads.submit(stop_requests.request, [self._services.lease.worker])
 

@@ -1,7 +1,8 @@
 """A durable step whose agent takes twelve turns, every other one with five tools at once. Each real call leaves a line in a file.
 
 The model is scripted: what it answers follows from the conversation alone, so an undisturbed run and a disturbed one end alike. A run's input
-says what goes wrong: `kill:<model or tool>:<number>:<where>`, or `down:<number>` for a request that is refused once.
+says what goes wrong: `kill:<model or tool>:<number>:<where>`, `down:<number>` for a request that is refused once, or `linger:<number>` for one
+that is answered when there is a file `go-on`.
 """
 
 import asyncio
@@ -71,6 +72,9 @@ async def scripted(messages: list[Any], info: Any) -> ModelResponse:
     turn = 1 + sum(isinstance(each, ModelResponse) for each in messages)
     note("model", turn, os.getpid())
     await asyncio.sleep(PAUSE_S)
+    if prompt == f"linger:{turn}":
+        while not (folder() / "go-on").exists():  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(PAUSE_S)
     disturb(prompt, "model", turn)
     usage = RequestUsage(input_tokens=100 + turn, output_tokens=10)
     if turn < TURNS:

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from flujo_client.gateway.requests import workers
 from tests.support.fleet import BRISK, Site, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
@@ -71,3 +72,28 @@ def test_an_outage_at_the_eleventh_request_costs_one_call(durable_site):
     assert len(result.final_pipeline_context.places) == len(PLACES)
     assert spent(durable_site, run) == SPENT
     assert [each["number"] for each in durable_site.attempts(run.id)] == [1, 2]
+
+
+def test_a_warm_stop_hands_it_back_at_the_next_call_and_pays_nothing_again(durable_site):
+    """Not after the end of the step, and not after the grace time of a minute."""
+    leaving = durable_site.workers()
+    run = durable_site.client.enqueue("durable_pipelines:research", "linger:6")
+    wait_until(lambda: calls_of(durable_site, run)["model 6"], what=durable_site.log)
+    [stopping] = leaving.processes
+    stopping.terminate()
+    wait_until(lambda: any(each.is_stopping for each in durable_site.client.ask(workers())), what=durable_site.log)
+    (durable_site.folder / "go-on").touch()
+    assert stopping.wait(timeout=20) == 0
+    assert run.status() == "running"
+    durable_site.workers()
+    result = run.result(timeout=30)
+    durable_site.dismiss()
+    assert result.run_status == "succeeded", result.error
+    assert set(calls(durable_site, run).values()) == {1}
+    assert spent(durable_site, run) == SPENT
+    [attempt] = durable_site.attempts(run.id)
+    assert (attempt["number"], attempt["losses"], attempt["fence"]) == (1, 0, 2)
+
+
+def calls_of(site, run):
+    return calls(site, run) if (site.folder / f"calls-{run.id}").exists() else Counter()
