@@ -6,6 +6,8 @@ WorkerError
 ├── Unreadable              a row of ours is missing, or cannot be read; its run is failed
 ├── DispatchError           a message could not be published
 ├── StepFailed              the failure of an attempt, for Celery's listeners
+├── RetryRequested          a step's code asks for another attempt
+│   └── AttemptWaits        an attempt ends to wait without a worker
 ├── WireError               a message that is not ours, is not signed, or does not fit its own headers
 └── IllegalTransition       a bug: a decision that the table does not allow
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from flujo_client.errors import FlujoError, KeyMissing
+from flujo_client.errors import ControlFlowError, FlujoError, KeyMissing
 
 if TYPE_CHECKING:
     from flujo_client.transport.dead_letters import Reason
@@ -79,6 +81,12 @@ class RetryRequested(WorkerError):
     def __init__(self, message: str, *, after_s: float) -> None:
         super().__init__(message)
         self.after_s = after_s
+
+
+class AttemptWaits(RetryRequested, ControlFlowError):
+    """An attempt ends, and goes on in `after_s` seconds without having used up a try: so long a wait holds no worker."""
+
+    code = "WAITING"
 
 
 class IllegalTransition(WorkerError):

@@ -98,7 +98,7 @@ class Envelope:
     units_from: int | None = None
     """The number of the attempt at the same step whose units it shares, if it is durable; None: it begins with none."""
     pauses: int = 0
-    """How many attempts before it have ended with a question to a person: they are no tries."""
+    """How many attempts before it have ended with a question to a person, or to wait without a worker: they are no tries."""
     _key: str = field(default="", init=False, repr=False, compare=False)
 
     @property
@@ -111,7 +111,7 @@ class Envelope:
 
     @property
     def tries(self) -> int:
-        """Return which try at the step it is, from 1: to wait for a person is none."""
+        """Return which try at the step it is, from 1: to wait is none."""
         return self.number - self.pauses
 
     @property

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_ai import Agent
 from pydantic_ai.capabilities import RequestInput
 from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapRunHandler
 from pydantic_ai.durable_exec import (
@@ -25,6 +26,7 @@ from pydantic_ai.durable_exec import (
     ExternalEventError,
     ExternalEventWaiter,
     JournalCallableOperationBackend,
+    ModelCancelSuspendedResponseId,
     ModelCompactMessagesId,
     ModelRequestId,
     RoleBasedOperationConfig,
@@ -105,8 +107,13 @@ class Backend(JournalCallableOperationBackend[Any]):
         cache_key: tuple[Any, ...],
         config: Any,
     ) -> object:
-        """Answer a unit from record, or ask and record it. Events are told as they come, and are none."""
+        """Answer a unit from record, or ask and record it. Events are told as they come, and are none.
+
+        Neither is the end of a provider's job, which the library asks for on any way out: where the attempt goes on later, it wants the job.
+        """
         journal = current_journal()
+        if isinstance(operation_id, ModelCancelSuspendedResponseId):
+            return None if journal is not None and journal.is_over else await body()
         if journal is None or isinstance(operation_id, EventStreamHandlerId):
             return await body()
         is_tool = isinstance(operation_id, ToolsetCallToolId)
@@ -129,7 +136,8 @@ class Backend(JournalCallableOperationBackend[Any]):
             call = replace(call, is_paid=True, usage=partial(_usage_of, operation_id), expected=expected)
             if isinstance(operation_id, ModelRequestId) and (pace := journal.run.pace) is not None:
                 request = PacedRequest(pace, *_request(operation_id, cache_key))
-                call, body = replace(call, begin=request.begin), partial(request.send, body, _tokens_of)
+                sleep = partial(journal.wait, why="the model's rate limit allows no request before")
+                call, body = replace(call, begin=partial(request.begin, sleep)), partial(request.send, body, _tokens_of)
         answer, is_asked = await journal.perform(call, body)
         if is_with_patch(answer):
             answer = await writes.merge(answer)
@@ -298,7 +306,12 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
         journal = current_journal()
         if journal is None:
             return await handler()
-        with journal.agent_run(self.name, prompt_of(ctx)), replay_scope(), external_event_scope(Waiter(journal)):
+        with (
+            journal.agent_run(self.name, prompt_of(ctx)),
+            replay_scope(),
+            external_event_scope(Waiter(journal)),
+            Agent.using_sleep(journal.sleep_of_run()),
+        ):
             return await super().wrap_run(ctx, handler=handler)
 
     @override

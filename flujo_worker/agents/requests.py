@@ -6,6 +6,7 @@ perhaps later; who is asked, the system prompt, the prompts, the output's schema
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,11 +46,11 @@ class PacedRequest:
         self._limit = pace.limit_of(_name_of(model))
         self._grant: Any = None
 
-    async def begin(self) -> None:
+    async def begin(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Wait until it may be sent."""
         if self._limit is not None:
             expected = sum(_expected_tokens(self._messages, self._settings))
-            self._grant = await self._pace.begin(self._limit, expected)
+            self._grant = await self._pace.begin(self._limit, expected, sleep)
 
     async def send(self, send: Callable[[], Awaitable[T]], used: Callable[[T], int]) -> T:
         """Send it; `used` reads the tokens off the answer."""

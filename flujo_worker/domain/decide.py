@@ -141,10 +141,22 @@ def _units_from(envelope: Envelope, fault: Fault) -> int | None:
 def _aborted(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
     kind, fault = draft.notice.envelope.kind, draft.notice.outcome.fault
     is_pause = fault is not None and fault.code == PausedException.code
-    if fault is not None and is_pause and (kind == "step" or (kind == "resume" and fault.question)):
+    if fault is not None and fault.is_requested:
+        _wait(draft, own, fault)
+    elif fault is not None and is_pause and (kind == "step" or (kind == "resume" and fault.question)):
         yield from human.ask_for(draft, own, draft.node(own), fault)
     else:
         yield from _stop(draft, own, reason="aborted")
+
+
+def _wait(draft: DecisionBuilder, own: ScopeState, fault: Fault) -> None:
+    """Let an attempt go on later. It is no try, and makes no call again."""
+    envelope, node, delay_s = draft.notice.envelope, draft.place(own), min(LONGEST_S, fault.retry_after_s or 0.0)
+    draft.close = CloseAttempt("failed", "waiting")
+    number, units_from = envelope.number + 1, envelope.units_from or envelope.number
+    rest = {"guidance": envelope.guidance, "units_from": units_from, "pauses": envelope.pauses + 1}
+    draft.work(own, node, number=number, delay_s=delay_s, **rest)
+    draft.emit("flujo.waiting", step=node.name, reason=fault.message, delay_seconds=round(delay_s, 3))
 
 
 def _cancelled(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:

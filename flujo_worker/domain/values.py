@@ -302,7 +302,7 @@ class Decision:
     @property
     def failed_input(self) -> Packed | None:
         """Return the input of a step's attempt that has failed, which its row keeps; None for any other."""
-        has_failed = self.close.status == "failed" and self.close.reason != "paused"
+        has_failed = self.close.status == "failed" and self.close.reason not in ("paused", "waiting")
         return self.notice.envelope.input if has_failed and self.notice.envelope.kind == "step" else None
 
     @property

@@ -28,7 +28,7 @@ from flujo_worker.durable.bounds import Bounds
 from flujo_worker.durable.changes import emit_change, emit_unasked
 from flujo_worker.durable.context_writes import ContextWrites
 from flujo_worker.durable.ledger import StoredUnits, Written
-from flujo_worker.errors import StoreError
+from flujo_worker.errors import AttemptWaits, StoreError
 from flujo_worker.observe.log import emit
 from flujo_worker.ports import ClaimId
 from flujo_worker.runtime.attempt_run import AttemptRun
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 FORM: Final = b"1"
 """The version of the form of digests: units of another form are not found."""
+LEAVE_S: Final = 3.0
+"""Seconds from which a wait holds no worker: the attempt ends, and goes on then."""
 AGAIN_S: Final = 1.0
 """Seconds after which an answer that the store did not take is offered again."""
 
@@ -88,6 +90,8 @@ class HeldAttempt(Protocol):
     """What its claim has reserved under limits."""
     leaves: bool
     """Whether this process stops: another worker is to go on."""
+    cancelled: bool
+    interrupted: bool
 
     @property
     def claim(self) -> ClaimId:
@@ -139,7 +143,7 @@ class Journal:
         self._loading: asyncio.Task[dict[UnitName, RecordedUnit]] | None = None
         self._begun = BegunTools()
         self._spent = self._booked = self.spent = NO_USAGE
-        self._runs = 0
+        self._runs, self._is_leaving = 0, False
         self._failed: list[Exception] = []
         self.digests: dict[Any, Any] = {}
         """The digests of messages that were asked before, for `asked.py`."""
@@ -301,6 +305,36 @@ class Journal:
         """Call one tool of an agent's turn inside: when it fails or pauses, those beside it end first, for up to half of the step's time."""
         assert self.run.work is not None, "it is performed"
         return self._begun.one_of(_scope.get().digest, self.run.work.timeout_s / 2)
+
+    async def wait(self, seconds: float, why: str) -> None:
+        """Wait for a moment; raises AttemptWaits: it takes longer, and so the attempt ends."""
+        if seconds >= LEAVE_S:
+            self._is_leaving = True
+            raise AttemptWaits(why, after_s=seconds)
+        await asyncio.sleep(max(0.0, seconds))
+
+    def sleep_of_run(self) -> Callable[[float], Awaitable[None]]:
+        """Return how the agent's run that begins here sleeps. A long sleep is on record, so the attempt that goes on after it has slept."""
+        scope = _scope.get()
+
+        async def sleep(seconds: float) -> None:
+            if seconds < LEAVE_S or _scope.get() != scope:  # in a call, which would be made again
+                await asyncio.sleep(max(0.0, seconds))
+                return
+            unit = self._named(UnitCall("sleep", b""))
+            self._met.add(unit.name)
+            known = (await self.recorded()).get(unit.name)
+            if known is None:
+                await self._record(unit, None, NO_USAGE)
+            if known is None or known.key == self._claim.key:
+                await self.wait(seconds, f"the agent sleeps for {seconds:g} s")
+
+        return sleep
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the attempt ends here, and goes on elsewhere."""
+        return self._is_leaving or self._held.cancelled or self._held.interrupted
 
     def ask_id(self, *what: bytes) -> str:
         """Return what names a question to a person that is asked here. Equal ones are counted in the order in which they come."""

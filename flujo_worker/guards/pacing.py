@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -47,15 +48,18 @@ class Pacing:
         """Return the limit of a model, if it has one."""
         return self._limiter.limit_of(model, self._tenant)
 
-    async def begin(self, limit: LimitedModel, tokens: int) -> Grant:
-        """Wait until a call may begin; return its reservation. The attempt's timeout continues to run."""
+    async def begin(
+        self, limit: LimitedModel, tokens: int, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> Grant:
+        """Wait until a call may begin; return its reservation. The attempt's timeout continues to run, unless `sleep` ends the attempt."""
+        had_turn = self._first is not None
         if self._first is not None and self._first[0] == limit:
             (_, grant, at), self._first = self._first, None
             if tokens <= grant.tokens * ROUGH:
                 await asyncio.sleep(max(0.0, at - time.monotonic()))
                 return grant
             await self.end(limit, grant, 0)
-        return await self._ask(limit, tokens)
+        return await self._ask(limit, tokens, sleep, has_waited=had_turn)
 
     async def end(self, limit: LimitedModel, grant: Grant, tokens: int, left: Left = NOT_SAID) -> None:
         """Report the tokens that a call has used, and what the provider says is left."""
@@ -67,11 +71,12 @@ class Pacing:
             self._limiter.settle(self._first[0], self._first[1], 0)
             self._first = None
 
-    async def _ask(self, limit: LimitedModel, tokens: int) -> Grant:
-        has_waited = False
+    async def _ask(
+        self, limit: LimitedModel, tokens: int, sleep: Callable[[float], Awaitable[None]], *, has_waited: bool
+    ) -> Grant:
         while True:
             [answer] = await in_thread(partial(self._limiter.answer, [RateRequest(limit, tokens, has_waited)]))
-            await asyncio.sleep(answer.wait_s)
+            await sleep(answer.wait_s)
             if answer.grant is not None:
                 return answer.grant
             has_waited = True

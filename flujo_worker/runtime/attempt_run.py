@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -120,7 +120,7 @@ class ModelPace(Protocol):
     def limit_of(self, model: str) -> Any:
         """Return the limit of a model, if it has one."""
 
-    async def begin(self, limit: Any, tokens: int) -> Any:
+    async def begin(self, limit: Any, tokens: int, sleep: Callable[[float], Awaitable[None]] = ...) -> Any:
         """Wait until a call may begin; return what is set aside for it."""
 
     async def end(self, limit: Any, grant: Any, tokens: int, left: Left = ...) -> None:

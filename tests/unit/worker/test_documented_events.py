@@ -57,6 +57,7 @@ TOLD_BY = {
     "test_rates_in_engine.py::test_when_most_calls_are_refused_everybody_waits_as_long_as_the_provider_asks": [
         "flujo.rate.slowed"
     ],
+    "test_durable_waits.py::test_a_sleep_ends_the_attempt_and_the_next_one_goes_on_after_it": ["flujo.waiting"],
     "test_breakers_in_engine.py::test_after_the_threshold_no_one_calls_until_the_recovery_is_over": [
         "flujo.breaker.waiting",
         "flujo.breaker.half_open",
