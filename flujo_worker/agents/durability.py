@@ -342,8 +342,8 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
                 except (ApprovalRequired, CallDeferred) as deferral:
                     put_off(ctx, call, deferral, journal)
                     raise
-        except PausedException:
-            await ask_with(ctx, journal)
+        except PausedException as pause:
+            await ask_with(pause, ctx, journal)
             raise
 
     @override

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import ModelResponse
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 KEY: Final = "flujo"
 """The key of a tool's metadata: `{"flujo": {"effect": "keyed", "expires_s": 3600}}`, or `{"flujo": False}` for a tool whose calls are no units."""
+REPEATABLE: Final = "repeatable"
 Deferral: TypeAlias = ApprovalRequired | CallDeferred
 _IS_ASKED: Final = ""
 _MOST: Final = 1500
@@ -52,10 +53,10 @@ _IN_DOUBT: Final = (
 def declared(name: str, metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return what a tool declares for us. Raises ConfigurationError, which names it, for words that mean nothing."""
     given = (metadata or {}).get(KEY) or {}
-    wrong, words = None, ("repeatable", *get_args(Effect))
+    wrong, words = None, (REPEATABLE, *get_args(Effect))
     if not isinstance(given, Mapping) or given.keys() - {"effect", "expires_s"}:
         wrong = f"{given!r:.80}; known are effect and expires_s"
-    elif given.get("effect", "repeatable") not in words:
+    elif given.get("effect", REPEATABLE) not in words:
         wrong = f"the effect {given['effect']!r:.80}; use one of {', '.join(words)}"
     elif not _is_time(given.get("expires_s", 1)):
         wrong = f"expires_s {given['expires_s']!r:.80}; use a number of seconds above 0"
@@ -66,8 +67,8 @@ def declared(name: str, metadata: Mapping[str, Any] | None) -> Mapping[str, Any]
 
 def effect_of(name: str, metadata: Mapping[str, Any] | None) -> Effect | None:
     """Return the effect that a tool declares; None for one that may be repeated."""
-    effect: Effect | Literal["repeatable"] = declared(name, metadata).get("effect", "repeatable")
-    return None if effect == "repeatable" else effect
+    effect: Any = declared(name, metadata).get("effect")
+    return None if effect == REPEATABLE else effect
 
 
 async def answered(ctx: RunContext[Any], requests: DeferredToolRequests, journal: Journal) -> DeferredToolResults:
@@ -85,10 +86,14 @@ def put_off(ctx: RunContext[Any], call: ToolCallPart, deferral: Deferral, journa
     journal.turns.setdefault((ctx.run_id, ctx.run_step), {})[call.tool_call_id] = deferral
 
 
-async def ask_with(ctx: RunContext[Any], journal: Journal) -> None:
-    """Ask with a tool that pauses what else waits in its turn: the library would come to that only after the answer."""
+async def ask_with(pause: BaseException, ctx: RunContext[Any], journal: Journal) -> None:
+    """Ask with a tool that pauses what else waits in its turn: the library would come to that only after the answer.
+
+    Not with a pause that a tool raises itself, which is the step's own question.
+    """
     response, turn = ctx.messages[-1], journal.turns.setdefault((ctx.run_id, ctx.run_step), {})
-    if _IS_ASKED in turn or not isinstance(response, ModelResponse) or ctx.tool_manager is None:
+    is_own = all(each is not pause for each in journal.run.pauses)
+    if is_own or _IS_ASKED in turn or not isinstance(response, ModelResponse) or ctx.tool_manager is None:
         return
     requests = DeferredToolRequests()
     for call in response.tool_calls:
@@ -108,14 +113,17 @@ def _asked(ctx: RunContext[Any], requests: DeferredToolRequests, journal: Journa
     asked: list[tuple[Ask, Reader]] = []
     for call in (*requests.approvals, *requests.calls):
         is_approval = call in requests.approvals
+        tool = None if ctx.tool_manager is None else ctx.tool_manager.get_tool_def(call.tool_name)
+        metadata = None if tool is None else tool.metadata
+        is_effect = effect_of(call.tool_name, metadata) is not None
         ask = Ask(
-            journal.ask_id(call.tool_name.encode(), call.args_as_json_str().encode()),
+            journal.ask_id(call.tool_name.encode(), call.args_as_json_str().encode(), is_effect=is_effect),
             call.tool_call_id,
             call.tool_name,
             f"May {call.tool_name} be called?" if is_approval else f"What does {call.tool_name} return?",
             _shown(call, requests.metadata.get(call.tool_call_id)),
             _VERDICT if is_approval else RESULT,
-            _expires_s(ctx, call.tool_name),
+            declared(call.tool_name, metadata).get("expires_s"),
         )
         asked.append((ask, _verdict if is_approval else _result))
     return asked
@@ -155,11 +163,6 @@ def _had(answer: GivenAnswer) -> dict[str, Any] | None:
         case {"result": result, **rest} if not rest or rest == {"again": False}:
             return {"result": result, "kind": "tool_return"}
     raise ValueError('must be either {"result": …} or {"again": true}')
-
-
-def _expires_s(ctx: RunContext[Any], tool: str) -> float | None:
-    found = None if ctx.tool_manager is None else ctx.tool_manager.get_tool_def(tool)
-    return None if found is None else declared(tool, found.metadata).get("expires_s")
 
 
 def _shown(call: ToolCallPart, why: Any) -> str:

@@ -336,9 +336,13 @@ class Journal:
         """Return whether the attempt ends here, and goes on elsewhere."""
         return self._is_leaving or self._held.cancelled or self._held.interrupted
 
-    def ask_id(self, *what: bytes) -> str:
-        """Return what names a question to a person that is asked here. Equal ones are counted in the order in which they come."""
-        digest = _digest(self._of_chain.encode(), _scope.get().digest, b"ask", *what)
+    def ask_id(self, *what: bytes, is_effect: bool = False) -> str:
+        """Return what names a question to a person that is asked here. Equal ones are counted in the order in which they come.
+
+        About an effect it is the same in every attempt at the step, as the effect is.
+        """
+        where = (self._of_step.encode(), b"") if is_effect else (self._of_chain.encode(), _scope.get().digest)
+        digest = _digest(*where, b"ask", *what)
         return (digest + self._counted(digest)).hex()
 
     def _named(self, call: UnitCall) -> Unit:

@@ -76,6 +76,8 @@ def test_a_question_whose_time_is_over_becomes_work_without_an_answer(world):
     assert world.stores.backlog.expire_questions(10) == 1
     assert [each.envelope.key for each in world.due()] == [key_of(question)]
     assert world.stores.records.reply(key_of(question)).answer is None
+    where = run_of(question), question.address, question.step
+    assert [each.answer for each in world.stores.records.replies(*where)] == [None]
     assert [each.state for each in world.questions(run_of(question))] == ["expired"]
 
 

@@ -170,7 +170,7 @@ def _conclude(
         for statement, given in rest.also.items() if merged else ():
             cursor = execute(connection, statement, given)
             found = cursor.fetchone() if cursor.description else None
-            merged = found or merged
+            merged = {**(merged or {}), **(found or {})}
         if merged and rest.settled:
             merged["breach"] = settle(connection, parameters["run"], rest.settled)
     failpoints.hit("answer_lost")

@@ -15,7 +15,7 @@ from pydantic_ai.tools import DeferredToolResults, Tool, ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset
 
 from flujo_client import AgentProcessors, Pipeline, Step, StepConfig, current_unit
-from flujo_client.errors import ResumeError
+from flujo_client.errors import PausedException, ResumeError
 from flujo_worker import AgentTool
 from flujo_worker.testing import LocalEngine
 
@@ -240,6 +240,18 @@ def test_a_tool_that_is_no_unit_waits_for_an_event_and_begins_again_from_its_beg
     assert script.calls == {"model0": 1, "model1": 1}
 
 
+def test_a_tool_that_raises_a_pause_itself_asks_for_the_step(engine):
+    script = Script([("doubt", {}), ("send", {"to": "ana"})])
+
+    def doubt() -> str:
+        raise PausedException("what now?")
+
+    run, question = asked(engine, step(script.agent(doubt, approved(script.counted()))))
+    assert question.message == "what now?"
+    assert engine.answer(run, "done by hand").output == "done by hand"
+    assert script.calls == {"model0": 1}
+
+
 def test_a_once_effect_whose_outcome_is_not_known_asks_a_person(engine):
     script = Script([("send", {"to": "ana"})])
     agent = script.agent(script.counted(ConnectionError("lost"), effect="once"))
@@ -262,7 +274,7 @@ def test_a_once_effect_that_is_to_be_made_again_asks_about_the_next_time_too(eng
 
 
 @pytest.mark.parametrize("effect", ["keyed", "once"])
-def test_a_settled_effect_is_not_repeated_after_a_refused_answer(engine, effect):
+def test_a_settled_effect_is_not_repeated_after_a_refused_answer_nor_is_its_approval(engine, effect):
     script, judged = Script([("send", {"to": "ana"})]), []
 
     def refuse_once(output):
@@ -271,10 +283,11 @@ def test_a_settled_effect_is_not_repeated_after_a_refused_answer(engine, effect)
             raise ValueError("another one, please")
         return output
 
-    agent = script.agent(script.counted(effect=effect))
+    agent = script.agent(approved(script.counted(effect=effect)))
     processors = AgentProcessors(output_processors=[refuse_once])
     accepted = Step("act", agent, processors=processors, config=StepConfig(durable=True, max_retries=2))
-    assert engine.run(Pipeline([accepted]), "go").output == "send ana"
+    run, _ = asked(engine, Pipeline([accepted]))
+    assert engine.answer(run, True).output == "send ana"
     assert script.calls == {"model0": 2, "send ana": 1, "model1": 2}
 
 
