@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from flujo_worker.agents.scripted import scripted_model
     from flujo_worker.celery_app.app import FlujoWorker
+    from flujo_worker.durable.function_unit import unit
     from flujo_worker.testing import LocalEngine
 
 _HOME = {
@@ -50,6 +51,7 @@ _HOME = {
     "make_templated_agent_async": "agents",
     "make_validator_agent": "agents",
     "scripted_model": "agents.scripted",
+    "unit": "durable.function_unit",
 }
 
 __version__: str
@@ -71,6 +73,7 @@ __all__ = [
     "make_templated_agent_async",
     "make_validator_agent",
     "scripted_model",
+    "unit",
 ]
 __all__ += flujo_client.__all__
 

@@ -6,7 +6,7 @@ Each takes the options of the class it makes an instance of, which says what the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from flujo_client.pipeline.forward import forward
 
@@ -207,6 +207,34 @@ class Factories:
     def cached(step: Step, cache_backend: CacheBackend | str | None = None, **options: Any) -> CacheStep:
         """Make a `CacheStep` around a step, with its name."""
         return forward.CacheStep(wrapped_step=step, cache_backend=cache_backend, **options)
+
+    @staticmethod
+    def granular(
+        name: str,
+        agent: Any,
+        *,
+        max_turns: int = 20,
+        history_max_tokens: int | None = 128_000,
+        blob_threshold_bytes: int = 20_000,
+        enforce_idempotency: bool = False,
+        resume_fingerprint_mode: Literal["strict", "compat"] = "strict",
+        **options: Any,
+    ) -> Step:
+        """Make a durable step, whose agent goes on at the call that was in flight.
+
+        Args:
+            name: the step's.
+            agent: asks a model.
+            max_turns: requests at most in one attempt.
+            history_max_tokens: about how many tokens of the conversation a request sends; all if None.
+            blob_threshold_bytes: the size above which results of calls are stored apart.
+            enforce_idempotency: refuse tools that look like effects and do not declare what a repetition does.
+            resume_fingerprint_mode: `strict`: a recorded request must have been the same in all that is sent; `compat`: in its conversation.
+            options: all else that `Step` takes.
+        """
+        given = {"max_turns": max_turns, "history_max_tokens": history_max_tokens}
+        given |= {"blob_threshold_bytes": blob_threshold_bytes, "enforce_idempotency": enforce_idempotency}
+        return forward.granular(name, agent, resume_fingerprint_mode, given, options)
 
     @staticmethod
     def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:

@@ -37,6 +37,7 @@ _HOME: Final = {
     "Pipeline": "pipeline.pipeline",
     "TreeSearchStep": "recipes.tree_search",
     "gather": "pipeline.parallel",
+    "granular": "pipeline.granular",
     "refine_until": "recipes.refine",
 }
 
@@ -56,6 +57,7 @@ class Forward:
     Pipeline: type[Pipeline]
     TreeSearchStep: type[TreeSearchStep]
     gather: Callable[[str, Sequence[str], dict[str, Any]], Step]
+    granular: Callable[[str, Any, str, dict[str, Any], dict[str, Any]], Step]
     refine_until: Callable[..., Any]
 
     def __getattr__(self, name: str) -> Any:

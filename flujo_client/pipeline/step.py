@@ -67,6 +67,14 @@ class StepConfig(BaseModel):
     call that was in flight."""
     fingerprint: Literal["conversation", "strict"] = "conversation"
     """What a recorded model request must have in common with what is asked now: the model and the conversation, or all that is sent."""
+    max_turns: int | None = Field(default=None, ge=1, le=10_000)
+    """How many requests an agent may make in one attempt; when None, pydantic-ai's limit of 50."""
+    history_max_tokens: int | None = Field(default=None, ge=1)
+    """About how many tokens of the conversation in an attempt an agent's request sends: its beginning, and the latest turns that fit."""
+    blob_threshold_bytes: int | None = Field(default=None, ge=0)
+    """The size above which a result of a durable step's call is stored apart; `limits.snapshot_inline_bytes` when None."""
+    enforce_idempotency: bool = False
+    """Whether a durable step is refused whose tools look like effects and do not declare what a repetition does."""
     execution_mode: Literal["sync", "background"] = "sync"
     """With `background`, the step runs as its own run, and the pipeline continues at once with the step's input."""
     expected_cost_usd: float | None = Field(default=None, ge=0, le=1e9)

@@ -49,6 +49,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
 
     from flujo_worker.agents.models import asking, effective_model
     from flujo_worker.agents.response_check import ResponseCheck
+    from flujo_worker.agents.turns import Turns
 
     model, work = await effective_model(agent), current_work()
     check = ResponseCheck((work and work.step.config.accept_finish_reasons) or ())
@@ -56,11 +57,12 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
     durable = _durable(agent, work)
-    around = [check, *(durable or ()), *_around(data, guidance, history, paces=durable is None)]
+    turns = Turns() if work is None else Turns.of(work.step)
+    around = [check, *turns.history, *(durable or ()), *_around(data, guidance, history, paces=durable is None)]
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
-        fixed["infer_name"] = False  # from a variable of ours
+        fixed |= {"infer_name": False, "usage_limits": turns.limits}  # the name, from a variable of ours
         executor = executor_beside(asyncio.get_running_loop())
         with asking(model), nullcontext() if executor is None else agent.using_thread_executor(executor):
             return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)
@@ -72,7 +74,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
-        raised = check.explained(error)
+        raised = turns.explained(check.explained(error))
         charge(raised, usage_of(spent, asked=model_name(agent)) if units is None else units.take_spent())
         if raised is error:
             raise

@@ -377,7 +377,7 @@ def _stage_fault(failure: StageError, run: AttemptRun, tries: int) -> Fault:
     if _is_last_by_agent(run, tries):
         fault = replace(fault, retryable=fault.is_requested)
     if fault.guidance is None and (journal := run.used_journal) is not None:
-        keeps_units = journal.has_failed_with(failure.error) or is_timeout(failure.error)
+        keeps_units = not run.has_called_agent or journal.has_failed_with(failure.error) or is_timeout(failure.error)
         fault = replace(fault, keeps_units=keeps_units)
     run.starved = run.starvation(failure.error)
     if run.starved is not None:

@@ -135,7 +135,8 @@ class Journal:
         self._holding = asyncio.Lock()  # what is held is written in the order in which it was computed
         self.token = token
         self._of_step = place
-        self._bounds = Bounds(place.rpartition(":")[2], limits)
+        inline = None if run.work is None else run.work.step.config.blob_threshold_bytes
+        self._bounds = Bounds(place.rpartition(":")[2], limits, inline)
         self._of_chain = f"{self._of_step}:{first}"
         self._counts = Counter[bytes]()
         self._met: set[UnitName] = set()

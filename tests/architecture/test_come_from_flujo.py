@@ -64,7 +64,6 @@ CASES = [(title, *row) for title, rows in ROWS.items() for row in rows]
 SUBJECTS = {
     "`Flujo(…)`": flujo_worker.Flujo,
     "Methods of `Flujo`": flujo_worker.Flujo,
-    "`GranularStep`": flujo_worker.AgenticLoopStep,
     "Ways to make and join steps": Step,
 } | {
     f"`{kind.__name__}`": kind for name in flujo_worker.__all__ if inspect.isclass(kind := getattr(flujo_worker, name))
@@ -85,7 +84,6 @@ PARTIAL = {
     "Agents",
     "Processors",
     "Validators and plugins",
-    "`GranularStep`",
     "Outcomes",
     "Other models",
     "Exceptions",
