@@ -46,6 +46,7 @@ from typing_extensions import override
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import NonRetryableError, PausedException
 from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
+from flujo_worker.agents.live_stream import live, taking
 from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
@@ -59,7 +60,9 @@ from flujo_worker.runtime.people import GivenAnswer, answer_found, pausing
 
 if TYPE_CHECKING:
     from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
+    from pydantic_ai.durable_exec._utils import DurableModel
     from pydantic_ai.messages import ToolCallPart
+    from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.run import AgentRunResult
     from pydantic_ai.tools import ToolDefinition
 
@@ -273,6 +276,14 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
     def get_durable_operation_backend(self) -> Backend:
         """Return what executes this agent's units."""
         return Backend(self.name, self.default_model_id, self._fingerprint)
+
+    @override
+    async def _build_durable_model(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> DurableModel:
+        return live(await super()._build_durable_model(ctx, request_context), self._effective_event_stream_handler())
+
+    @override
+    def _model_stream_event_handler(self) -> Any:
+        return taking(super()._model_stream_event_handler())
 
     @override
     def _registered_model_id(self, model: Model[Any]) -> tuple[bool, str | None]:

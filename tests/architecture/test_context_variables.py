@@ -9,6 +9,7 @@ SCOPES = {
     "flujo_worker/durable/journal.py": "a run of an agent in an attempt, or one of its calls: equal ones elsewhere are others",
     "flujo_worker/durable/beside.py": "one call of a durable attempt, for which those around it wait",
     "flujo_client/pipeline/compiled_text.py": "templates of blueprints, which conditions outside of attempts fill in too",
+    "flujo_worker/agents/live_stream.py": "a streamed request to a model, whose unit is asked inside",
     "flujo_worker/agents/models.py": "a run of an agent, whose durability finds the model that is asked",
     "flujo_worker/agents/response_check.py": "one request to a model, whose HTTP client adds its response",
     "flujo_worker/agents/prompts/meter.py": "the rendering of one prompt",
