@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from acceptance_pipelines import folder
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.usage import RequestUsage
 
 from flujo_client import Pipeline, Step, StepConfig
@@ -99,3 +103,51 @@ research = Pipeline(
     [Step("research", agent, config=StepConfig(durable=True, max_retries=2, timeout_s=300))], context_model=Found
 )
 """The step that is disturbed."""
+
+
+class SpansInFile(SpanExporter):
+    """Leaves a line for each span of a call."""
+
+    def export(self, spans: Any) -> SpanExportResult:
+        for span in spans:
+            if (call := span.name.partition(" ")[0]) in ("chat", "execute_tool"):
+                note("span", call, os.getpid())
+        return SpanExportResult.SUCCESS
+
+
+spans = TracerProvider()
+spans.add_span_processor(SimpleSpanProcessor(SpansInFile()))
+watching = Instrumentation(settings=InstrumentationSettings(tracer_provider=spans))
+watched = Agent(FunctionModel(scripted), name="researcher", tools=[look], deps_type=Found, capabilities=[watching])
+traced = Pipeline(
+    [Step("research", watched, config=StepConfig(durable=True, max_retries=2, timeout_s=300))], context_model=Found
+)
+
+
+class InBackground(FunctionModel):
+    """A model whose provider works in the background, and has answered when it is asked again, in four seconds."""
+
+    async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
+        responses = [each for each in messages if isinstance(each, ModelResponse)]
+        note("model", len(responses) + 1, os.getpid())
+        if not responses:
+            return ModelResponse([ToolCallPart("fetch", {}, tool_call_id="c")], usage=RequestUsage(input_tokens=1))
+        if responses[-1].state == "suspended":
+            return ModelResponse([TextPart("done")], provider_response_id="job")
+        return ModelResponse([], provider_response_id="job", state="suspended")
+
+    def continuation_delay(self, response: ModelResponse) -> float | None:
+        return 4.0 if response.state == "suspended" else None
+
+    async def cancel_suspended_response(self, response: ModelResponse) -> None:
+        note("cancelled", os.getpid())
+
+
+async def fetch() -> str:
+    note("tool", "fetch", os.getpid())
+    return "fetched"
+
+
+background = Agent(InBackground(lambda *_: ModelResponse([])), name="patient", tools=[fetch])
+job = Pipeline([Step("ask", background, config=StepConfig(durable=True, max_retries=0))])
+quick = Pipeline([Step("quick", str.upper)])

@@ -34,10 +34,10 @@ def spent(site, run):
     return row["i"], row["o"], row["n"]
 
 
-def performed(site, prompt):
+def performed(site, prompt, pipeline="research"):
     """Perform the agent with this input; return its run and result."""
     fleet = site.workers(2)
-    run = site.client.enqueue("durable_pipelines:research", prompt)
+    run = site.client.enqueue(f"durable_pipelines:{pipeline}", prompt)
     wait_until(lambda: fleet.replace_dead() * 0 or run.status() not in ("queued", "running"), 60, what=site.log)
     result = run.result(timeout=5)
     site.dismiss()
@@ -97,3 +97,33 @@ def test_a_warm_stop_hands_it_back_at_the_next_call_and_pays_nothing_again(durab
 
 def calls_of(site, run):
     return calls(site, run) if (site.folder / f"calls-{run.id}").exists() else Counter()
+
+
+@pytest.mark.parametrize("disturbance", ["kill:tool:9:unit_answered", "down:11"])
+def test_spans_and_events_of_calls_come_once(durable_site, disturbance):
+    """The spans of calls under way at the kill are lost with it; no call has two."""
+    run, _ = performed(durable_site, disturbance, "traced")
+    counted = calls(durable_site, run)
+    models, tools = (sum(n for call, n in counted.items() if call.startswith(kind)) for kind in ("model", "tool"))
+    killed = disturbance.startswith("kill")
+    assert 12 <= counted["span chat"] <= models
+    assert 35 - killed * 5 <= counted["span execute_tool"] <= tools
+    told = Counter(each["name"] for each in durable_site.events(run.id, "agent.request", "agent.tool"))
+    assert told == {"agent.request": 12, "agent.tool": 35}
+
+
+def test_a_long_wait_holds_no_slot_and_survives_the_worker(services, tmp_path_factory):
+    """One slot: another run uses it while the provider works. Then the worker dies, and no call is made again."""
+    one_slot = BRISK | {"concurrency": 1}
+    with Site(services, tmp_path_factory.mktemp("waits"), worker=one_slot) as site:
+        fleet = site.workers(1)
+        run = site.client.enqueue("durable_pipelines:job", "go")
+        wait_until(lambda: any(each["reason"] == "waiting" for each in site.attempts(run.id)), 20, what=site.log)
+        other = site.client.enqueue("durable_pipelines:quick", "bees")
+        assert other.result(timeout=20).output == "BEES"
+        assert calls(site, run) == {"model 1": 1, "tool fetch": 1, "model 2": 1}
+        fleet.kill()
+        site.workers(1)
+        assert run.result(timeout=30).output == "done"
+        assert calls(site, run) == {"model 1": 1, "tool fetch": 1, "model 2": 1, "model 3": 1}
+        assert [(each["number"], each["status"]) for each in site.attempts(run.id)] == [(1, "failed"), (2, "succeeded")]
