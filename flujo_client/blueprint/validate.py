@@ -6,7 +6,9 @@ It must not send anything. In: a blueprint's file or text, a reference, or a pip
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path as File
+from typing import Any
 
 from flujo_client.blueprint.autofix import Autofixed, autofix
 from flujo_client.blueprint.document import Writing
@@ -17,8 +19,9 @@ from flujo_client.blueprint.rules.agents import wrong_model
 from flujo_client.blueprint.rules.apply import apply_rules, rule_of
 from flujo_client.blueprint.rules.table import RULES, Profile
 from flujo_client.contract.validation import Finding, ValidationReport
-from flujo_client.errors import BlueprintError, PipelineError
+from flujo_client.errors import BlueprintError, FlujoError, PipelineError
 from flujo_client.pipeline.check import findings_of
+from flujo_client.pipeline.durable import durable_warnings
 from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import is_file, load, load_pipeline
 from flujo_client.plan import kinds
@@ -117,6 +120,15 @@ def _models(pipeline: Pipeline, target: str, allowed: Sequence[str]) -> Iterator
         for each in wrong_model(getattr(agent, "model", None) if asks_a_model(agent) else None, (path,)):
             severity = RULES[each.rule].severity
             yield Finding(each.rule, each.message, path, target, None, None, severity, each.allowed, each.nearest)
+        for text in durable_warnings(step, agent, partial(_loaded, allowed), pipeline.context_model):
+            yield Finding("V-D2", text, path, target, severity=RULES["V-D2"].severity)
+
+
+def _loaded(allowed: Sequence[str], reference: str) -> Any:
+    try:
+        return load(reference, allowed=allowed, what="tool")
+    except FlujoError:
+        return None
 
 
 def _own(report: ValidationReport) -> ValidationReport:

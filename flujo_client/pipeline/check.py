@@ -17,6 +17,7 @@ from flujo_client.pipeline.cache import backend_findings
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
+from flujo_client.pipeline.durable import durable_findings
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.hooks import hooks_findings, invariant_findings
 from flujo_client.pipeline.limits import limit_findings
@@ -168,6 +169,7 @@ class _Reading:
         texts += model_findings(agent)
         texts += parameter_findings(agent, self._given(step, location))
         texts += output_findings(step, agent)
+        texts += durable_findings(step, agent, self.live)
         if hasattr(agent, "__flujo_findings__"):
             texts += agent.__flujo_findings__(step)
         if len(path.encode(errors="replace")) > MAX_PATH:

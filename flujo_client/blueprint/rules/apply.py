@@ -143,6 +143,7 @@ _KEYS: Final = (
 
 _OPTIONS: Final = (
     (r"it has no agent", "V-A1"),
+    (r"durable: ", "V-D1"),
     (r"model '", "V-A6"),
     (r"parameter `", "V-A10"),
     (r"its input is what step ", "V-S4"),

@@ -86,6 +86,13 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-L1": Rule("the end of a loop does not depend on anything that its body changes", "warning"),
     "V-L2": Rule("a loop's conversation settings have no effect, name a step that adds no turns, or cannot be stored"),
     "V-CF1": Rule("a branch that the condition never chooses, or a result of it that has no branch", "warning"),
+    "V-D1": Rule(
+        "a durable step's agent has what cannot be on record: toolsets without an id, another engine, tools that steer their run"
+    ),
+    "V-D2": Rule(
+        "a durable step does something again, or loses it, after a crash: an effect that is not declared, changed deps",
+        "warning",
+    ),
     "V-EX1": Rule("an expression cannot be read"),
     "V-SM1": Rule("a state that does not exist, cannot be reached or has no way out; an end that cannot be reached"),
     "V-C1": Rule("a path in the context leads to a field that its model does not have, or there is no context"),

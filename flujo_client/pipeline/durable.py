@@ -1,0 +1,164 @@
+"""What a durable step's agent has that cannot be on record, and what is probably a mistake. It must not know an agent library.
+
+Agents are read by the attributes that the library documents: their toolsets, tools, capabilities and types.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from flujo_client.pipeline.agents import DeclaredAgent
+from flujo_client.pipeline.function_code import called_on_first, changes_of_first, names_in
+from flujo_client.pipeline.step import Step, StepConfig, described
+from flujo_client.plan.identity import asks_a_model
+
+KEY: Final = "flujo"
+_EFFECT: Final = re.compile(
+    r"(add|book|cancel|charge|create|delete|deploy|drop|insert|mail|notify|order|pay|post|publish|purchase|put|refund|remove|reserve|save|send|submit|"
+    r"transfer|update|upload|write)(_|$)"
+)
+"""The beginnings of the names of functions that change something."""
+_ENGINE: Final = "BaseDurabilityCapability"
+
+
+class ToolView(NamedTuple):
+    """A tool, as far as it is known before a run."""
+
+    name: str
+    function: Any
+    metadata: Mapping[str, Any]
+
+    @property
+    def effect(self) -> Any:
+        """Return the effect that it declares, False for one whose calls are no units; None: nothing."""
+        own = self.metadata.get(KEY)
+        return own.get("effect") if isinstance(own, Mapping) else own
+
+
+def looks_like_effect(name: str) -> bool:
+    """Return whether a function's name says that it changes something."""
+    return _EFFECT.match(name) is not None
+
+
+def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iterator[str]:
+    """Return what cannot be on record; `load` returns what a reference names, or None."""
+    config, library = step.config, _library_agent(agent)
+    if not _is_durable(config, library):
+        return
+    yield from _toolset_findings(list(_leaves(getattr(library, "toolsets", ()))))
+    for engine in _engines(library):
+        if not _is_own(engine):
+            yield f"durable: its agent has another durability engine, {engine.__name__}; remove it, or set durable to false"
+    for tool in _tools(agent, library, load):
+        for method in sorted(called_on_first(tool.function) & {"enqueue", "cancel"}) if _takes_ctx(tool) else ():
+            yield f"durable: tool '{tool.name}' calls ctx.{method}, which would be lost when it is answered from record; return what the agent needs"
+        if config.enforce_idempotency and tool.effect is None and looks_like_effect(tool.name):
+            yield f"durable: tool '{tool.name}' looks like an effect; {_DECLARE}"
+
+
+def _toolset_findings(leaves: list[Any]) -> Iterator[str]:
+    for each in leaves:
+        if getattr(each, "id", "") is None:
+            yield f"durable: its agent has a {type(each).__name__} without an id; give it one, by which its calls are found again"
+    for name, count in Counter(str(each.id) for each in leaves if getattr(each, "id", None) is not None).items():
+        if count > 1:
+            yield f"durable: its agent has {count} toolsets with the id '{name}'; give each its own"
+
+
+def durable_warnings(step: Step, agent: Any, load: Callable[[str], Any], context_model: Any = None) -> Iterator[str]:
+    """Return what is probably a mistake in a durable step."""
+    config, library = step.config, _library_agent(agent)
+    if not _is_durable(config, library):
+        return
+    if library is None and not isinstance(agent, DeclaredAgent):
+        if inspect.isroutine(agent) and not _records(agent):
+            yield f"durable: {described(agent)} is a plain function whose calls are not on record; call them by flujo_worker.unit"
+        return
+    for tool in _tools(agent, library, load):
+        if not config.enforce_idempotency and tool.effect is None and looks_like_effect(tool.name):
+            yield f"durable: tool '{tool.name}' looks like an effect, and may be called again after a crash; {_DECLARE}"
+        if tool.effect == "keyed" and not names_in(tool.function) & {"effect_id", "current_unit"}:
+            yield f"durable: tool '{tool.name}' is declared `keyed` and does not read its key, current_unit().effect_id"
+        is_context = inspect.isclass(context_model) and getattr(library, "deps_type", None) is context_model
+        if _takes_ctx(tool) and not is_context and changes_of_first(tool.function, "deps"):
+            yield f"durable: tool '{tool.name}' changes its deps, which are not the pipeline's context: that is lost when it is answered from record"
+    for output in _outputs(getattr(library, "output_type", None)):
+        if looks_like_effect(getattr(output, "__name__", "")):
+            yield f"durable: output function '{output.__name__}' looks like an effect, and runs again after a crash; do that in a tool or in the next step"
+
+
+_DECLARE: Final = 'declare metadata={"flujo": {"effect": "keyed"}}, "once" or "repeatable"'
+
+
+def _is_durable(config: Any, library: Any) -> bool:
+    return isinstance(config, StepConfig) and (config.durable or any(map(_is_own, _engines(library))))
+
+
+def _records(function: Any) -> bool:
+    return bool(names_in(function) & {"unit", "run", "iter"})  # `run` of an agent that is durable itself
+
+
+def _library_agent(agent: Any) -> Any:
+    """Return the library's agent by which this one asks its model; None without one."""
+    for _ in range(9):
+        if agent is None or (asks_a_model(agent) and hasattr(agent, "toolsets")):
+            return agent
+        agent = getattr(agent, "__flujo_target__", None) or getattr(agent, "agent", None)
+    return None
+
+
+def _leaves(toolsets: Any) -> Iterator[Any]:
+    """Return the toolsets that have tools themselves."""
+    for each in toolsets:
+        if hasattr(each, "wrapped"):
+            yield from _leaves([each.wrapped])
+        elif isinstance(getattr(each, "toolsets", None), list | tuple):
+            yield from _leaves(each.toolsets)
+        else:
+            yield each
+
+
+def _engines(library: Any) -> Iterator[type]:
+    """Return the classes of an agent's durability engines."""
+    row: list[Any] = [library.root_capability] if hasattr(library, "root_capability") else []
+    while row:
+        each = row.pop()
+        row += getattr(each, "capabilities", None) or ([each.wrapped] if hasattr(each, "wrapped") else [])
+        if _ENGINE in {kind.__name__ for kind in type(each).__mro__}:
+            yield type(each)
+
+
+def _is_own(engine: type) -> bool:
+    return engine.__module__.startswith("flujo_worker.")
+
+
+def _tools(agent: Any, library: Any, load: Callable[[str], Any]) -> Iterator[ToolView]:
+    given = [load(each) for each in agent.tools] if isinstance(agent, DeclaredAgent) else []
+    for each in _leaves(getattr(library, "toolsets", ())):
+        own = getattr(each, "tools", None)
+        given += own.values() if isinstance(own, Mapping) else ()
+    for each in given:
+        function = getattr(each, "function", each)
+        name = getattr(each, "name", None) or getattr(function, "__name__", "")
+        if each is not None and isinstance(name, str):
+            yield ToolView(name, function, getattr(each, "metadata", None) or {})
+
+
+def _takes_ctx(tool: ToolView) -> bool:
+    try:
+        first = next(iter(inspect.signature(tool.function).parameters.values()), None)
+    except (TypeError, ValueError):
+        return False
+    return first is not None and "RunContext" in str(first.annotation)
+
+
+def _outputs(declared: Any) -> Iterator[Any]:
+    """Return the functions among an agent's outputs."""
+    declared = getattr(declared, "outputs", getattr(declared, "output", declared))
+    for each in declared if isinstance(declared, list | tuple) else [declared]:
+        if inspect.isroutine(getattr(each, "output", each)):
+            yield getattr(each, "output", each)
