@@ -38,11 +38,12 @@ $(STAMP): pyproject.toml requirements.lock
 requirements: $(STAMP) ## print each requirement with the tests that name its id
 	@$(ALONE) $(BIN)/python tests/architecture/requirements_page.py
 
-settings: $(STAMP) ## write the table of settings in docs/reference/configuration.md anew from the settings' models
+settings: $(STAMP) ## write the tables of docs/reference/configuration.md and metrics.md anew from the code
 	@$(ALONE) $(BIN)/python tests/architecture/settings_table.py
+	@$(ALONE) $(BIN)/python tests/architecture/metrics_table.py
 
 lock: ## write requirements.lock and the locks of tests/compat anew from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --extra ui --group dev --group integrations --group browser --universal --generate-hashes \
+	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --extra metrics --extra ui --group dev --group integrations --group browser --universal --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 	@$(PYTHON) -m tests.compat.environments
 

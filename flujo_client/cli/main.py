@@ -27,6 +27,7 @@ _OURS = {
     "lens": "Look at runs: list, show, trace, watch, stats.",
     "runs": "List, cancel and retry runs.",
     "ui": "Open a page on this machine: where runs stopped, and why.",
+    "metrics": "Serve the fleet's metrics for Prometheus.",
     "approvals": "List and answer approval requests.",
     "breakers": "List and change circuit breakers of models.",
     "rates": "List and change rate limits of models.",

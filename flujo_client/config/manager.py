@@ -157,6 +157,7 @@ class Settings(Section):
     cassettes: models.Cassettes = models.Cassettes()
     validation: models.Validation = models.Validation()
     ui: models.Ui = models.Ui()
+    metrics: models.Metrics = models.Metrics()
 
     _is_joined: bool = PrivateAttr(default=False)
 

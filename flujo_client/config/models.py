@@ -637,6 +637,17 @@ class Log(Section):
     )
 
 
+class Metrics(Section):
+    """The metrics for Prometheus."""
+
+    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
+        0,
+        description="serve a worker process's [metrics](../how-to/metrics.md) on this port; 0 for none. With prefork the main process serves those of its children",
+    )
+    host: str = Field("127.0.0.1", description="the address of this port; `0.0.0.0` for Prometheus on another machine")
+    tenants: bool = Field(False, description="serve the budgets of tenants, with a series for each of the fullest 200")
+
+
 class Cassettes(Section):
     """The source of models' answers in tests that use a cassette."""
 

@@ -20,13 +20,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.errors import ClientError, FlujoError, RunNotFound, SchemaVersionError, ServiceUnreachable
-from flujo_client.ui import approvals, fleet, health, live, run, runs, spend
+from flujo_client.ui import approvals, fleet, health, live, metrics, run, runs, spend
 from flujo_client.ui.security import HEADERS, Auth, Gatekeeper, SafeHeaders
 from flujo_client.ui.view import FILES, STATIC, Page, respond_error
 
 logger = logging.getLogger(__name__)
 
-PAGES: Final[tuple[ModuleType, ...]] = (runs, run, approvals, fleet, spend, health, live)
+PAGES: Final[tuple[ModuleType, ...]] = (runs, run, approvals, fleet, spend, health, live, metrics)
 """The modules with pages; each has its routes in `ROUTES`."""
 AWAY_S: Final = 5
 """Seconds after which the page of a database that is away tries again."""

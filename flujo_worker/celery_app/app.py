@@ -51,6 +51,7 @@ from flujo_worker.concurrency.native import is_patched_by_eventlet, refuse_green
 
 if TYPE_CHECKING:
     from flujo_worker.engine.host import Host
+    from flujo_worker.observe.metrics import ProcessMetrics
     from flujo_worker.own_keys import OwnKeys
 
 CONFIGURATION, UNREACHABLE = 2, os.EX_UNAVAILABLE
@@ -85,6 +86,7 @@ class FlujoWorker:
         self._search_path = list(sys.path)
         self._lock = threading.Lock()
         self._name, self._is_aside = "", False
+        self._metrics: ProcessMetrics | None = None
         self._parents_keys: OwnKeys | None = None
         counting = None if self._is_own else lambda: self._counting
         _carry(self.app, self.host, self._keys, lambda: self.settings, counting=counting)
@@ -142,6 +144,8 @@ class FlujoWorker:
                 if self.settings.counts_chords:
                     counting: Any = self.app.tasks[TASK_JOIN].backend
                     publish_sparingly(counting.app)
+                if self._metrics is not None:
+                    host.measure(self._metrics)
                 host.start()
                 self._hosts.clear()
                 self._hosts[os.getpid()] = host
@@ -172,14 +176,20 @@ class FlujoWorker:
         self._is_aside = is_patched_by_eventlet() and bool(named) and named.isdisjoint(self.queues)
         if self._is_aside:
             return
+        pool = str(options.get("pool") or self.app.conf.worker_pool)
         with _ending_the_worker():
             if self.app.conf.task_always_eager:
                 raise ConfigurationError(
                     "this Celery app runs tasks eagerly, so nothing would survive a crash",
                     suggestion="unset task_always_eager; to test pipelines without services use flujo_worker.testing",
                 )
-            refuse_greenlets(str(options.get("pool") or self.app.conf.worker_pool), self.queues)
+            refuse_greenlets(pool, self.queues)
         self._require_readiness()
+        if self.settings.metrics.port:
+            from flujo_worker.observe.metrics import ProcessMetrics
+
+            with _ending_the_worker():
+                self._metrics = ProcessMetrics(self.settings.metrics, has_children="prefork" in pool)
         # Celery takes the working directory off the path again once it has found the app.
         sys.path.extend(folder for folder in self._search_path if folder not in sys.path)
         for queue in self.queues:
@@ -208,6 +218,8 @@ class FlujoWorker:
 
     def _start_in_child(self, **_: Any) -> None:
         self._slots = 1
+        if self._metrics is not None:
+            self._metrics.leave_port()
         on_stop_signal(self._begin_stop_here)
         host = self.host()
         host.steps.retire, host.steps.stop = lambda _: retire_child(host.hand_back), stop_parent

@@ -90,6 +90,7 @@ class Coordinator:
         loaded_plan: returns the plan of a run, by its reference and fingerprint, if this process has loaded its code; others are read.
         on_hooks_due: called when a commit may have left hook calls to be made.
         on_merged: called with each decision that was committed here.
+        on_refused: called with the verdict about an outcome that came too late to be merged.
         on_gated_end: called with a run that has passed gates, once its end is committed here.
         counts_chords: whether chords count the branches of fan-outs; otherwise this looks after each whether it was the last.
         effects: how commits, sends and answers are waited for; in the calling thread when None.
@@ -108,6 +109,7 @@ class Coordinator:
         loaded_plan: Callable[[str, str], Plan | None] = lambda *_: None,
         on_hooks_due: Callable[[], None] = lambda: None,
         on_merged: Callable[[Decision], None] = lambda _: None,
+        on_refused: Callable[[Verdict], None] = lambda _: None,
         on_gated_end: Callable[[str], None] = lambda _: None,
         counts_chords: bool = True,
         effects: Effects | None = None,
@@ -116,7 +118,7 @@ class Coordinator:
         self._stores, self._send, self._evaluator, self._backoff = stores, send, evaluator, backoff
         self.send_later = send_later
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
-        self._on_merged, self._on_gated_end = on_merged, on_gated_end
+        self._on_merged, self._on_refused, self._on_gated_end = on_merged, on_refused, on_gated_end
         self._counts_chords = counts_chords
         self._loaded_plan, self._plans = loaded_plan, dict[str, Plan]()
         self._known = KnownScopes()
@@ -427,6 +429,7 @@ class Coordinator:
         run, claim = envelope.ticket.run, ClaimId(envelope.key, notice.fence, notice.claim_id)
         await call(self._stores.attempts.spend, run, claim, outcome.usage, notice.reserved)
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
+        self._on_refused(verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
         refused = Event("outcome.refused", data, "warning")
         await call(self._stores.records.note, run, [refused], key=envelope.key)

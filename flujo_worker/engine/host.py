@@ -38,6 +38,8 @@ from flujo_worker.store.postgres.stop_requests import StopRequests
 if TYPE_CHECKING:
     from celery import Celery
 
+    from flujo_worker.observe.metrics import ProcessMetrics
+
 logger = logging.getLogger(__name__)
 MERGING_S = 10.0
 """Seconds that attempts whose code has ended may take to merge, before others begin them again."""
@@ -103,6 +105,10 @@ class Host:
     def silent_s(self) -> float:
         """Return the seconds since the lease was last renewed."""
         return self._services.lease.silent_s
+
+    def measure(self, metrics: ProcessMetrics) -> None:
+        """Count what this process does from now on."""
+        self._services.metrics = metrics
 
     def throttle(self, slots: PoolSlots) -> None:
         """Adapt the slots of this process's pool to how late its event loop is, from now on."""

@@ -33,7 +33,7 @@ from flujo_worker.liveness.self_check import SelfCheck
 from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.own_keys import OwnKeys
-from flujo_worker.ports import Member
+from flujo_worker.ports import Member, Verdict
 from flujo_worker.recovery.admission import AdmissionThread
 from flujo_worker.recovery.hand_back import HandBack
 from flujo_worker.recovery.hook_delivery import HookDelivery, HookThread
@@ -51,8 +51,10 @@ from flujo_worker.user_code.hooks import HookCaller
 if TYPE_CHECKING:
     from celery import Celery
 
+    from flujo_worker.domain.values import Decision
     from flujo_worker.durable.ledger import StoredUnits
     from flujo_worker.engine.rabbit_publisher import RabbitPublisher
+    from flujo_worker.observe.metrics import ProcessMetrics
 
 
 class Services:
@@ -60,12 +62,16 @@ class Services:
 
     Attributes:
         execute: executes a command of Redis on that loop, where results are; None if that is not the broker.
+        metrics: this process's metrics; None if they are not served.
     """
+
+    metrics: ProcessMetrics | None = None
 
     def __init__(
         self, settings: Settings, app: Celery, member: Member, steps: Steps, *, on_loop: bool, is_child: bool
     ) -> None:
         own, self.settings, self.steps, self.is_child = settings.worker, settings, steps, is_child
+        self._slots = member.slots
         self.stopping = threading.Event()
         single = own.pool_max - GROUP_CONNECTIONS if on_loop else own.pool_max
         self.stores = PostgresStores(
@@ -112,6 +118,25 @@ class Services:
         if isinstance(self.effects, LoopEffects):
             self.effects.sharing = lambda: self.lease.sharing
         self.events = SystemEvents(self.stores.records, self.worker)
+
+    def note_merged(self, decision: Decision) -> None:
+        """Log the failures of a decision that was committed here, and count it."""
+        log_failures(decision)
+        if self.metrics is not None:
+            self.metrics.merged(decision)
+
+    def note_refused(self, verdict: Verdict) -> None:
+        """Count an outcome that came too late."""
+        if self.metrics is not None:
+            self.metrics.refused(verdict)
+
+    def sample(self) -> None:
+        """Take the gauges of this process."""
+        if self.metrics is not None:
+            late_s, silent_s = self.loop.late_s, self.lease.silent_s
+            self.metrics.sample(
+                self.worker(), slots=self._slots, used=len(self.lease.keys), late_s=late_s, silent_s=silent_s
+            )
 
     def units(self) -> StoredUnits:
         """Return where the units of durable attempts are written."""
@@ -183,7 +208,8 @@ class AttemptEngine:
             control_queue=settings.worker.control_queue,
             loaded_plan=code.catalog.plan,
             on_hooks_due=self.hooks_due.set,
-            on_merged=log_failures,
+            on_merged=services.note_merged,
+            on_refused=services.note_refused,
             on_gated_end=self.admission.ended,
             counts_chords=settings.counts_chords,
             effects=services.effects,
@@ -251,7 +277,7 @@ class Upkeep:
             stores,
             lease,
             [unpark, *lost.chores()],
-            before=[Chore(neighbours.bury), Chore(keys.look), unpark],
+            before=[Chore(neighbours.bury), Chore(keys.look), Chore(services.sample), unpark],
             after=[
                 Chore(stores.retention.tally, TALLY_EVERY_S),
                 Chore(Pruner(stores.retention, settings.retention).prune_in_turn),

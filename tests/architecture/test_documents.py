@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from celery import Celery
 from for_each import for_each
+from metrics_table import page_with_tables
 from settings_table import page_with, settings_table
 
 import flujo_client
@@ -166,6 +167,11 @@ def test_the_table_of_settings_is_made_from_their_models():
     assert text("docs/reference/configuration.md") == page_with(settings_table())
     assert MEANINGS.keys() == _VARIABLES.keys()
     assert [name for name, meaning in MEANINGS.items() if not meaning] == []
+
+
+def test_the_tables_of_metrics_are_made_from_their_definitions():
+    """`make settings` writes them anew."""
+    assert text("docs/reference/metrics.md") == page_with_tables()
 
 
 def test_every_variable_of_the_original_that_is_refused_is_listed():

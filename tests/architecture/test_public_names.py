@@ -247,7 +247,7 @@ def test_a_worker_starts_without_the_library_of_agents(imported_by_a_worker):
 @pytest.mark.processes
 def test_a_worker_starts_without_what_only_some_runs_and_commands_need(imported_by_a_worker):
     rare = re.compile(
-        r"flujo_(client\.(blueprint|embedded|api)|worker\.(aros|chaos|replay|testing|store\.memory))\b|flujo_demo"
+        r"flujo_(client\.(blueprint|embedded|api|metrics)|worker\.(aros|chaos|replay|testing|observe\.metrics|store\.memory))\b|flujo_demo|prometheus_client"
     )
     assert [name for name in imported_by_a_worker if rare.match(name)] == []
     assert len([name for name in imported_by_a_worker if name.startswith("flujo_")]) <= MOST_MODULES

@@ -58,7 +58,7 @@ counts (name, labels, value) AS (
     SELECT v.name, jsonb_build_object('pipeline', t.pipeline), v.value
     FROM (
         SELECT e.pipeline, count(*) FILTER (WHERE e.number > 1) AS retries, sum(e.losses) AS losses,
-               sum(flujo_number(e.metadata -> 'aros.coercion.failed')) AS refused
+               coalesce(sum(flujo_number(e.metadata -> 'aros.coercion.failed')), 0) AS refused
         FROM ended e GROUP BY e.pipeline
     ) t CROSS JOIN LATERAL (VALUES
         ('flujo_retries_total', t.retries), ('flujo_leases_lost_total', t.losses), ('flujo_outputs_refused_total', t.refused)
@@ -96,7 +96,9 @@ counts (name, labels, value) AS (
     LEFT JOIN named n ON n.name = p.name
     GROUP BY n.name, s.status
 )
-SELECT c.name, c.labels, c.value FROM counts c WHERE c.value > 0
+-- Prometheus sees no increase in a series that begins above 0, so those that alerts ask for begin at 0.
+SELECT c.name, c.labels, c.value FROM counts c
+WHERE c.value > 0 OR c.name IN ('flujo_runs_total', 'flujo_retries_total', 'flujo_leases_lost_total', 'flujo_outputs_refused_total')
 $$;
 
 -- Counters of all that has ended since the schema had them. They never decrease: what is not in `flujo_tallies` yet is counted from rows.

@@ -1,0 +1,51 @@
+"""`flujo metrics`: serve the fleet's metrics for Prometheus, read from Postgres."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+import click
+
+from flujo_client.cli.output import say, show_value
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.local import join_services
+from flujo_client.errors import ConfigurationError
+from flujo_client.gateway.door import SyncRunner
+from flujo_client.metrics.fleet import fleet_samples
+
+PORT = 9540
+STATEMENT_S = 10.0
+"""The maximum of seconds that a statement may take: as long as Prometheus waits by default."""
+
+
+@click.command("metrics")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0 takes a free one.")
+@click.option("--once", is_flag=True, help="Print the metrics instead.")
+def command(*, host: str, port: int, once: bool) -> None:
+    """Serve the fleet's metrics for Prometheus. One process is enough for a fleet; restarts reset no counter."""
+    try:
+        from flujo_client.metrics.exposition import fleet_registry, generate_latest, serve
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from None
+    settings = join_services(ConfigManager().settings())
+    with closing(SyncRunner(settings, reads_within_s=STATEMENT_S)) as door:
+        registry = fleet_registry(lambda: door.perform(fleet_samples(settings)))
+        if once:
+            show_value(generate_latest(registry).decode().rstrip("\n"))
+            return
+        host, port = serve(registry, host, port).server_address[:2]
+        say(f"metrics   http://{host}:{port}/metrics")
+        threading.Event().wait()
+
+
+def not_installed(error: ModuleNotFoundError) -> ConfigurationError:
+    """Return the error about a missing extra; raises other import errors."""
+    if error.name != "prometheus_client":
+        raise error
+    return ConfigurationError(
+        "metrics cannot be served: no module named 'prometheus_client'",
+        suggestion="pip install 'flujo-worker[metrics]'",
+        code="METRICS_NOT_INSTALLED",
+    )

@@ -1,0 +1,1 @@
+SELECT name, labels, value FROM flujo_totals;

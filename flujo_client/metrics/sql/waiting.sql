@@ -1,0 +1,1 @@
+SELECT queue, reason, count, oldest_s FROM flujo_waiting;
