@@ -22,6 +22,8 @@ STARTING = {"system", "popen", "execv", "execl", "execvp", "spawnv", "posix_spaw
 ALLOWED = {
     "flujo_client/config/manager.py": {"environ"},
     "flujo_client/config/toml_positions.py": {"tomllib"},
+    # prometheus_client reads the folder of its multiprocess mode from there, and has no other way.
+    "flujo_worker/observe/metrics.py": {"environ"},
     # Options of the command line that click reads.
     "flujo_client/cli/inputs.py": {"envvar FLUJO_INPUT"},
     "flujo_client/cli/main.py": {"envvar FLUJO_DEBUG"},
