@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, Unpack
@@ -228,7 +229,9 @@ def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence
     """Say when an attempt begins that nothing but time holds."""
     fault, about = at.fault_before, kind_of_place(facts, at)
     cause, wording = "delayed", parts(" to begin ", place(facts, at))
-    if at.number > 1:
+    if fault is not None and fault.code == "WAITING":  # it is no try
+        wording = parts(" to go on with ", place(facts, replace(at, number=1)), f": {line(fault.message)}")
+    elif at.number > 1:
         why = parts(", after ", raised(fault), frame(fault)) if fault else ""
         cause, wording = "backoff", parts(" to try ", place(facts, at), " again", why)
         about = *about, fault.traceback_digest if fault else ""

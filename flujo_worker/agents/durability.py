@@ -321,7 +321,7 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
             journal.agent_run(self.name, prompt_of(ctx)),
             replay_scope(),
             external_event_scope(Waiter(journal)),
-            Agent.using_sleep(journal.sleep_of_run()),
+            Agent.using_sleep(journal.sleep),
         ):
             return await super().wrap_run(ctx, handler=handler)
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
-from flujo_client.attempt_info import UnitInfo, running_in_unit
+from flujo_client.attempt_info import UnitInfo, current_unit, running_in_unit
 from flujo_client.config.models import SizeLimits
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed, decode
@@ -308,29 +308,23 @@ class Journal:
         return self._begun.one_of(_scope.get().digest, self.run.work.timeout_s / 2)
 
     async def wait(self, seconds: float, why: str) -> None:
-        """Wait for a moment; raises AttemptWaits: it takes longer, and so the attempt ends."""
-        if seconds >= LEAVE_S:
+        """Wait for a moment; raises AttemptWaits: it takes longer, and so the attempt ends. In a tool it does not: that would be called again."""
+        if seconds >= LEAVE_S and current_unit() is None:
             self._is_leaving = True
             raise AttemptWaits(why, after_s=seconds)
         await asyncio.sleep(max(0.0, seconds))
 
-    def sleep_of_run(self) -> Callable[[float], Awaitable[None]]:
-        """Return how the agent's run that begins here sleeps. A long sleep is on record, so the attempt that goes on after it has slept."""
-        scope = _scope.get()
-
-        async def sleep(seconds: float) -> None:
-            if seconds < LEAVE_S or _scope.get() != scope:  # in a call, which would be made again
-                await asyncio.sleep(max(0.0, seconds))
-                return
+    async def sleep(self, seconds: float) -> None:
+        """Sleep for an agent. A long sleep is on record, so the attempt that goes on after it has slept."""
+        if seconds >= LEAVE_S and current_unit() is None:
             unit = self._named(UnitCall("sleep", b""))
             self._met.add(unit.name)
             known = (await self.recorded()).get(unit.name)
             if known is None:
                 await self._record(unit, None, NO_USAGE)
-            if known is None or known.key == self._claim.key:
-                await self.wait(seconds, f"the agent sleeps for {seconds:g} s")
-
-        return sleep
+            elif known.key != self._claim.key:
+                return
+        await self.wait(seconds, f"the agent sleeps for {seconds:g} s")
 
     @property
     def is_over(self) -> bool:

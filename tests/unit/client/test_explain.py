@@ -324,6 +324,17 @@ CAUSES = {
         ),
         "Waits until 10:28 (in 28 min) to try upload, attempt 3 of 6 again, after ConnectionError: ftp.example: connection refused in desk.py:164.",
     ),
+    "a wait without a worker": (
+        live(
+            step="ask",
+            number=3,
+            max_attempts=1,
+            status="ready",
+            available_at=after(seconds=30),
+            fault_before=fault("AttemptWaits", "the agent sleeps for 30 s", code="WAITING"),
+        ),
+        "Waits until 10:00:30 (in 30 s) to go on with ask: the agent sleeps for 30 s.",
+    ),
     "backoff after a provider": (
         live(
             step="answer", number=3, max_attempts=5, status="ready", available_at=after(minutes=43), fault_before=BUSY

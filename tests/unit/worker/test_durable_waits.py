@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, Tool
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
@@ -11,6 +11,7 @@ from pydantic_ai.usage import RequestUsage
 
 from flujo_client import Pipeline, Settings, Step, StepConfig
 from flujo_worker.agents import AgentTool
+from flujo_worker.agents.durability import FlujoDurability
 from flujo_worker.testing import LocalEngine
 
 DURABLE = StepConfig(durable=True, max_retries=1)
@@ -128,3 +129,27 @@ def test_requests_wait_for_their_turns_without_a_worker_and_replays_have_none(ou
         assert (result.output, len(sent)) == ("done", 4 + outages)
         assert ("failed", "waiting") in closed(engine, result.run_id)
         assert max(sent) - min(sent) <= (3 + outages) * 5 * 1.5
+
+
+def test_in_a_tool_an_agent_sleeps_where_it_is(monkeypatch):
+    """The tool would be called again, and a person be asked about its effect."""
+    monkeypatch.setattr("flujo_worker.durable.journal.LEAVE_S", 0.05)
+    called = []
+
+    def ask(messages, info):
+        if len(messages) > 1:
+            return ModelResponse([TextPart("sent")])
+        return ModelResponse([ToolCallPart("send", {}, tool_call_id="c")])
+
+    with LocalEngine() as engine:
+        model = InBackground(engine, every_s=0.06)
+        inner = Agent(model, name="helper", capabilities=[FlujoDurability()])
+
+        async def send() -> str:
+            called.append(1)
+            return (await inner.run("help")).output
+
+        tool = Tool(send, metadata={"flujo": {"effect": "once"}})
+        result = engine.run(pipeline(Agent(FunctionModel(ask), name="asker", tools=[tool])), "go")
+        assert (result.output, len(called), len(model.asked)) == ("sent", 1, 3)
+        assert closed(engine, result.run_id) == [("succeeded", None)]
