@@ -45,13 +45,14 @@ from typing_extensions import override
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import NonRetryableError, PausedException
+from flujo_client.pipeline.tool_metadata import KEY, declared
 from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
 from flujo_worker.agents.live_stream import live, taking
 from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.agents.requests import PacedRequest, expected_cost
-from flujo_worker.agents.tool_questions import KEY, RESULT, answered, ask_with, declared, effect_of, outcome_of, put_off
+from flujo_worker.agents.tool_questions import RESULT, answered, ask_with, effect_of, outcome_of, put_off
 from flujo_worker.domain.asking import Ask
 from flujo_worker.durable.context_writes import is_with_patch
 from flujo_worker.durable.journal import Journal, UnitCall

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
 
-from flujo_client.errors import ConfigurationError
+from flujo_client.pipeline.tool_metadata import REPEATABLE, declared
 from flujo_client.redact import preview
 from flujo_worker.agents.previews import hidden, text_of
 from flujo_worker.domain.asking import Ask
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
     from flujo_worker.durable.journal import Journal
 
-KEY: Final = "flujo"
-"""The key of a tool's metadata: `{"flujo": {"effect": "keyed", "expires_s": 3600}}`, or `{"flujo": False}` for a tool whose calls are no units."""
-REPEATABLE: Final = "repeatable"
 Deferral: TypeAlias = ApprovalRequired | CallDeferred
 _IS_ASKED: Final = ""
 _MOST: Final = 1500
@@ -48,21 +45,6 @@ _OUTCOME: Final = {
 _IN_DOUBT: Final = (
     'It was begun, and what came of it is not known. Answer {"result": …} if it has happened, or {"again": true}.'
 )
-
-
-def declared(name: str, metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return what a tool declares for us. Raises ConfigurationError, which names it, for words that mean nothing."""
-    given = (metadata or {}).get(KEY) or {}
-    wrong, words = None, (REPEATABLE, *get_args(Effect))
-    if not isinstance(given, Mapping) or given.keys() - {"effect", "expires_s"}:
-        wrong = f"{given!r:.80}; known are effect and expires_s"
-    elif given.get("effect", REPEATABLE) not in words:
-        wrong = f"the effect {given['effect']!r:.80}; use one of {', '.join(words)}"
-    elif not _is_time(given.get("expires_s", 1)):
-        wrong = f"expires_s {given['expires_s']!r:.80}; use a number of seconds above 0"
-    if wrong is not None:
-        raise ConfigurationError(f"the metadata of tool '{name}' declares {wrong}")
-    return given
 
 
 def effect_of(name: str, metadata: Mapping[str, Any] | None) -> Effect | None:
@@ -172,7 +154,3 @@ def _shown(call: ToolCallPart, why: Any) -> str:
 
 def _written(value: Any) -> str:
     return preview(text_of(hidden(value)), _MOST)
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

@@ -1,6 +1,7 @@
 """What tools of durable agents ask people: one question for all that wait, its answer at the very call, and no try used up."""
 
 import asyncio
+import re
 from collections import Counter
 from datetime import timedelta
 
@@ -12,10 +13,10 @@ from pydantic_ai.external_events import wait_for_external_event
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.tools import DeferredToolResults, Tool, ToolDefinition
-from pydantic_ai.toolsets import ExternalToolset
+from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from flujo_client import AgentProcessors, Pipeline, Step, StepConfig, current_unit
-from flujo_client.errors import PausedException, ResumeError
+from flujo_client.errors import PausedException, PipelineError, ResumeError
 from flujo_worker import AgentTool
 from flujo_worker.testing import LocalEngine
 
@@ -316,7 +317,11 @@ def test_a_keyed_effect_keeps_its_id_in_every_attempt(engine):
 )
 def test_a_tool_that_declares_what_means_nothing_is_refused_by_name_before_any_request(engine, metadata, why):
     script = Script([("send", {"to": "ana"})])
-    result = engine.run(step(script.agent(script.counted(**metadata)), max_retries=3), "go")
+    tool = script.counted(**metadata)
+    with pytest.raises(PipelineError, match=f"tool 'send' declares {re.escape(why)}"):
+        engine.run(step(script.agent(tool)), "go")
+    seen_late = FunctionToolset([tool], id="late").filtered(lambda ctx, tool_def: True)
+    result = engine.run(step(script.agent(toolsets=[seen_late]), max_retries=3), "go")
     assert f"tool 'send' declares {why}" in result.error.message
     assert script.calls == {}
 
