@@ -136,12 +136,14 @@ class Backend(JournalCallableOperationBackend[Any]):
         if effect == "once":
             call = replace(call, in_doubt=partial(outcome_of, cache_key[0], cache_key[1]))
         if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):
-            expected = partial(expected_cost, *_request(operation_id, cache_key))
-            call = replace(call, is_paid=True, usage=partial(_usage_of, operation_id), expected=expected)
+            request = _request(operation_id, cache_key)
+            model = f"{request[0].system}:{operation_id.model_name}"
+            usage, expected = partial(_usage_of, operation_id, model), partial(expected_cost, *request)
+            call = replace(call, is_paid=True, model=model, usage=usage, expected=expected)
             if isinstance(operation_id, ModelRequestId) and (pace := journal.run.pace) is not None:
-                request = PacedRequest(pace, *_request(operation_id, cache_key))
+                paced = PacedRequest(pace, *request)
                 sleep = partial(journal.wait, why="the model's rate limit allows no request before")
-                call, body = replace(call, begin=partial(request.begin, sleep)), partial(request.send, body, _tokens_of)
+                call, body = replace(call, begin=partial(paced.begin, sleep)), partial(paced.send, body, _tokens_of)
         answer, is_asked = await journal.perform(call, body)
         if is_with_patch(answer):
             answer = await writes.merge(answer)
@@ -165,7 +167,7 @@ def _request(operation: ModelRequestId | ModelCompactMessagesId, inputs: tuple[A
     return ctx.model, context.messages, None
 
 
-def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, payload: Any) -> Usage:
+def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, model: str, payload: Any) -> Usage:
     """Return what a request has cost."""
     from pydantic_ai.usage import RunUsage
 
@@ -173,8 +175,7 @@ def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, payload: Any) 
     response: ModelResponse = JSON_CODEC.load(ModelResponse, given)
     spent = RunUsage(requests=1)
     spent.incr(response.usage)
-    provider, name = response.provider_name, operation.model_name
-    return replace(usage_of(spent, response, name), model=f"{provider}:{name}" if provider else name)
+    return replace(usage_of(spent, response, operation.model_name), model=model)
 
 
 def _tokens_of(payload: Any) -> int:

@@ -45,6 +45,8 @@ class Unit:
     """None: it may be repeated."""
     asked: Packed | None = field(default=None, compare=False)
     """Who asks, and the parts of a request, each with a short digest."""
+    model: str | None = field(default=None, compare=False)
+    """Of a request, by its provider and name."""
 
     @property
     def id(self) -> str:

@@ -78,6 +78,7 @@ class UnitCall:
     parts: Sequence[str] = ()
     usage: Callable[[Any], Usage] = lambda _: NO_USAGE
     in_doubt: Callable[[str], Awaitable[Any]] | None = None
+    model: str | None = None
     expected: Callable[[], Amount] = Amount
     """Estimates what an answer costs: under limits that is set aside before it is asked for."""
     begin: Callable[[], Awaitable[None]] | None = None
@@ -349,7 +350,7 @@ class Journal:
         name = UnitName(place, digest, int.from_bytes(self._counted(digest)))
         claim = self._claim.key, self._claim.fence or 0, self._claim.claim_id or ""
         asked = Packed.of([_scope.get().asker, *call.parts])
-        return Unit(info.run_id, name, *claim, call.operation, call.effect, asked)
+        return Unit(info.run_id, name, *claim, call.operation, call.effect, asked, call.model)
 
     def _counted(self, digest: bytes) -> bytes:
         number = self._counts[digest]

@@ -129,6 +129,7 @@ def _bind(units: Sequence[Unit]) -> dict[str, Any]:
         "key": [each.key for each in units],
         "fence": [each.fence for each in units],
         "claim_id": [each.claim_id for each in units],
+        "model": [each.model for each in units],
         "asked": [each.asked and bytes(each.asked) for each in units],
     }
 

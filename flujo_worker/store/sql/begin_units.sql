@@ -1,9 +1,10 @@
 -- Announce units that are about to be asked: only under a live claim, and only those that have no answer. One that another claim has begun and
 -- not settled is taken over; whoever began it settles nothing any more.
-INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id, asked)
-SELECT q.run_id, q.place, q.digest, q.nth, q.operation, q.effect, q.key, q.fence, q.claim_id, q.asked
+INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id, asked, model)
+SELECT q.run_id, q.place, q.digest, q.nth, q.operation, q.effect, q.key, q.fence, q.claim_id, q.asked, q.model
 FROM (
 -- include units
+           , unnest(%(model)s::text[]) AS model
 ) q
 WHERE (SELECT a.status = 'running' AND a.fence = q.fence AND a.claim_id = q.claim_id FROM flujo_attempts a WHERE a.key = q.key)
 ON CONFLICT (run_id, place, digest, nth) DO UPDATE
