@@ -26,6 +26,7 @@ from flujo_client.cli.output import print_status, say, show, show_json, show_row
 from flujo_client.cli.plugins import ExtensibleGroup
 from flujo_client.cli.render import PREVIEW, trace_tree
 from flujo_client.cli.run_filters import filter_options
+from flujo_client.cli.spend import spend_of_run
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, sentence_lines, spans_table, stats_card
 from flujo_client.cli.timeouts import read, timeout_option, with_retry
@@ -298,5 +299,5 @@ def _questions(handle: RunHandle, seen: set[str]) -> Iterator[Approval]:
                 yield approval
 
 
-for each in (show_run, get_run):
+for each in (show_run, get_run, spend_of_run):
     command.add_command(each)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, LockHolder
 from flujo_client.contract.limits import WAKE_S, Guard, GuardRow, waits_for
 from flujo_client.contract.run_filter import EvalRecord, FailingStep, RunStats
+from flujo_client.contract.spend import Counted, DayOfModel, SpendRecord
 from flujo_client.gateway.effects import AskBroker, Operation
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts, read_aros, read_machine
@@ -17,6 +18,8 @@ from flujo_client.health.report import HealthReport
 from flujo_client.serial import storable_text, stored_safely
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from flujo_client.config.models import Health
     from flujo_client.contract.run_filter import RunFilter
     from flujo_client.plan.plan import OnChange
@@ -42,6 +45,21 @@ def machine(question: HealthQuery, health: Health, on_change: OnChange = "carry_
     """Read the state of workers, queues and limits in Postgres; `on_change` is the policy of plans that name none."""
     parameters = question.machine_parameters(health, on_change)
     return Request("machine", parameters, lambda rows: read_machine(rows[0]), HEALTH, _BOUNDS)
+
+
+def run_spend(run_id: str) -> Request[list[SpendRecord]]:
+    """Read what a run, with its child runs, has paid, holds of its budgets, and may have paid."""
+    return Request("run_spend", {"run": run_id}, lambda rows: [SpendRecord(**row) for row in rows])
+
+
+def spend_by_day(first: date, last: date) -> Request[list[DayOfModel]]:
+    """Read what was spent on these days, by model."""
+    parameters = {"first": first.isoformat(), "last": last.isoformat()}
+    return Request("spend_by_day", parameters, lambda rows: [_day_of_model(**row) for row in rows])
+
+
+def _day_of_model(day: date, model: str | None, **counted: Any) -> DayOfModel:
+    return DayOfModel(day, model, Counted(**counted))
 
 
 def last_report() -> Request[HealthReport | None]:

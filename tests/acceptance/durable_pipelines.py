@@ -61,6 +61,11 @@ def disturb(prompt: str, kind: str, number: int) -> None:
         failpoints.hit("unit_answered")
 
 
+def run_id() -> str:
+    info = current_attempt()
+    return info.run_id if info else ""
+
+
 def once(name: str) -> bool:
     """Return whether this is the first call with this name in the run."""
     info = current_attempt()
@@ -77,7 +82,7 @@ async def scripted(messages: list[Any], info: Any) -> ModelResponse:
     note("model", turn, os.getpid())
     await asyncio.sleep(PAUSE_S)
     if prompt == f"linger:{turn}":
-        while not (folder() / "go-on").exists():  # noqa: ASYNC110 - another process makes it
+        while not (folder() / f"go-on-{run_id()}").exists():  # noqa: ASYNC110 - another process makes it
             await asyncio.sleep(PAUSE_S)
     disturb(prompt, "model", turn)
     usage = RequestUsage(input_tokens=100 + turn, output_tokens=10)

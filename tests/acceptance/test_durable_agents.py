@@ -1,9 +1,15 @@
 """Durable agents in workers: a crash pays for what was in flight, an outage for the call that failed."""
 
+import json
 from collections import Counter
+from contextlib import suppress
 
 import pytest
+from click.testing import CliRunner
 
+from flujo_client import UsageLimits
+from flujo_client.cli.main import cli
+from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway.requests import workers
 from tests.support.fleet import BRISK, Site, one_process, wait_until
 
@@ -82,7 +88,7 @@ def test_a_warm_stop_hands_it_back_at_the_next_call_and_pays_nothing_again(durab
     [stopping] = leaving.processes
     stopping.terminate()
     wait_until(lambda: any(each.is_stopping for each in durable_site.client.ask(workers())), what=durable_site.log)
-    (durable_site.folder / "go-on").touch()
+    (durable_site.folder / f"go-on-{run.id}").touch()
     assert stopping.wait(timeout=20) == 0
     assert run.status() == "running"
     durable_site.workers()
@@ -93,6 +99,40 @@ def test_a_warm_stop_hands_it_back_at_the_next_call_and_pays_nothing_again(durab
     assert spent(durable_site, run) == SPENT
     [attempt] = durable_site.attempts(run.id)
     assert (attempt["number"], attempt["losses"], attempt["fence"]) == (1, 0, 2)
+
+
+@pytest.mark.parametrize("limits", [None, UsageLimits(total_tokens_limit=100_000)])
+def test_what_was_in_flight_at_a_kill_is_listed_as_possibly_paid(durable_site, limits):
+    """What is paid and possibly paid is what the model has counted: whoever has asked, and whatever becomes of the run."""
+    fleet = durable_site.workers()
+    run = durable_site.client.enqueue("durable_pipelines:research", "linger:6", limits=limits)
+    unsettled = "SELECT 1 FROM flujo_units WHERE run_id = %(run)s AND settled_at IS NULL AND effect IS NULL"
+    wait_until(lambda: calls_of(durable_site, run)["model 6"], what=durable_site.log)
+    wait_until(lambda: durable_site.rows(unsettled, run=run.id), what=durable_site.log)
+    fleet.kill()
+    if limits is not None:  # it ends while nobody works on it
+        with suppress(WaitTimedOut):
+            run.cancel(timeout=0.1)
+    durable_site.workers()
+    (durable_site.folder / f"go-on-{run.id}").touch()
+    wait_until(lambda: run.status() in ("succeeded", "cancelled"), what=durable_site.log)
+    durable_site.dismiss()
+    told = spend_told(durable_site, run)
+    asked = sum(times for call, times in calls(durable_site, run).items() if call.startswith("model"))
+    assert told["possibly paid"]["requests"] == 1
+    assert (asked, told["paid"]["requests"]) == ((13, 12) if limits is None else (6, 5))
+    assert told["paid"]["requests"] + told["possibly paid"]["requests"] == asked
+    assert {each["model"] for each in told["steps"]} == {"function:function:scripted:"}
+    assert told["paid"]["tokens"] == sum(spent(durable_site, run)[:2])
+    if limits is not None:
+        [budget] = run.budgets()
+        assert (budget.spent_tokens, budget.reserved_tokens) == (told["paid"]["tokens"], 0)
+
+
+def spend_told(site, run):
+    told = CliRunner().invoke(cli, ["lens", "spend", run.id, "--json"], env=site.settings.as_environment())
+    assert told.exit_code == 0, told.output
+    return json.loads(told.stdout)
 
 
 def calls_of(site, run):
