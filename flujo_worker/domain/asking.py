@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+_MOST: Final = 8000
+"""Characters of all that is asked at once."""
 NO_PART: Final = object()
 """An answer has nothing for this one."""
 
@@ -41,7 +43,8 @@ def message_of(asks: Sequence[Ask]) -> str:
     """Write what the person reads."""
     if len(asks) == 1:
         return _shown(asks[0])
-    listed = "\n\n".join(f"{name}: {_shown(each)}" for name, each in _named(asks).items())
+    most = _MOST // len(asks)
+    listed = "\n\n".join(f"{name}: {_shown(each)}"[:most] for name, each in _named(asks).items())
     return f"{len(asks)} calls wait for an answer.\n\n{listed}"
 
 

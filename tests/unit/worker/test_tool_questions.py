@@ -18,6 +18,7 @@ from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 from flujo_client import AgentProcessors, Pipeline, Step, StepConfig, current_unit
 from flujo_client.errors import PausedException, PipelineError, ResumeError
 from flujo_worker import AgentTool
+from flujo_worker.agents.durability import FlujoDurability
 from flujo_worker.testing import LocalEngine
 
 
@@ -186,6 +187,27 @@ def test_what_waits_in_the_turn_of_a_sub_agent_that_asks_is_the_same_question(en
     assert "send ana" in result.output
     assert result.output.endswith("free x; pay b; later")
     assert outer.calls == {"model0": 1, "free x": 1, "pay b": 1, "model1": 1}
+
+
+def test_an_agent_that_a_plain_tool_runs_goes_on_at_its_call_too(engine):
+    inner, outer = Script([("send", {"to": "ana"})]), Script([("delegate", {"to": "mailer"})])
+    middle = inner.agent(approved(inner.counted()), name="mailer", capabilities=[FlujoDurability()])
+
+    async def delegate(to: str) -> str:
+        return str((await middle.run(to)).output)
+
+    run, question = asked(engine, step(outer.agent(delegate, name="boss")))
+    assert question.message.startswith("May send be called?")
+    assert engine.answer(run, True).output == "send ana"
+    assert outer.calls == {"model0": 1, "model1": 1}
+    assert inner.calls == {"model0": 1, "send ana": 1, "model1": 1}
+
+
+def test_a_question_shows_something_of_each_call_however_many_wait(engine):
+    turn = [("send", {"to": f"{n} {'x' * 2000}"}) for n in range(40)]
+    _, question = asked(engine, step(Script(turn).agent(approved(Script().counted()))))
+    assert all(f"c{n}: May send be called?" in question.message for n in range(40))
+    assert list(question.schema["properties"]) == [f"c{n}" for n in range(40)]
 
 
 def test_a_question_that_expires_denies_the_call_and_says_so(engine):
