@@ -32,6 +32,7 @@ from flujo_worker.domain.values import (
     ChildRunRow,
     Decision,
     FanOut,
+    MessageOutdated,
     ReadScope,
     UserCodeFailed,
     UserCodePaused,
@@ -139,7 +140,7 @@ class Coordinator:
         effects, ticket = self.effects, notice.envelope.ticket
         try:
             decision, large = offload_large_values(await self._decide(notice), self._inline)
-        except ScopeClosedMeanwhile:
+        except (ScopeClosedMeanwhile, MessageOutdated):
             return await self._late(notice, "stale")
         committed = Committed("unstored")
         while committed.verdict == "unstored":  # again where a failover has lost the values before the merge
@@ -386,8 +387,10 @@ class Coordinator:
         envelopes = [decision.envelope_of(following) for following in decision.next if following.is_due]
         if (child := decision.child_run) is not None:
             envelopes.append(replace(decision.envelope_of(child.first), ticket=child.ticket))
-        if committed.taken is not None:
-            envelopes += await self.effects.call(self._stores.backlog.envelopes, [committed.taken])
+        left = decision.branch_end or decision.lane_left
+        if committed.taken is not None and left is not None:
+            found = await self.effects.call(self._stores.backlog.envelopes, [committed.taken])
+            envelopes += [each for each in found if left.fan_out in each.lanes]  # else a failover has lost that
         if envelopes:
             await self.effects.send(envelopes, decision.fan_out)
         for following in decision.next:

@@ -28,6 +28,7 @@ from flujo_worker.domain.values import (
     Decision,
     EndRun,
     FanOut,
+    MessageOutdated,
     NextAttempt,
     ReadScope,
     ScopeRow,
@@ -78,6 +79,12 @@ class ScopeState:
     merges: bool = False
     seen: tuple[Packed, Packed | None] | None = None
     code: tuple[str, ...] = ()
+
+    def lane_in(self, fan_out: str) -> int:
+        """Return its lane in a fan-out; raises MessageOutdated."""
+        if fan_out not in self.lanes:
+            raise MessageOutdated
+        return self.lanes[fan_out]
 
     def close(self, status: ScopeStatus, fault: Fault | None = None) -> None:
         """Close it; raises IllegalTransition if it is closed."""

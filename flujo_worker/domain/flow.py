@@ -257,5 +257,5 @@ def within(fault: Fault, prefix: str) -> Fault:
 
 def _branch_end(scope: ScopeState, *, aborts: bool, takes: bool) -> BranchClosed:
     fan_out = scope.parent or ""
-    lane = scope.lanes[fan_out]
+    lane = scope.lane_in(fan_out)
     return BranchClosed(scope.address, fan_out, lane, aborts, takes and lane != NO_LANE)

@@ -349,6 +349,10 @@ class ReadScope:
     child_run: str | None = None
 
 
+class MessageOutdated(Exception):
+    """The attempt's message is of a commit that a failover has lost: it was made while its branch had no lane, and the branch has one now."""
+
+
 class UserCodeFailed(Exception):
     """An Ask that user code did not answer: it raised, took too long, or gave what cannot be."""
 

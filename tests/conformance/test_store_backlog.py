@@ -10,7 +10,7 @@ from worlds import LEASE_S, MAX_LOST
 from flujo_worker.store.shared_rules import GRACE_S
 from tests.support.builders import BACKOFF, decided, enqueued, failed, following, pipeline_of, succeeded
 
-GONE_S = 5.0
+GONE_S = 3.0
 NUMBERS = itertools.count()
 
 

@@ -16,7 +16,7 @@ from simulator import Simulation
 
 from flujo_worker.store.memory.attempts import AttemptsInMemory
 
-CASES = ("adding", "stumbling", "buying", "launching")
+CASES = ("adding", "stumbling", "buying", "launching", "lanes")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -74,3 +74,9 @@ def test_mutant_who_merges_what_refers_to_lost_values(monkeypatch):
     judge = AttemptsInMemory._judge
     monkeypatch.setattr(AttemptsInMemory, "_judge", lambda stores, made: judge(stores, replace(made, stored=())))
     assert any("is missing or does not fit its digest" in each for each in found("adding"))
+
+
+def test_a_branch_whose_message_is_of_a_time_when_it_had_no_lane_is_not_taken_at_its_word():
+    """A sibling's merge has passed its lane on, and is lost before the message is built: the branch is held again, until the next such merge."""
+    Failover("lanes", 71, 77).run()
+

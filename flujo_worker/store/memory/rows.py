@@ -31,7 +31,7 @@ from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import ChildRun, ChildRunRow, EndRun, ScopeRow, ScopeStatus, UpdateScope
 from flujo_worker.ports import HumanAnswer
 
-GONE_AFTER_S = 5.0
+GONE_AFTER_S = 3.0
 MAX_DOUBLINGS = 5
 
 

@@ -3,7 +3,7 @@
 --   ready   due by its own clock: a tail that died, a backoff, a timer
 --   lost    its worker's lease is over, and the judge's is not; one that is poison is left to poisoned.sql
 --   epoch   sent before the broker's present epoch began: Redis was wiped
---   gone    never claimed for 5 s · 2^(sends-1), and its queue is empty or has a younger head; sends are counted from the last loss
+--   gone    never claimed for 3 s · 2^(sends-1), and its queue is empty or has a younger head; sends are counted from the last loss
 WITH due AS (
     SELECT a.key,
         CASE a.status WHEN 'ready' THEN 'ready' WHEN 'running' THEN 'lost'
@@ -24,7 +24,7 @@ WITH due AS (
             AND (
                 a.sent_at < to_timestamp(%(epoch_start)s)
                 OR (
-                    a.sent_at < now() - interval '5 s' * power(2, least(a.sends, 6) - 1)
+                    a.sent_at < now() - interval '3 s' * power(2, least(a.sends, 6) - 1)
                     AND EXISTS (
                         SELECT 1 FROM unnest(%(queues)s::text[], %(heads)s::float8[]) AS q (name, head)
                         WHERE q.name = a.queue AND (q.head IS NULL OR to_timestamp(q.head) > a.sent_at)
