@@ -17,6 +17,8 @@ from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from flujo_client.contract.code import AwaitedCode, CodeOnRecord, CodeVersion
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.limits import GuardRow
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_client.transport.loop_publisher import Taken
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.ended import AnyEnded, AttemptEvent, EndedAttempt, Export, Kind, Position
     from flujo_worker.domain.permit import PermitRequest
 
 Refusal = Literal[
@@ -624,12 +627,14 @@ class RetentionStore(Protocol):
     def begin_pruning(self, every_s: float) -> bool:
         """Return whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
 
-    def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
+    def prune_runs(
+        self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False, waits_s: float = 0.0
+    ) -> list[str]:
         """Delete runs that ended longer ago than the rules retain them, with all their rows; return their ids.
 
         A run is deleted together with all its child runs, including those in the background, once the youngest of them is old enough, by
         the status of the root run. So many runs are deleted, more only to complete the last family. A run that is being retried is left for
-        the next time. With `is_summarized`, a summary of each stays.
+        the next time. With `is_summarized`, a summary of each stays. Runs that are not exported yet stay up to `waits_s` seconds longer.
         """
 
     def prune_summaries(self, older_s: float, limit: int) -> None:
@@ -682,7 +687,9 @@ class UnitStore(Protocol):
         Under limits the cost is settled; passing a limit fails the root run of the tree. Refused are those of a claim that is over, and those that have an answer.
         """
 
-    def prune(self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int) -> PrunedUnits:
+    def prune(
+        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
+    ) -> PrunedUnits:
         """Delete units of steps that have ended, at least so many seconds ago, and whose claims' spends are booked.
 
         Args:
@@ -690,7 +697,27 @@ class UnitStore(Protocol):
             after: the run and place after which to look.
             places: how many places to look at.
             units: how many to delete at most.
+            waits_s: seconds that those which are not exported yet stay longer.
         """
+
+
+class ExportStore(Protocol):
+    """What has ended, for one exporter of traces in the fleet, and up to where that has sent it."""
+
+    def begin(self, worker: str, *, patience_s: float, margin_s: float) -> Export | None:
+        """Export from now on; None while a living worker does that was here in the last `patience_s` seconds.
+
+        What ended in the last `margin_s` seconds is left to the next turn.
+        """
+
+    def ended(self, kind: Kind, since: Position, until: datetime, limit: int) -> list[AnyEnded]:
+        """Read the next rows of a kind, in the order of their ends."""
+
+    def events(self, attempts: Sequence[EndedAttempt], names: Sequence[str]) -> dict[str, list[AttemptEvent]]:
+        """Read events of these names by attempt, in their order."""
+
+    def advance(self, worker: str, positions: Mapping[Kind, Position], *, refused: int) -> bool:
+        """Record up to where rows were sent; return False if another worker exports by now."""
 
 
 @dataclass(eq=False)
@@ -710,6 +737,7 @@ class Stores:
     limits: LimitStore
     retention: RetentionStore
     units: UnitStore
+    exports: ExportStore
 
 
 class Publisher(Protocol):

@@ -72,6 +72,7 @@ from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed, Resolver
+from flujo_client.trace_context import current_trace_parent
 from flujo_client.transport.dead_letters import Refused
 
 NewRunT = TypeVar("NewRunT", NewRun, NewFork)
@@ -224,7 +225,7 @@ def new_run_of(
         deadline=None if deadline_s is None else time.time() + deadline_s,
         limits=limits,
         metadata=options.get("metadata") or {},
-        trace_parent=options.get("trace_parent"),
+        trace_parent=options.get("trace_parent") or current_trace_parent(),
         aros=settings.aros.table(),
         settings=RunSettings.of(settings).table(),
         gates=gates,

@@ -155,6 +155,7 @@ class Settings(Section):
     admission: models.AdmissionSettings = models.AdmissionSettings()
     hooks: models.HookSettings = models.HookSettings()
     cassettes: models.Cassettes = models.Cassettes()
+    traces: models.Traces = models.Traces()
     validation: models.Validation = models.Validation()
     ui: models.Ui = models.Ui()
     metrics: models.Metrics = models.Metrics()
@@ -442,6 +443,14 @@ class ConfigManager:
     def child_environment(self, settings: Settings) -> dict[str, str]:
         """Return this process's environment with `settings` written over it, **secrets included**."""
         return {**self._environ, **settings.as_environment()}
+
+    def opentelemetry(self) -> dict[str, str]:
+        """Return the variables of OpenTelemetry if they name a collector of traces; nothing otherwise, and if they turn it off."""
+        found = {name: value for name, value in self._environ.items() if name.startswith("OTEL_") and value}
+        is_off = found.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+        is_named = any(name in found for name in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))
+        exporters = found.get("OTEL_TRACES_EXPORTER", "otlp").replace(" ", "").split(",")
+        return found if is_named and not is_off and "otlp" in exporters else {}
 
     def _file(self) -> Path | None:
         named = self._path or self._environ.get(CONFIG_PATH)

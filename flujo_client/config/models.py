@@ -648,6 +648,23 @@ class Metrics(Section):
     tenants: bool = Field(False, description="serve the budgets of tenants, with a series for each of the fullest 200")
 
 
+class Traces(Section):
+    """What is exported as traces, where the variables of OpenTelemetry name a collector."""
+
+    content: bool = Field(
+        False,
+        description="send prompts and answers with [traces](../how-to/traces.md), as `log.prompts` shows them",
+    )
+    calls: Literal["rows", "live"] = Field(
+        "rows",
+        description="the spans of model and tool calls: `rows` sends those on record; `live` none, because your own instrumentation of pydantic-ai does",
+    )
+    wait_days: Annotated[float, Field(ge=0, le=366)] = Field(
+        7.0,
+        description="days that runs whose retention is over wait until they are exported; then they are deleted, and counted as `lost` in `flujo_exports`",
+    )
+
+
 class Cassettes(Section):
     """The source of models' answers in tests that use a cassette."""
 

@@ -66,7 +66,7 @@ def asked(
             model_id, messages, settings, parameters, _ = inputs
             parts = {"model": f"{model_id} {operation.model_name}"}
             if fingerprint == "strict":
-                parts |= {"settings": _digest(_plain(settings)), **_strictly(messages, parameters)}
+                parts |= {"settings": _digest(_plain(_lasting(settings))), **_strictly(messages, parameters)}
             return _of_parts(parts | _digests_of(messages, fingerprint, digests))
         case ModelCompactMessagesId():
             model_id, context, instructions, _ = inputs
@@ -93,6 +93,18 @@ def _strictly(messages: Sequence[ModelMessage], given: ModelRequestParameters) -
     instructions = {"instructions": _digest([said, dumped.pop("instruction_parts", None)])}
     tools = {f"tool {each['name']}": _digest(each) for each in dumped.pop("function_tools", ())}
     return {**instructions, **tools, "output": _digest(dumped)}
+
+
+def _lasting(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Leave the trace out of the settings: it is of one attempt."""
+    headers = (settings or {}).get("extra_headers")
+    if settings is None or not headers or "traceparent" not in headers:
+        return settings
+    left = {name: value for name, value in headers.items() if name != "traceparent"}
+    return {
+        **{name: each for name, each in settings.items() if name != "extra_headers"},
+        **({"extra_headers": left} if left else {}),
+    }
 
 
 def prompt_of(ctx: RunContext[Any]) -> bytes:

@@ -20,6 +20,7 @@ from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.concurrency.native import executor_beside
 from flujo_worker.runtime.attempt_run import Work, charge, current_run, current_work, in_thread
+from flujo_worker.traces.live import headers
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AbstractAgent
@@ -131,7 +132,19 @@ def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
     for each in [] if model is None else each_of(model):
         if dropped := dropped_by(each, {**(own if isinstance(own, dict) else {}), **settings}):
             emit_dropped_options(dropped, model=each.model_name)
-    return settings if model is None else without_retries(model, settings)
+    return settings if model is None else without_retries(model, _traced(settings, own, model))
+
+
+def _traced(settings: dict[str, Any], own: Any, model: Any) -> dict[str, Any]:
+    """Add the header that continues the attempt's trace, if traces are exported, to the headers of a run; they replace the agent's and the model's."""
+    from flujo_worker.agents.models import dropped_by, each_of
+
+    trace, known = headers(), [getattr(model, "settings", None), own, settings]
+    if not trace or any(dropped_by(each, {"extra_headers": trace}) for each in each_of(model)):
+        return settings
+    for each in known:
+        trace |= each.get("extra_headers") or {} if isinstance(each, dict) else {}
+    return {**settings, "extra_headers": trace}
 
 
 def emit_dropped_options(options: Sequence[str], **by: Any) -> None:

@@ -12,7 +12,7 @@ import click
 from flujo_client.cli.output import say, show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
-from flujo_worker.domain.retention import STATUSES, RetentionRule
+from flujo_worker.domain.retention import DAY_S, STATUSES, RetentionRule
 from flujo_worker.ports import RetentionStore
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.retention import RetentionInPostgres
@@ -48,13 +48,19 @@ def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None,
     settings = join_services(ConfigManager().settings())
     url = settings.database()
     require_current(url)
-    stores = PostgresStores(url, pool_max=1).open()
+    stores, waits_s = PostgresStores(url, pool_max=1).open(), settings.traces.wait_days * DAY_S
     try:
-        found = RetentionInPostgres(stores.pool).count_aged_runs(rules)
+        found = RetentionInPostgres(stores.pool).count_aged_runs(rules, waits_s=waits_s)
         gone = (
             0
             if dry_run
-            else _prune(stores.retention, rules, sum(found.values()), is_summarized=settings.retention.keep_summaries)
+            else _prune(
+                stores.retention,
+                rules,
+                sum(found.values()),
+                is_summarized=settings.retention.keep_summaries,
+                waits_s=waits_s,
+            )
         )
     finally:
         stores.close()
@@ -67,10 +73,12 @@ def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None,
     say(f"would delete {sum(found.values())} runs with their child runs" if dry_run else f"deleted {gone} runs")
 
 
-def _prune(retention: RetentionStore, rules: Sequence[RetentionRule], expected: int, *, is_summarized: bool) -> int:
+def _prune(
+    retention: RetentionStore, rules: Sequence[RetentionRule], expected: int, *, is_summarized: bool, waits_s: float
+) -> int:
     """Delete until nothing is left to delete; child runs count too."""
     gone, reported_at = 0, time.monotonic()
-    while pruned := retention.prune_runs(rules, AT_ONCE, is_summarized=is_summarized):
+    while pruned := retention.prune_runs(rules, AT_ONCE, is_summarized=is_summarized, waits_s=waits_s):
         gone += len(pruned)
         if time.monotonic() - reported_at > REPORT_EVERY_S:
             reported_at = time.monotonic()

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flujo_client.address import child_run_id
+from flujo_client.contract.envelope import RunHeader
 from flujo_client.contract.outcome import Fault
 from flujo_client.pipeline.limits import of_task
 from flujo_client.plan.plan import Node
+from flujo_client.trace_context import own_trace_parent
 from flujo_worker.domain.draft import DecisionBuilder, ScopeState, StepsWithResult
 from flujo_worker.domain.flow import child_of
 from flujo_worker.domain.values import ChildRun, ChildRunRow, NextAttempt, ReadScope
@@ -28,19 +30,25 @@ def id_of(draft: DecisionBuilder, container: ScopeState) -> str:
 def begin(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
     """Begin the child run that an import has opened for and waits for."""
     first = _first(draft, container, node)
-    ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, container), root=first.address, is_gated=False)
+    ticket = replace(_ticket(draft), run=id_of(draft, container), root=first.address, is_gated=False)
     _begin(draft, container, ChildRun(ticket, container.address, node.rules["own_run"], first))
     draft.emit("child_run.begun", step=node.name, child_run=ticket.run)
 
 
 def launch(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
     """Begin the child run of a background step: its parent does not wait for it, so they share neither a deadline nor a budget."""
-    first, ticket, run = _first(draft, container, node), draft.notice.envelope.ticket, id_of(draft, container)
+    first, ticket, run = _first(draft, container, node), _ticket(draft), id_of(draft, container)
     limits = of_task(ticket.limits, run, node.path)
     ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits, is_gated=False)
     _begin(draft, container, ChildRun(ticket, None, node.name, first))
     container.metadata["is_background"] = True
     draft.emit("background.launched", step=node.name, task_id=run)
+
+
+def _ticket(draft: DecisionBuilder) -> RunHeader:
+    """Return the header of the parent's messages, with the trace that the child run is a part of."""
+    ticket = draft.notice.envelope.ticket
+    return replace(ticket, trace_parent=ticket.trace_parent or own_trace_parent(ticket.run))
 
 
 def _begin(draft: DecisionBuilder, container: ScopeState, child: ChildRun) -> None:

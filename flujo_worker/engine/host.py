@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_worker.observe.metrics import ProcessMetrics
+    from flujo_worker.traces.exporter import Exporter
 
 logger = logging.getLogger(__name__)
 MERGING_S = 10.0
@@ -93,6 +94,7 @@ class Host:
         self._attempts = self._performing.attempts
         neighbours = Neighbours(services.stores.leases, member.host, place, max_lost=settings.worker.max_lost)
         self._upkeep = Upkeep(services, code, self._performing, self.keys, neighbours, check)
+        self._traces = _exporter(services)
         self.engine, self.effects = services.engine, services.effects
         self.part_of, self.execute = MessageWriter(settings).part_of, services.execute
 
@@ -136,6 +138,8 @@ class Host:
         self.begin()
         self._upkeep.sweeper.start()
         self._upkeep.hook_calls.start()
+        if self._traces is not None:
+            self._traces.start()
         self._services.events.start()
         started = {"build": _build(), "slots": self._slots, "queues": self._consumes}
         self._services.events.put(Event("worker.started", started, at=time.time()))
@@ -152,6 +156,8 @@ class Host:
         self._services.stopping.set()
         self._upkeep.sweeper.stop()
         self._upkeep.hook_calls.stop()
+        if self._traces is not None:
+            self._traces.stop()
         self.end()
 
     def end_tasks_by(self, end_task: Callable[[PostRunPayload], None]) -> None:
@@ -276,6 +282,16 @@ class Host:
         )
         with closing(pool.open()):  # a connection of its own: it takes long, and the lease must not wait for it
             HealthCheck(HealthInPostgres(pool), services.post, settings).check()
+
+
+def _exporter(services: Services) -> Exporter | None:
+    """Return what exports traces, if a collector is named; then attempts run below their spans."""
+    variables = ConfigManager().opentelemetry()
+    if not variables:
+        return None
+    from flujo_worker.traces.exporter import exporter_of
+
+    return exporter_of(services.stores.exports, services.settings.traces, variables, services.worker)
 
 
 def _this_process(slots: int, place: str, code_build: str | None, queues: Sequence[str]) -> Member:

@@ -20,6 +20,7 @@ from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.concurrency.native import threads
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
+from flujo_worker.domain.retention import DAY_S
 from flujo_worker.engine.dispatch import RedisPublisher, Sender
 from flujo_worker.engine.engine import Engine, LoopEffects
 from flujo_worker.guards.cells import MODELS, RATES, MemoryCells, RedisCells
@@ -273,6 +274,8 @@ class Upkeep:
         )
         lost = LostWork(stores, post, engine.coordinator, lease, settings)
         unpark = Chore(parked.unpark, UNPARK_EVERY_S)
+        waits_s = settings.traces.wait_days * DAY_S
+        pruner = Pruner(stores.retention, settings.retention, waits_s=waits_s)
         self.sweeper = Sweeper(
             stores,
             lease,
@@ -280,8 +283,8 @@ class Upkeep:
             before=[Chore(neighbours.bury), Chore(keys.look), Chore(services.sample), unpark],
             after=[
                 Chore(stores.retention.tally, TALLY_EVERY_S),
-                Chore(Pruner(stores.retention, settings.retention).prune_in_turn),
-                Chore(UnitPruner(stores.units, settings.retention).prune, UNITS_S / 4),
+                Chore(pruner.prune_in_turn),
+                Chore(UnitPruner(stores.units, settings.retention, waits_s=waits_s).prune, UNITS_S / 4),
             ],
             every_s=own.sweep_s,
         )

@@ -26,13 +26,14 @@ from flujo_client.contract.outcome import Event
 from flujo_client.pipeline.compiled_text import Filling
 from flujo_client.redact import redact, redact_tree
 from flujo_client.serial import safe_serialize
+from flujo_client.trace_context import trace_id
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.observe.story import Story
 
 PLAIN_LOGGER = __name__
 """The logger that has our lines where structlog is not configured: in an app of yours."""
 
-_KNOWN = frozenset({"run", "scope", "step", "attempt", "worker"})
+_KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "tenant", "trace_id"})
 """The fields that `collecting_events` binds: an event's row has them already."""
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
 _group: ContextVar[list[Event] | None] = ContextVar("flujo_events_logged_together", default=None)
@@ -72,8 +73,9 @@ def _collect() -> Story:
 
 
 def _bound_by(envelope: Envelope, known: Mapping[str, str]) -> dict[str, Any]:
-    place = {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
-    return {"run": envelope.ticket.run, **place, **known}
+    ticket, place = envelope.ticket, {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
+    of_run = {"run": ticket.run, "trace_id": trace_id(ticket.run, ticket.trace_parent)}
+    return {**of_run, **({"tenant": ticket.tenant} if ticket.tenant else {}), **place, **known}
 
 
 @contextmanager

@@ -34,27 +34,33 @@ PLACES, UNITS = 200, 2000
 class UnitPruner:
     """Deletes the units of durable steps that have ended, a little at a time."""
 
-    def __init__(self, units: UnitStore, settings: Retention) -> None:
-        self._units, self._older_s = units, max(UNITS_S, settings.units_days * DAY_S)
+    def __init__(self, units: UnitStore, settings: Retention, *, waits_s: float = 0.0) -> None:
+        self._units, self._older_s, self._waits_s = units, max(UNITS_S, settings.units_days * DAY_S), waits_s
         self._after: tuple[str, str] | None = None
 
     def prune(self) -> bool:
         """Look at the next places; return False if the next sweep is to go on."""
         after = self._after or ("", "")
-        pruned = self._units.prune(self._older_s, after, places=PLACES, units=UNITS)
+        pruned = self._units.prune(self._older_s, after, places=PLACES, units=UNITS, waits_s=self._waits_s)
         is_full = pruned.gone == UNITS
         self._after = after if is_full else pruned.after
         return self._after is None
 
 
 class Pruner:
-    """Deletes ended runs by their age."""
+    """Deletes ended runs by their age. What is not exported yet waits `waits_s` seconds longer."""
 
     def __init__(
-        self, retention: RetentionStore, settings: Retention, *, clock: Callable[[], float] = time.monotonic
+        self,
+        retention: RetentionStore,
+        settings: Retention,
+        *,
+        waits_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._retention, self._rules, self._clock = retention, retention_rules(settings), clock
         self._is_summarized, self._summary_s = settings.keep_summaries, settings.summary_days * DAY_S
+        self._waits_s = waits_s
         self._per_turn = max(1, round(settings.runs_per_minute * TURN_S / 60))
         self._size, self._looked_at = LARGEST // 4, float("-inf")
 
@@ -81,7 +87,7 @@ class Pruner:
 
     def _prune(self, limit: int) -> int:
         began = self._clock()
-        gone = self._retention.prune_runs(self._rules, limit, is_summarized=self._is_summarized)
+        gone = self._retention.prune_runs(self._rules, limit, is_summarized=self._is_summarized, waits_s=self._waits_s)
         took = self._clock() - began
         factor = 2.0 if took < QUICK_S else 0.5 if took > SLOW_S else 1.0
         self._size = min(LARGEST, max(SMALLEST, int(self._size * factor)))

@@ -103,6 +103,8 @@ CREATE INDEX flujo_runs_forked ON flujo_runs (forked_from) WHERE forked_from IS 
 CREATE UNIQUE INDEX flujo_runs_retry ON flujo_runs (retry_of) WHERE retry_of IS NOT NULL;
 -- Retention: a pipeline's runs of one status that are old enough.
 CREATE INDEX flujo_runs_ended ON flujo_runs (name, status, ended_at) WHERE ended_at IS NOT NULL AND parent_run IS NULL;
+-- Traces are exported in the order of their ends: these indexes only grow at their right edge (ADR 55).
+CREATE INDEX flujo_runs_export ON flujo_runs (ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE flujo_scopes (
     run_id    text NOT NULL,
@@ -136,6 +138,7 @@ CREATE INDEX flujo_scopes_open ON flujo_scopes (run_id, parent) WHERE status = '
 CREATE INDEX flujo_scopes_held ON flujo_scopes (run_id, parent, place) WHERE held;
 CREATE INDEX flujo_scopes_waiting ON flujo_scopes (opened_at) WHERE waiting AND status = 'open';
 CREATE INDEX flujo_scopes_aborted ON flujo_scopes (run_id) WHERE aborted;
+CREATE INDEX flujo_scopes_export ON flujo_scopes (closed_at) WHERE closed_at IS NOT NULL;
 
 CREATE TABLE flujo_attempts (
     key          text PRIMARY KEY,  -- of run, address, step and number
@@ -188,7 +191,7 @@ CREATE INDEX flujo_attempts_live ON flujo_attempts (available_at) WHERE ended_at
 CREATE INDEX flujo_attempts_asked ON flujo_attempts (available_at) WHERE question IS NOT NULL AND ended_at IS NULL;
 CREATE INDEX flujo_attempts_questions ON flujo_attempts (run_id) WHERE kind = 'resume';
 CREATE INDEX flujo_attempts_run ON flujo_attempts (run_id);
--- What ended lately, for metrics.
+-- What ended lately, for metrics and traces.
 CREATE INDEX flujo_attempts_recent ON flujo_attempts (ended_at) WHERE ended_at IS NOT NULL;
 
 -- The context that each top-level step of a run began with, to retry from there. A null context is the one that the step before began with.
@@ -298,6 +301,17 @@ CREATE TABLE flujo_sweeps (
 );
 INSERT INTO flujo_sweeps DEFAULT VALUES;
 
+-- One row: which worker exports traces, and up to where each kind of row has been sent (ADR 55).
+CREATE TABLE flujo_exports (
+    id        boolean PRIMARY KEY DEFAULT true CHECK (id),
+    worker    text,
+    looked_at timestamptz,                  -- when it looked last; null: never
+    positions jsonb NOT NULL DEFAULT '{}',  -- of run, scope, attempt and unit: the end and the key of the last one that was sent
+    refused   bigint NOT NULL DEFAULT 0,    -- spans that the collector has refused for good
+    lost      bigint NOT NULL DEFAULT 0     -- runs that retention has deleted before they were sent
+);
+INSERT INTO flujo_exports DEFAULT VALUES;
+
 -- One report for each slot of time, as it was written: `jsonb` would lose the order of its keys.
 CREATE TABLE flujo_health_reports (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -334,6 +348,7 @@ CREATE TABLE flujo_units (
     PRIMARY KEY (run_id, place, digest, nth)
 ) WITH (fillfactor = 80);
 ALTER TABLE flujo_units ALTER COLUMN answer SET STORAGE EXTERNAL;
+CREATE INDEX flujo_units_export ON flujo_units (settled_at) WHERE settled_at IS NOT NULL;
 
 -------------------------------------------------------------------------------------------------------------------- limits
 

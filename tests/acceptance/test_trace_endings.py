@@ -17,6 +17,7 @@ from flujo_client.contract.envelope import ATTEMPTS_QUEUE
 from flujo_client.transport.broker import Broker
 from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.fleet import wait_until
+from tests.support.trace_collector import TraceCollector, assert_exported
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={"sweep_s": 0.3})]
 
@@ -62,7 +63,15 @@ GOLDEN = {
 
 
 @pytest.fixture(scope="module")
-def runs(site):
+def collector():
+    with TraceCollector() as collector, pytest.MonkeyPatch.context() as patch:
+        for name, value in collector.environment.items():
+            patch.setenv(name, value)
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def runs(site, collector):
     """A run for each ending, each come to it."""
     site.standing(2)
     made = {ending: enqueued(site, pipeline) for ending, pipeline in TURNED.items()}
@@ -139,6 +148,12 @@ def test_spans_in_sql_are_the_same_tree(site, ended):
 def paths(node, above=()):
     here = (*above, (node.kind, node.name, node.status))
     return [here, *(path for child in node.children for path in paths(child, here))]
+
+
+def test_exported_spans_are_the_same_tree(site, collector, ended):
+    """One for each row that has ended, child runs included; no other, and none below nothing."""
+    for row in site.rows("SELECT flujo_kin(%(run)s) AS id", run=ended[0].id):
+        assert_exported(site, collector, row["id"])
 
 
 def test_no_span_is_an_orphan(site, ended):

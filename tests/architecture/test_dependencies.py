@@ -17,9 +17,10 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKED_EXTRAS = ("worker", "aop-extra", "embedded", "encryption", "metrics", "ui")
+LOCKED_EXTRAS = ("worker", "aop-extra", "embedded", "encryption", "metrics", "otel", "ui")
 UNLOCKED_EXTRAS = {"models": "every provider's SDK, which neither tests nor deployments install as a whole"}
 REVIEWED = {
+    "certifi": "MPL-2.0",
     "orjson": "MPL-2.0 AND (Apache-2.0 OR MIT)",
     "psycopg": "LGPL-3.0-only",
     "psycopg-binary": "LGPL-3.0-only",

@@ -57,6 +57,7 @@ DOORS = {
         "flujo_worker.agents": "asks models",
         "flujo_worker.testing.durability": "has agents that are killed, and runs without the rest",
     },
+    "opentelemetry": {"flujo_worker.traces": "exports, and sets the current span of attempts"},
 }
 """The modules and packages that import each library, and why there."""
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from flujo_client.contract.outcome import Event, Usage
 from flujo_client.errors import RunNotFound
 from flujo_client.sql_files import written
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.domain.ended import KINDS, Position
 from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.store.postgres.statements import HOME
 from tests.support.builders import enqueued, failed, pipeline_of, succeeded
@@ -332,3 +334,17 @@ def columns_of(postgres, condition):
         """
     )
     return {(row["table_name"], row["column_name"]) for row in rows}
+
+
+@pytest.mark.parametrize(("exported_days", "waits_days"), [(10, 1), (8, 5), (None, 5)])
+def test_what_is_not_exported_waits_for_a_while(world, exported_days, waits_days):
+    """Without an exporter nothing waits; one that is away delays the deletion by a bounded time."""
+    run, prune = ended(world), partial(world.stores.retention.prune_runs, A_WEEK, 100)
+    world.pass_time(9 * DAY_S)
+    if exported_days is not None:
+        export = world.stores.exports.begin("w1", patience_s=60.0, margin_s=0.0)
+        for days in (9.5, exported_days):
+            sent = {kind: Position(export.now - timedelta(days=days), "") for kind in KINDS}
+            world.stores.exports.advance("w1", sent, refused=0)
+            assert days != 9.5 or prune(waits_s=5 * DAY_S) == []
+    assert prune(waits_s=waits_days * DAY_S) == [run]

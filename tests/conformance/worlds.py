@@ -53,7 +53,8 @@ MAX_LOST = 2
 LEASE_S = 30.0
 _TABLES = "permits limits runs scopes attempts deleted_runs contexts budgets reservations spends units workers events inputs blobs code context_fields gates gate_places waiting_runs broker_epochs hook_calls pipelines model_guards"
 _EMPTY = "".join(f"DELETE FROM flujo_{table};" for table in _TABLES.split()) + (
-    "UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity', marking_since = '-infinity', marked_to = NULL, swept_to = NULL"
+    "UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity', marking_since = '-infinity', marked_to = NULL, swept_to = NULL;"
+    "UPDATE flujo_exports SET worker = NULL, looked_at = NULL, positions = '{}', refused = 0, lost = 0"
 )
 _AGES = {
     "workers": "lease_until",

@@ -6,7 +6,8 @@ Out: `requests`, in the order they came.
 
 import json
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -40,10 +41,11 @@ class Said:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked: the path, the body as it came and as JSON."""
+    """What was asked: the path, the body as it came and as JSON, and the headers."""
 
     path: str
     raw: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def body(self):
@@ -113,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_of: OpenAIServer
 
     def do_POST(self):
-        request = Request(self.path, self.rfile.read(int(self.headers["content-length"])))
+        request = Request(self.path, self.rfile.read(int(self.headers["content-length"])), dict(self.headers))
         said = self.server_of.answer(request)
         self.server_of.is_over.wait(said.delay_s)
         data = said.body

@@ -26,12 +26,14 @@ class RetentionInMemory(InMemory):
             self._t.pruned_at = self._t.clock()
         return is_due
 
-    def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
+    def prune_runs(
+        self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False, waits_s: float = 0.0
+    ) -> list[str]:
         gone: list[str] = []
         roots = [run for run in self._t.runs.values() if run.parent is None]
         for root in sorted(roots, key=lambda run: run.ended_at or 0.0):
             family = self._family_from(root)
-            if len(gone) < limit and self._is_aged(root, family, rules):
+            if len(gone) < limit and self._is_aged(root, family, rules, waits_s):
                 gone += [run.ticket.run for run in family]
         if is_summarized:
             self._t.summaries |= {run: self._summary(self._t.runs[run]) for run in gone}
@@ -110,11 +112,13 @@ class RetentionInMemory(InMemory):
         children = self._t.child_runs_of(run.ticket.run)
         return [run, *(each for child in children for each in self._family_from(child))]
 
-    def _is_aged(self, root: StoredRun, family: Sequence[StoredRun], rules: Sequence[RetentionRule]) -> bool:
+    def _is_aged(
+        self, root: StoredRun, family: Sequence[StoredRun], rules: Sequence[RetentionRule], waits_s: float
+    ) -> bool:
         age = older_s(rules, root.status, root.name)
         if age is None:
             return False
-        since = self._t.clock() - age
+        since = self._t.clock() - self._t.aged(age, waits_s)
         return all(run.ended_at is not None and run.ended_at < since for run in family)
 
     def _forget(self, runs: set[str]) -> None:
@@ -130,6 +134,7 @@ class RetentionInMemory(InMemory):
             del self._t.spends[claim]
         for unit in [unit for unit in self._t.units if unit[0] in runs]:
             del self._t.units[unit]
+            self._t.unit_times.pop(unit, None)
         for context in [context for context in self._t.contexts if context[0] in runs]:
             del self._t.contexts[context]
         for call in [call for call in self._t.owed if call[0] in runs]:

@@ -13,6 +13,7 @@ from flujo_worker.store.memory.blobs import BlobsInMemory
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.client import ClientInMemory
 from flujo_worker.store.memory.code import CodeInMemory
+from flujo_worker.store.memory.exports import ExportsInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
 from flujo_worker.store.memory.leases import LeasesInMemory
 from flujo_worker.store.memory.limits import LimitsInMemory
@@ -52,4 +53,5 @@ class MemoryStores(Stores):
             limits=limits,
             retention=RetentionInMemory(tables),
             units=UnitsInMemory(tables, budgets),
+            exports=ExportsInMemory(tables),
         )

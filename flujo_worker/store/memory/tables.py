@@ -24,6 +24,7 @@ from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.admission import GateState
 from flujo_worker.domain.budget import Budget
+from flujo_worker.domain.ended import Kind, Position
 from flujo_worker.domain.units import RecordedUnit, UnitName
 from flujo_worker.domain.values import ChildRun
 from flujo_worker.ports import ClaimId, Member
@@ -75,6 +76,10 @@ class Tables:
         self.summaries: dict[str, RunSummary] = {}
         self.spends: dict[ClaimId, Usage] = {}
         self.units: dict[tuple[str, UnitName], RecordedUnit] = {}
+        self.unit_times: dict[tuple[str, UnitName], tuple[float, float | None]] = {}
+        self.exporting: tuple[str | None, float] = None, float("-inf")
+        self.exported: dict[Kind, Position] = {}
+        self.refused_spans = 0
         self.budgets: dict[str, Budget] = {}
         self.reservations: dict[str, dict[str, StoredReservation]] = {}
         self.events: list[EventRecord] = []
@@ -90,6 +95,11 @@ class Tables:
         self.waiting_runs: dict[str, StoredWait] = {}
         self.turns: dict[str, GateState] = {}
         self.arrivals = count()
+
+    def aged(self, older_s: float, waits_s: float) -> float:
+        """Return the age from which rows are deleted: what is not exported yet waits so much longer."""
+        exported = min((each.at.timestamp() for each in self.exported.values()), default=float("inf"))
+        return max(older_s, min(self.clock() - exported, older_s + waits_s))
 
     def run(self, run_id: str) -> StoredRun:
         if run_id not in self.runs:

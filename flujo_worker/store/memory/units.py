@@ -38,10 +38,12 @@ class UnitsInMemory(InMemory):
     def settle(self, settled: Sequence[SettledUnit]) -> set[Unit]:
         return {each.unit for each in settled if self._settle(each)}
 
-    def prune(self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int) -> PrunedUnits:
+    def prune(
+        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
+    ) -> PrunedUnits:
         known = sorted({(run, name.place) for run, name in self._t.units})
         looked_at = [each for each in known if each > after][:places]
-        over = [each for each in looked_at if self._is_over(*each, older_s)]
+        over = [each for each in looked_at if self._is_over(*each, self._t.aged(older_s, waits_s))]
         rows = [(each, row) for each, row in self._t.units.items() if (each[0], each[1].place) in over]
         pruned = [(each, row) for each, row in rows if row.is_certain or row.answer or row.asked][:units]
         for each, row in pruned:
@@ -90,4 +92,6 @@ class UnitsInMemory(InMemory):
             is_another = (before.key, before.fence, before.claim_id) != claim
             made = replace(made, tries=before.tries + is_another)
         self._t.units[unit.run, unit.name] = made
+        now, (began, _) = self._t.clock(), self._t.unit_times.get((unit.run, unit.name), (self._t.clock(), None))
+        self._t.unit_times[unit.run, unit.name] = (now, None) if answer is None else (began, now)
         return True

@@ -99,7 +99,9 @@ STORED_VALUE: Final[Columns] = {"digest": str}
 NEW_EVENT: Final[Columns] = _alike("level at") | _alike("name", as_text) | _alike("data", shown)
 NEW_SPEND: Final = _alike("input_tokens output_tokens requests cost_usd") | _alike("model", as_text)
 NEW_CHILD_RUN: Final[Columns] = {
-    **_alike("run ticket.deadline first.step first.kind first.queue first.version first.input.digest"),
+    **_alike(
+        "run ticket.deadline ticket.trace_parent first.step first.kind first.queue first.version first.input.digest"
+    ),
     **_alike("name", as_text),
     **_alike("first.input first.context", bytes),
     **_alike("ticket.limits", stored_safely),

@@ -22,8 +22,10 @@ class RetentionInPostgres(InPostgres):
     def begin_pruning(self, every_s: float) -> bool:
         return bool(self._pool.rows("begin_pruning", {"every_s": every_s}))
 
-    def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
-        parameters = _bind(rules) | {"limit": limit}
+    def prune_runs(
+        self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False, waits_s: float = 0.0
+    ) -> list[str]:
+        parameters = _bind(rules) | {"limit": limit, "waits_s": waits_s}
 
         def prune(connection: psycopg.Connection[dict[str, Any]]) -> list[str]:
             with connection.transaction():
@@ -63,9 +65,9 @@ class RetentionInPostgres(InPostgres):
     def tally(self, lag_s: float = 20.0) -> bool:
         return not any(row["behind"] for row in self._pool.rows("tally", {"lag_s": lag_s}))
 
-    def count_aged_runs(self, rules: Sequence[RetentionRule]) -> dict[tuple[str, str], int]:
+    def count_aged_runs(self, rules: Sequence[RetentionRule], *, waits_s: float) -> dict[tuple[str, str], int]:
         """Count the runs that `prune_runs` would delete, without their child runs: by pipeline and how they ended."""
-        rows = self._pool.rows("count_aged_runs", _bind(rules) | {"limit": MOST})
+        rows = self._pool.rows("count_aged_runs", _bind(rules) | {"limit": MOST, "waits_s": waits_s})
         return {(row["pipeline"], row["status"]): row["runs"] for row in rows}
 
 

@@ -13,6 +13,7 @@ from flujo_worker.store.postgres.attempts import AttemptsInPostgres
 from flujo_worker.store.postgres.backlog import BacklogInPostgres
 from flujo_worker.store.postgres.blobs import BlobsInPostgres
 from flujo_worker.store.postgres.code import CodeInPostgres
+from flujo_worker.store.postgres.exports import ExportsInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.leases import LeasesInPostgres
 from flujo_worker.store.postgres.limits import LimitsInPostgres
@@ -55,6 +56,7 @@ class PostgresStores(Stores):
             limits=LimitsInPostgres(pool),
             retention=RetentionInPostgres(pool),
             units=UnitsInPostgres(pool),
+            exports=ExportsInPostgres(pool),
         )
 
     def open(self) -> Self:

@@ -56,8 +56,17 @@ class UnitsInPostgres(InPostgres):
         rows = self._pool.rows("settle_units", _bind_settled(settled))
         return _among([each.unit for each in settled], {_name(row) for row in rows})
 
-    def prune(self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int) -> PrunedUnits:
-        given = {"older_s": older_s, "run": after[0], "place": after[1], "limit": places, "units": units}
+    def prune(
+        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
+    ) -> PrunedUnits:
+        given = {
+            "older_s": older_s,
+            "run": after[0],
+            "place": after[1],
+            "limit": places,
+            "units": units,
+            "waits_s": waits_s,
+        }
         [row] = self._pool.rows("prune_units", given)
         return PrunedUnits(row["gone"], None if row["run_id"] is None else (row["run_id"], row["place"]))
 

@@ -77,7 +77,7 @@ child AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, tenant, queue, priority, digest, trace_parent, deadline_at, aros, settings, limits,
                             root, parent_run, parent_address, launched_with)
     SELECT %(child_run)s::text, r.fingerprint, r.reference, %(child_name)s::text, %(child_input)s::bytea, r.tenant, r.queue, r.priority,
-           %(child_digest)s::text, r.trace_parent, to_timestamp(%(child_deadline)s::float8), r.aros, r.settings, %(child_limits)s::jsonb,
+           %(child_digest)s::text, %(child_trace_parent)s::text, to_timestamp(%(child_deadline)s::float8), r.aros, r.settings, %(child_limits)s::jsonb,
            %(child_root)s::text, r.id, %(child_at)s::text, CASE WHEN %(child_at)s::text IS NULL THEN %(child_context)s::bytea END
     FROM live JOIN flujo_runs r ON r.id = live.id WHERE %(child_run)s::text IS NOT NULL
     RETURNING id, reference, parent_run

@@ -60,7 +60,7 @@ class Shelf:
     def begin_pruning(self, every_s):
         return self.is_turn
 
-    def prune_runs(self, rules, limit, *, is_summarized):
+    def prune_runs(self, rules, limit, *, is_summarized, waits_s):
         assert rules == RULES
         self.is_summarized = is_summarized
         self.now += self.seconds

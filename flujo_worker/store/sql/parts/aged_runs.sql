@@ -3,8 +3,12 @@ rule AS (
     FROM unnest(%(statuses)s::text[], %(pipelines)s::text[], %(ages)s::float8[]) AS r (status, name, older_s)
 ),
 kept AS MATERIALIZED (
-    SELECT DISTINCT ON (p.name, r.status) p.name, r.status, now() - make_interval(secs => r.older_s) AS since
+    -- What is not exported yet waits for that, for a while (ADR 55).
+    SELECT DISTINCT ON (p.name, r.status) p.name, r.status,
+           CASE WHEN r.older_s IS NOT NULL THEN now() - greatest(
+               make_interval(secs => r.older_s), least(coalesce(now() - x.exported, interval '0'), make_interval(secs => r.older_s + %(waits_s)s::float8))) END AS since
     FROM (SELECT DISTINCT name FROM flujo_pipelines) p JOIN rule r ON r.name = p.name OR r.name IS NULL
+    CROSS JOIN (SELECT min((v.value ->> 0)::timestamptz) AS exported FROM flujo_exports e, jsonb_each(e.positions) v) x
     ORDER BY p.name, r.status, r.name NULLS LAST
 ),
 aged AS MATERIALIZED (

@@ -1,0 +1,51 @@
+"""Whether traces are exported, and which: as the standard variables of OpenTelemetry say, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from flujo_client.trace_context import caller_of, is_sampled, trace_id
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.sampling import Sampler
+
+logger = logging.getLogger(__name__)
+
+_PROTOCOLS = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
+HTTP = "http/protobuf"
+
+
+def may_export(variables: Mapping[str, str]) -> bool:
+    """Return whether traces can be exported as these variables say; log an error if not: workers do their work without them."""
+    name, protocol = next(((name, variables[name]) for name in _PROTOCOLS if name in variables), ("", HTTP))
+    if protocol != HTTP:
+        logger.error("traces are not exported: %s is %r, and only %r is supported", name, protocol, HTTP)
+        return False
+    if find_spec("opentelemetry.exporter") is None or find_spec("opentelemetry.exporter.otlp.proto.http") is None:
+        logger.error("traces are not exported: install the extra, pip install 'flujo-worker[otel]'")
+        return False
+    return True
+
+
+class Sampling:
+    """Decides which traces are exported, by `OTEL_TRACES_SAMPLER`: of the same trace always the same."""
+
+    def __init__(self) -> None:
+        from opentelemetry.sdk.trace import TracerProvider
+
+        self._sampler: Sampler = TracerProvider(shutdown_on_exit=False).sampler
+
+    def takes(self, run: str, trace_parent: str | None) -> bool:
+        """Return whether the spans of a run are exported."""
+        from opentelemetry.sdk.trace.sampling import Decision
+        from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+
+        number, caller = int(trace_id(run, trace_parent), 16), caller_of(trace_parent)
+        parent = None
+        if trace_parent is not None and caller is not None:
+            flags = TraceFlags(TraceFlags.SAMPLED if is_sampled(trace_parent) else TraceFlags.DEFAULT)
+            parent = set_span_in_context(NonRecordingSpan(SpanContext(number, int(caller, 16), True, flags)))  # noqa: FBT003
+        return self._sampler.should_sample(parent, number, "run").decision is Decision.RECORD_AND_SAMPLE

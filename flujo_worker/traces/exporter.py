@@ -1,0 +1,196 @@
+"""Sends what has ended to a collector, in the order of the ends: one process of the fleet at a time, in a thread of its own.
+
+How far it has come is a row, which moves when the collector has taken a page. So a crash repeats a page, with the same ids; a collector that is away
+delays the rest, and nothing waits for it but retention. What the collector refuses is sent again in smaller parts, and left out at last.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Final, Protocol
+
+from flujo_client.config.models import Traces
+from flujo_worker.domain.ended import KINDS, AnyEnded, EndedAttempt, Export, Kind, Position
+from flujo_worker.errors import StoreError
+from flujo_worker.ports import ExportStore
+from flujo_worker.traces.conventions import Conventions
+from flujo_worker.traces.environment import Sampling, may_export
+from flujo_worker.traces.live import follow
+from flujo_worker.traces.span import Span
+from flujo_worker.traces.spans import NAMES, Spans
+
+logger = logging.getLogger(__name__)
+
+EVERY_S: Final = 1.0
+LONGEST_WAIT_S: Final = 5.0
+"""Seconds between two tries while the collector is away."""
+PATIENCE_S: Final = 180.0
+"""Seconds that a page may take; then another worker sends it."""
+JUMP_S: Final = 300.0
+"""Seconds that are sent again after the store's clock was set back."""
+MARGIN_S: Final = 1.5
+"""Seconds for which ended rows wait: a clock that is set back by less goes unnoticed."""
+PAGE: Final = 256
+"""Rows of one kind that are read and sent together."""
+PARTS: Final = 3
+"""How often what was refused is halved."""
+
+
+class Sink(Protocol):
+    """A collector."""
+
+    def send(self, spans: Sequence[Span]) -> tuple[str, int]:
+        """Send spans; return `taken`, `refused` or `away`, and how many of the taken ones were refused."""
+
+    @property
+    def said(self) -> str:
+        """Return its last answer."""
+
+    def close(self) -> None:
+        """End."""
+
+
+class _CollectorAway(Exception):
+    """The collector does not take spans now."""
+
+
+class Exporter:
+    """Exports in turns.
+
+    Args:
+        exports: the store.
+        spans: how rows become spans.
+        takes: whether a run's trace is sampled, by its id and its trace context.
+        connect: makes the collector, when first needed.
+        worker: this process's present incarnation.
+    """
+
+    def __init__(
+        self,
+        exports: ExportStore,
+        spans: Spans,
+        takes: Callable[[str, str | None], bool],
+        connect: Callable[[], Sink],
+        worker: Callable[[], str],
+    ) -> None:
+        self._exports, self._spans, self._takes, self._connect, self._worker = exports, spans, takes, connect, worker
+        self._sink: Sink | None = None
+        self._refused, self._tries = 0, 0
+        self._clock: tuple[float, Export] | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._export_forever, name="flujo-traces", daemon=True)
+
+    def start(self) -> None:
+        """Export from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the page under way; what is left another process sends."""
+        self._stopping.set()
+        if self._sink is not None:
+            self._sink.close()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+
+    def export(self) -> int:
+        """Send all that has ended, if it is this process's turn; return how many rows that were. Raises nothing if the collector is away."""
+        turn = self._exports.begin(self._worker(), patience_s=PATIENCE_S, margin_s=MARGIN_S)
+        if turn is None:
+            return 0
+        positions, sent = dict(self._unjumped(turn)), 0
+        try:
+            for kind in KINDS:
+                while not self._stopping.is_set():
+                    rows = self._exports.ended(kind, positions[kind], turn.until, PAGE)
+                    self._send(self._of(kind, rows))
+                    sent += len(rows)
+                    if len(rows) < PAGE:
+                        positions[kind] = max(positions[kind], Position(turn.until, ""))
+                        break
+                    positions[kind] = rows[-1].position
+                    if not self._advance(positions):
+                        return sent
+        except _CollectorAway:
+            self._tries += 1
+            log = logger.warning if self._tries == 1 else logger.debug
+            log("the collector of traces is away (%s); they wait in Postgres", self._sink and self._sink.said)
+        else:
+            if self._tries:
+                logger.info("the collector of traces is back")
+            self._tries = 0
+        self._advance(positions)
+        return sent
+
+    def _unjumped(self, turn: Export) -> dict[Kind, Position]:
+        """Return the positions; some minutes back if the store's clock was set back, for what has ended since is before them."""
+        now, before = time.monotonic(), self._clock
+        self._clock = now, turn
+        if before is None or turn.now > before[1].now + timedelta(seconds=now - before[0] - MARGIN_S / 2):
+            latest = turn.until + timedelta(
+                seconds=JUMP_S
+            )  # that of another worker, which may have known the later clock
+        else:
+            latest = turn.until
+        back = Position(turn.until - timedelta(seconds=JUMP_S), "")
+        return {kind: each if each.at <= latest else back for kind, each in turn.positions.items()}
+
+    def _of(self, kind: Kind, rows: Sequence[AnyEnded]) -> list[Span]:
+        taken = [row for row in rows if self._takes(row.run, row.trace_parent)]
+        attempts = [row for row in taken if isinstance(row, EndedAttempt)]
+        events = self._exports.events(attempts, NAMES) if kind == "attempt" else {}
+        return [span for row in taken for span in self._spans.of(row, events.get(row.key, ()))]
+
+    def _send(self, spans: Sequence[Span], depth: int = 0) -> None:
+        """Send spans; what is refused in parts, at last without what is refused again."""
+        if not spans:
+            return
+        self._sink = self._sink or self._connect()
+        answer, rejected = self._sink.send(spans)
+        self._refused += rejected
+        if answer == "away":
+            raise _CollectorAway
+        if answer == "refused" and depth < PARTS and len(spans) > 1:
+            half = len(spans) // 2
+            self._send(spans[:half], depth + 1)
+            self._send(spans[half:], depth + 1)
+        elif answer == "refused":
+            self._refused += len(spans)
+            logger.error("the collector has refused %d spans (%s): they are left out", len(spans), self._sink.said)
+
+    def _advance(self, positions: dict[Kind, Position]) -> bool:
+        refused, self._refused = self._refused, 0
+        return self._exports.advance(self._worker(), positions, refused=refused)
+
+    def _export_forever(self) -> None:
+        wait = EVERY_S
+        while not self._stopping.wait(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
+            try:
+                self.export()
+            except StoreError as error:
+                logger.warning("traces postponed: %s", error)
+            except Exception:
+                logger.exception("traces could not be exported; trying again")
+            wait = min(LONGEST_WAIT_S, EVERY_S * 2 ** min(self._tries, 5)) if self._tries else EVERY_S
+
+
+def exporter_of(
+    exports: ExportStore, settings: Traces, variables: Mapping[str, str], worker: Callable[[], str]
+) -> Exporter | None:
+    """Make the exporter of this process, and run attempts below their spans from now on; None if nothing can be exported."""
+    if not may_export(variables):
+        return None
+    sampling, conventions = Sampling(), Conventions(variables)
+    follow(sampling)
+
+    def connect() -> Sink:
+        from flujo_worker.traces.collector import Collector
+
+        return Collector(conventions.version)
+
+    spans = Spans(conventions, calls=settings.calls == "rows", content=settings.content)
+    return Exporter(exports, spans, sampling.takes, connect, worker)
