@@ -68,11 +68,11 @@ def test_attempts_steps_and_runs_are_read_as_they_end(world):
     assert (tried.input_tokens, tried.cost_usd, tried.has_units, list(tried.unknown)) == (10, 0.25, False, [])
     world.pass_time(10)
     perform(world, new, succeeded(), at=again)
-    _, last = read(world, "attempt", export)
-    assert (last.number, last.status, last.is_last, last.step_began) == (2, "succeeded", True, tried.step_began)
+    before, last = read(world, "attempt", export)
+    assert (last.number, last.status, last.is_last, last.step_began) == (2, "succeeded", True, before.step_began)
     [run] = read(world, "run", export)
     assert (run.key, run.status, list(run.links), run.is_background) == (new.first.ticket.run, "succeeded", [], False)
-    assert run.began <= tried.began <= tried.ended <= last.began <= last.ended <= run.ended
+    assert before.began <= before.ended <= last.began <= last.ended <= run.ended
     assert [scope.address for scope in read(world, "scope", export)] == [""]
 
 
