@@ -200,7 +200,7 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     calls = run.calls
     began, late_s = time.monotonic(), run.late_s()
     try:
-        with meeting_units() as met:
+        with meeting_units(is_call=True) as met:
             yield
     except Exception as error:
         seconds = time.monotonic() - began

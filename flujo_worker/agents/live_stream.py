@@ -77,8 +77,8 @@ class LiveModel(DurableModel):
         try:
             yield stream
         finally:
-            if stream.unit.cancel():
-                await asyncio.wait([stream.unit])
+            stream.unit.cancel()
+            await asyncio.gather(stream.unit, return_exceptions=True)  # who reads the stream has met its error
 
     async def _ask(self, asked: AbstractAsyncContextManager[StreamedResponse], live: LiveStream, ctx: Any) -> None:
         async with asked as stream:

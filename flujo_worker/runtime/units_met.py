@@ -15,11 +15,10 @@ Origin = Literal["asked", "replayed", "told"]
 
 
 class UnitsMet:
-    """The units that were met inside a block."""
+    """The units that were met inside a block; `of_requests`: of a call of an agent, the requests that are its own."""
 
-    def __init__(self) -> None:
-        self.origins = set[Origin]()
-        self.of_requests = set[Origin]()
+    def __init__(self, *, is_call: bool = False) -> None:
+        self.is_call, self.origins, self.of_requests = is_call, set[Origin](), set[Origin]()
 
     @property
     def are_told(self) -> bool:
@@ -36,9 +35,9 @@ _around: ContextVar[tuple[UnitsMet, ...]] = ContextVar("flujo_units_met", defaul
 
 
 @contextmanager
-def meeting_units() -> Iterator[UnitsMet]:
-    """Return what the code inside meets."""
-    met = UnitsMet()
+def meeting_units(*, is_call: bool = False) -> Iterator[UnitsMet]:
+    """Return what the code inside meets. `is_call`: it is one call of an agent."""
+    met = UnitsMet(is_call=is_call)
     token = _around.set((*_around.get(), met))
     try:
         yield met
@@ -50,5 +49,6 @@ def meet(origin: Origin, *, is_request: bool) -> None:
     """Note a unit, of a model or not."""
     for met in _around.get():
         met.origins.add(origin)
-        if is_request:
-            met.of_requests.add(origin)
+    call = next((met for met in reversed(_around.get()) if met.is_call), None)
+    if is_request and call is not None:
+        call.of_requests.add(origin)

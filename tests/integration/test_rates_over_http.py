@@ -43,7 +43,7 @@ class Recorder:
         self.names.append(model)
         return "limit"
 
-    async def begin(self, limit, tokens):
+    async def begin(self, limit, tokens, sleep):
         return "grant"
 
     async def end(self, limit, grant, tokens, left=NOT_SAID):

@@ -18,6 +18,7 @@ from pydantic_ai.usage import RequestUsage
 
 from flujo_client import Pipeline, Settings, Step, StepConfig
 from flujo_worker.agents import AgentTool
+from flujo_worker.runtime.units_met import meet, meeting_units
 from flujo_worker.testing import LocalEngine
 
 DURABLE = StepConfig(durable=True, max_retries=3, accept_finish_reasons=["length"])
@@ -143,3 +144,13 @@ def test_a_breaker_hears_of_new_calls_only():
     with LocalEngine(Settings.model_validate({"breakers": {"failures": 2}})) as engine:
         result = Research(place_6=[down] * 3).run(engine)
         assert not [each for each in engine.story(result.run_id) if each.name.startswith("flujo.breaker")]
+
+
+def test_requests_of_an_agent_as_a_tool_are_not_those_of_its_caller():
+    with meeting_units(is_call=True) as caller:
+        meet("replayed", is_request=True)
+        with meeting_units(is_call=True) as tool:
+            meet("asked", is_request=True)
+    assert caller.has_asked_no_model
+    assert not tool.has_asked_no_model
+    assert caller.origins == {"replayed", "asked"}
