@@ -15,6 +15,7 @@ from flujo_client.errors import ClientError
 
 NEEDED: Final = ("day", "model")
 COUNTS: Final = ("requests", "input_tokens", "output_tokens", "cost_usd")
+_PROVIDER = re.compile(r"^[a-z0-9_-]+:")  # ids of Bedrock have a colon too, after dots
 _DATED = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")
 
 
@@ -60,7 +61,7 @@ def compare(ours: Iterable[DayOfModel], theirs: Iterable[DayOfModel]) -> list[Co
 
 def plain_name(model: str | None) -> str:
     """Return a model's name without its provider and the date of its version; what has several models, or none, has no name."""
-    return _DATED.sub("", (model or "").rpartition(":")[2].strip())
+    return _DATED.sub("", _PROVIDER.sub("", (model or "").strip()))
 
 
 def _sums(rows: Iterable[DayOfModel]) -> dict[tuple[date, str], Counted]:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner
@@ -130,9 +131,25 @@ def test_what_was_in_flight_at_a_kill_is_listed_as_possibly_paid(durable_site, l
 
 
 def spend_told(site, run):
-    told = CliRunner().invoke(cli, ["lens", "spend", run.id, "--json"], env=site.settings.as_environment())
+    return flujo(site, "lens", "spend", run.id)
+
+
+def flujo(site, *arguments):
+    told = CliRunner().invoke(cli, [*arguments, "--json"], env=site.settings.as_environment())
     assert told.exit_code == 0, told.output
     return json.loads(told.stdout)
+
+
+def test_a_provider_s_usage_is_compared_with_what_is_on_record(durable_site, tmp_path):
+    performed(durable_site, "once more")
+    day = f"{datetime.now(UTC):%Y-%m-%d}"
+    [ours] = durable_site.rows("SELECT sum(requests)::int AS n, sum(input_tokens)::int AS i FROM flujo_spends")
+    bill = tmp_path / "bill.csv"
+    bill.write_text(f"day,model,requests,input_tokens\n{day},function:function:scripted:,{ours['n'] + 1},{ours['i']}\n")
+    found = [each for each in flujo(durable_site, "spend", "import", str(bill)) if each["day"] == day]
+    [compared] = found
+    assert (compared["model"], compared["ours"]["requests"]) == ("function:scripted:", ours["n"])
+    assert (compared["difference"]["requests"], compared["difference"]["input_tokens"]) == (-1, 0)
 
 
 def calls_of(site, run):

@@ -45,6 +45,8 @@ def test_days_and_models_are_added_up_and_compared(bill):
         ("openai:gpt-5", "gpt-5"),
         ("gpt-4o-2024-08-06", "gpt-4o"),
         ("claude-sonnet-4-20250514", "claude-sonnet-4"),
+        ("bedrock:us.anthropic.claude-v1:0", "us.anthropic.claude-v1:0"),
+        ("us.anthropic.claude-v1:0", "us.anthropic.claude-v1:0"),
         (None, ""),
     ],
 )
