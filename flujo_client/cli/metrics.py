@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import closing
 
 import click
 
 from flujo_client.cli.output import say, show_value
+from flujo_client.cli.timeouts import with_retry
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
-from flujo_client.errors import ConfigurationError
+from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.gateway.door import SyncRunner
+from flujo_client.metrics.definitions import Sample
 from flujo_client.metrics.fleet import fleet_samples
 
 PORT = 9540
-STATEMENT_S = 10.0
-"""The maximum of seconds that a statement may take: as long as Prometheus waits by default."""
+STATEMENT_S = 5.0
+"""The maximum of seconds that a statement may take."""
+ANSWER_S = 8.0
+"""The maximum of seconds that a scrape may take: Prometheus waits for ten by default."""
 
 
 @click.command("metrics")
@@ -31,13 +36,21 @@ def command(*, host: str, port: int, once: bool) -> None:
         raise not_installed(error) from None
     settings = join_services(ConfigManager().settings())
     with closing(SyncRunner(settings, reads_within_s=STATEMENT_S)) as door:
-        registry = fleet_registry(lambda: door.perform(fleet_samples(settings)))
+        registry = fleet_registry(lambda: _answer(lambda: door.perform(fleet_samples(settings))))
         if once:
             show_value(generate_latest(registry).decode().rstrip("\n"))
             return
         host, port = serve(registry, host, port).server_address[:2]
         say(f"metrics   http://{host}:{port}/metrics")
         threading.Event().wait()
+
+
+def _answer(read: Callable[[], list[Sample]]) -> list[Sample]:
+    """Read the samples in time: a server that hangs is away too."""
+    try:
+        return with_retry(ANSWER_S, read)
+    except ServiceUnreachable:
+        return [Sample("flujo_up", {}, 0.0)]
 
 
 def not_installed(error: ModuleNotFoundError) -> ConfigurationError:
