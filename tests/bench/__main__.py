@@ -13,10 +13,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.bench.checkouts import checked_out
-from tests.bench.peers.installing import installed
+from tests.bench.peers.installing import durable, installed
 from tests.bench.report import as_json, show_bench, show_sides
 from tests.bench.sides import Services, Side, measure
-from tests.bench.workloads import BARE, KILLS, LIBRARY, LONG, PEER, WORKLOADS
+from tests.bench.workloads import BARE, DURABLE, KILLS, LIBRARY, LONG, PEER, WORKLOADS
 
 OURS = Side("ours")
 BESIDE = [Side(f"bare {pool}", "side_bare", BARE, arguments=(f"--pool={pool}",)) for pool in ("prefork", "threads")]
@@ -41,7 +41,8 @@ def main() -> None:
         elif options.peers:
             sides = [*installed(folder), OURS]
         else:
-            sides = [*BESIDE, ALONE, OURS]
+            beside = durable(folder) if chosen(options) & DURABLE else []
+            sides = [*BESIDE, ALONE, *beside, OURS]
         samples = measure(stack.enter_context(Services()), sides, chosen(options), options.rounds)
     options.json.write_text(json.dumps(as_json(samples), indent=2) + "\n")
     if options.base or options.peers:

@@ -61,6 +61,8 @@ BYTES = """
          + (SELECT sum(pg_column_size(e.*)) FROM flujo_events e
             JOIN flujo_attempts a ON a.key = e.attempt JOIN of ON of.address = a.address WHERE e.run_id = %(run)s)
 """
+WRITTEN = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
+"""How many transactions have written, in the whole server."""
 ALIVE = "SELECT pid FROM flujo_workers WHERE lease_until > now()"
 
 
@@ -95,6 +97,7 @@ class Flujo:
             "W6": self.wait,
             "W9 at once": partial(self.call_models, 0),
             "W9": partial(self.call_models, CALL_S),
+            **{f"W8 {n}": partial(self.agents, n) for n in (1, 16)},
             "W4 of 10 000": self.long_loop,
             "W7": self.recover,
         }
@@ -171,6 +174,27 @@ class Flujo:
         """Call, on one process, a model so often at once that answers after so many seconds."""
         took, _ = self.run("tests.bench.model_calls:calls", 1, prompt(wait_s))
         return CALLS, {"W9": [took]}
+
+    def agents(self, together: int) -> tuple[int, Figures]:
+        """Measure agents with and without durability, the transactions that they write, and a replay."""
+        from tests.bench.durable_agent import CALLS, compared  # a revision may have no durable agents
+
+        def measured(name: str, transactions: list[int]) -> list[float]:
+            before = self.ask(WRITTEN)[0][0]
+            run = self.client.enqueue(f"tests.bench.durable_pipelines:w8_{name}", together)
+            took: list[float] = run.result(timeout=PATIENCE_S).output
+            transactions.append(self.ask(WRITTEN)[0][0] - before)
+            return took
+
+        calm: list[int] = []
+        busy: list[int] = []
+        steps, figures = compared(together, lambda: measured("without", calm), lambda: measured("durable", busy))
+        pairs = zip(calm, busy, strict=True)
+        figures[f"W8 {together} transactions"] = [(more - few) / (together * CALLS) for few, more in pairs]
+        if together == 1:
+            pairs_of_replays = [(measured("replayed", []), measured("without", [])) for _ in range(5)]
+            figures |= {"W8 replay": [a[0] for a, _ in pairs_of_replays], "W8 own": [b[0] for _, b in pairs_of_replays]}
+        return steps, figures
 
     def recover(self) -> tuple[int, Figures]:
         """Kill the worker that runs a step, replace it as a supervisor would, and see how soon the step runs again."""

@@ -87,6 +87,8 @@ WORKLOADS = {
     "W6": Workload("500 calls that wait one second, on one worker process", processes=1, concurrency=WAITING),
     "W9": Workload("500 calls of a model at once, of 10 s", processes=1, concurrency=WAITING, after="W9 at once"),
     **{name: workload for delay_ms in DELAYS_MS for name, workload in remote(delay_ms).items()},
+    "W8 1": Workload("a durable agent of 47 calls that are answered at once", processes=1),
+    "W8 16": Workload("sixteen of them at once", processes=1),
     "rows": Workload("W2 once more, with what Postgres counts", is_single=True),
     "W4 of 10 000": Workload("loop of 10 000 iterations of 2 steps", is_single=True),
     "W7": Workload("kill -9 of the worker that runs a step", processes=3, is_single=True),
@@ -95,11 +97,12 @@ BARE = frozenset({"W1", "W2", "W2 hops", "W3 100", "W3 1000", "W4", "W5 1 KB", "
 OURS = frozenset(WORKLOADS) - {"W2 hops"}
 PEER = frozenset({"W1", "W2", "W3 100", "W3 1000", "W3 further", "W7"})
 LIBRARY = frozenset({"W9"})
+DURABLE = frozenset({"W8 1", "W8 16"})
 CONNECTED = frozenset({"W3 further", "W6"})
 """Workloads after which the connections of a worker are counted."""
-WHOLE = frozenset({"W6", "W7", "W9"})
+WHOLE = frozenset({"W6", "W7", "W9"}) | DURABLE
 """Workloads whose figure is the seconds of the whole, not of a step."""
-LONG = frozenset(name for name in WORKLOADS if name.startswith(("W4 of", "W7", "W9", "remote")))
+LONG = frozenset(name for name in WORKLOADS if name.startswith(("W4 of", "W7", "W8", "W9", "remote")))
 """Workloads that take minutes."""
 
 
@@ -187,6 +190,20 @@ ROWS = (
         target=0.8,
         unit="ms of a processor",
     ),
+    *(
+        Row(
+            f"W8: {many}, a durable call's {kind}, above none / DBOS's",
+            f"W8 {n} {kind}",
+            f"W8 {n} {kind}",
+            sides="DBOS",
+            target=target,
+        )
+        for n, many in ((1, "one agent"), (16, "sixteen at once"))
+        for kind, target in (("processor", 0.25), ("clock", 0.3))
+    ),
+    Row("W8: one agent, transactions of a call", "W8 1 transactions", target=0.5),
+    Row("W8: sixteen at once, transactions of a call", "W8 16 transactions", target=0.1),
+    Row("W8: 47 calls replayed / the agent without durability", "W8 replay", "W8 own", sides="ours", target=2.0),
     Row("W7: kill -9 to running again, median", "W7", unit="s"),
     Row("W7: kill -9 to running again, p99", "W7", statistic="p99", target=10.0, unit="s"),
 )

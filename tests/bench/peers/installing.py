@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.sides import Side
-from tests.bench.workloads import PEER
+from tests.bench.workloads import DURABLE, PEER
 
 
 class Project(NamedTuple):
@@ -40,6 +40,17 @@ def installed(folder: Path) -> list[Side]:
             print(f"{project.name} {version(python, project.packages[0])}", file=sys.stderr)
             sides.append(Side(project.name, f"peers.side_{project.name.lower()}", PEER, python))
     return sides
+
+
+def durable(folder: Path) -> list[Side]:
+    """Install DBOS with pydantic-ai, for durable agents; say so if it cannot be."""
+    where, packages = folder / "dbos-agents", ("dbos", "pydantic-ai-slim[dbos]")
+    if (done := install(where, packages)).returncode:
+        print(f"DBOS does not install from wheels:\n{done.stderr.strip()}", file=sys.stderr)
+        return []
+    python = where / "bin" / "python"
+    print(f"DBOS {version(python, 'dbos')}", file=sys.stderr)
+    return [Side("DBOS", "side_dbos_agents", DURABLE, python)]
 
 
 def install(where: Path, packages: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
