@@ -1,9 +1,14 @@
-"""The units of durable attempts, written in groups on the engine's loop: what is asked for while a statement is under way forms the next one."""
+"""The units of durable attempts, written in groups on the engine's loop.
+
+What agents ask for in the same few rounds of their loop is passed on together, and what is asked for while a statement is under way forms the
+next one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flujo_worker.domain.units import SettledUnit
 from flujo_worker.durable.ledger import StoredUnits
@@ -15,6 +20,12 @@ if TYPE_CHECKING:
     from flujo_worker.ports import Stores
     from flujo_worker.store.postgres.groups import GroupedLedger
 
+    Asked: TypeAlias = "tuple[Written, asyncio.Future[bool | None] | None]"
+    """What is to be written, and who waits for it; None: nothing does."""
+
+ROUNDS: Final = 1
+"""Rounds of the agents' loop that a write waits for others: microseconds, unless other agents are at work."""
+
 
 class GroupedUnits(StoredUnits):
     """The units of a process; the store is asked for what a group does not answer, and for answers that are settled in budgets."""
@@ -22,13 +33,42 @@ class GroupedUnits(StoredUnits):
     def __init__(self, stores: Stores, groups: GroupedLedger, engine: Engine) -> None:
         super().__init__(stores)
         self._groups, self._engine = groups, engine
+        self._asked: dict[asyncio.AbstractEventLoop, list[Asked]] = {}
 
     async def _record(self, written: Written) -> bool:
         if isinstance(written, SettledUnit) and written.holds:
             return await super()._record(written)
-        asked = asyncio.run_coroutine_threadsafe(self._groups.write_unit(written), self._engine.loop)
-        is_written = await asyncio.wrap_future(asked)
+        answer: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+        self._ask(written, answer)
+        is_written = await answer
         return await super()._record(written) if is_written is None else is_written
 
     def announce(self, unit: Unit) -> None:
-        asyncio.run_coroutine_threadsafe(self._groups.write_unit(unit), self._engine.loop)
+        self._ask(unit, None)
+
+    def _ask(self, written: Written, answer: asyncio.Future[bool | None] | None) -> None:
+        loop = asyncio.get_running_loop()
+        asked = self._asked.setdefault(loop, [])
+        asked.append((written, answer))
+        if len(asked) == 1:
+            loop.call_soon(self._pass_on, loop, ROUNDS)
+
+    def _pass_on(self, loop: asyncio.AbstractEventLoop, rounds: int) -> None:
+        """Pass on what was asked for, but no announcement of what is answered already."""
+        if rounds:
+            loop.call_soon(self._pass_on, loop, rounds - 1)
+            return
+        asked = self._asked.pop(loop)
+        settled = {each.unit for each, _ in asked if isinstance(each, SettledUnit)}
+        needed = [(each, answer) for each, answer in asked if answer is not None or each not in settled]
+        asyncio.run_coroutine_threadsafe(self._write_all(loop, needed), self._engine.loop)
+
+    async def _write_all(self, loop: asyncio.AbstractEventLoop, asked: Sequence[Asked]) -> None:
+        written = await asyncio.gather(*(self._groups.write_unit(each) for each, _ in asked))
+        loop.call_soon_threadsafe(_answer, asked, written)
+
+
+def _answer(asked: Sequence[Asked], written: Sequence[bool | None]) -> None:
+    for (_, answer), is_written in zip(asked, written, strict=True):
+        if answer is not None and not answer.done():
+            answer.set_result(is_written)

@@ -217,3 +217,14 @@ def busy(processes):
 def test_beside_twenty_busy_processes(killing, at):
     with busy(20):
         kill(killing, at)
+
+
+def test_a_step_that_is_not_durable_imports_nothing_of_durability(killing):
+    site = killing.site
+    site.workers(1)
+    found = [
+        site.client.enqueue(f"plain_agent_pipelines:{name}").result(timeout=60).output for name in ("plain", "durable")
+    ]
+    site.dismiss()
+    assert found[0] == []
+    assert "flujo_worker.durable.journal" in found[1]
