@@ -100,7 +100,7 @@ def engine_called(name, services, folder, environments):
     python, jobs = where / "bin" / "python", folder / where.name
     jobs.mkdir(exist_ok=True)
     with server(python, jobs) if other.has_server else database(services, where.name) as environment:
-        names = (other.packages[0], "pydantic-ai-slim")
+        names = [each.partition("[")[0] for each in other.packages if not each.startswith("psycopg")]
         versions = {each: version(python, each) for each in names}
         yield CommandEngine([str(python), str(other.script)], jobs, environment), versions
 
