@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -218,20 +219,21 @@ class Waiter(ExternalEventWaiter):
                 raise ExternalEventError(f"No answer arrived within {timeout}.")
             return found.value  # type: ignore[no-any-return]
         token = self._journal.token()
-        told, said = await self._tell(name, b"", ask, token)
-        if said is None and told != token:
-            _, said = await self._tell(name, token.encode(), ask, token)
+        mark = blake2b(token.encode(), digest_size=16).hexdigest()  # who reads units may not answer
+        told, said = await self._tell(name, "", ask, token, mark)
+        if said is None and told != mark:
+            _, said = await self._tell(name, mark, ask, token, mark)
         if said is None:
             raise pausing([found], PausedException(found.title))
         return said
 
     async def _tell(
-        self, name: str, about: bytes, ask: Callable[[str], Awaitable[JsonValue]], token: str
+        self, name: str, about: str, ask: Callable[[str], Awaitable[JsonValue]], token: str, mark: str
     ) -> tuple[str, JsonValue]:
         async def tell() -> list[JsonValue]:
-            return [token, await ask(token)]
+            return [mark, await ask(token)]
 
-        (told, said), _ = await self._journal.perform(UnitCall(f"{name}.ask", name.encode() + about), tell)
+        (told, said), _ = await self._journal.perform(UnitCall(f"{name}.ask", about.encode()), tell)
         return told, said
 
 

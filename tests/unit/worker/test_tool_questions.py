@@ -16,6 +16,8 @@ from pydantic_ai.tools import DeferredToolResults, Tool, ToolDefinition
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from flujo_client import AgentProcessors, Pipeline, Step, StepConfig, current_unit
+from flujo_client.config.manager import Settings
+from flujo_client.contract.approval import read_token, verdict
 from flujo_client.errors import PausedException, PipelineError, ResumeError
 from flujo_worker import AgentTool
 from flujo_worker.agents.durability import FlujoDurability
@@ -91,6 +93,7 @@ def test_an_approval_is_asked_with_the_call_and_goes_on_at_it(engine):
     assert question.message.startswith("May send be called?")
     assert '"to": "ana"' in question.message
     assert "hunter2" not in question.message
+    assert verdict(question.schema, approved=True) is True
     assert engine.answer(run, True).output == "sent to ana"
     assert script.calls == {"model0": 1, "send": 1, "model1": 1}
 
@@ -163,6 +166,7 @@ def test_sub_agents_that_ask_at_once_ask_one_question_after_the_tools_beside_the
     inner, outer, agent = sub_agents(wait_s=0.2)
     run, question = asked(engine, step(agent))
     assert list(question.schema["properties"]) == ["c0", "c0-2"]
+    assert verdict(question.schema, approved=True) == {"c0": True, "c0-2": True}
     result = engine.answer(run, {"c0": True, "c0-2": "no"})
     assert "send ana" in result.output
     assert "no" in result.output
@@ -238,6 +242,38 @@ def test_request_input_is_told_a_token_once_and_gets_what_it_is_answered_with(en
     assert engine.answer(run, {"approvals": {"c0": True}}).output == "send ana"
     assert told == [question.key]
     assert script.calls == {"model0": 1, "send ana": 1, "model1": 1}
+
+
+def test_with_keys_the_token_is_signed_and_is_on_no_record():
+    told, settings = [], Settings(signing_keys={"now": "a secret of some length"})
+    _, pipeline = request_input(told)
+    with LocalEngine(settings) as engine:
+        run, question = asked(engine, pipeline)
+        assert read_token(told[0], settings.keys(), now=0.0) == (run, question.key)
+        units = engine.stores.units.recorded(run, [":act", ":act:1"])
+    assert len(units) == 2
+    assert not any(told[0].encode() in bytes(each.answer) for each in units)
+
+
+def test_a_token_whose_question_was_never_asked_is_told_anew(engine):
+    told, script = [], Script([("wait", {}), ("fails", {})])
+    broken = [ConnectionError("lost")]
+
+    async def wait() -> str:
+        await asyncio.sleep(0.05)
+        return str(await wait_for_external_event("review", ask=told.append))
+
+    async def fails() -> str:
+        await asyncio.sleep(0.2)
+        if broken:
+            raise broken.pop()
+        return "not any more"
+
+    agent = script.agent(fails, Tool(wait, metadata={"flujo": False}))
+    run, question = asked(engine, step(agent, retry_bugs=True))
+    assert len(told) == 2  # the first attempt failed, by the tool beside it
+    assert told[-1] == question.key
+    assert engine.answer(run, "good").output == "good; not any more"
 
 
 def test_request_input_that_answers_at_once_asks_nobody_and_one_whose_time_is_over_denies(engine):
