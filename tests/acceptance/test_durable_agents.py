@@ -10,7 +10,9 @@ from click.testing import CliRunner
 
 from flujo_client import UsageLimits
 from flujo_client.cli.main import cli
+from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import WaitTimedOut
+from flujo_client.gateway.operator_requests import stats
 from flujo_client.gateway.requests import workers
 from tests.support.fleet import BRISK, Site, one_process, wait_until
 
@@ -184,3 +186,4 @@ def test_a_long_wait_holds_no_slot_and_survives_the_worker(services, tmp_path_fa
         assert run.result(timeout=30).output == "done"
         assert calls(site, run) == {"model 1": 1, "tool fetch": 1, "model 2": 1, "model 3": 1}
         assert [(each["number"], each["status"]) for each in site.attempts(run.id)] == [(1, "failed"), (2, "succeeded")]
+        assert site.client.ask(stats(RunFilter(), timeout_s=5)).failing == ()  # to wait is no failure

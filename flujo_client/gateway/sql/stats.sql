@@ -22,7 +22,7 @@ spent AS (
     FROM looked l JOIN flujo_spends x ON x.run_id = l.id
 ),
 tried AS (
-    SELECT l.name AS pipeline, a.step, count(*) AS attempts, count(*) FILTER (WHERE a.status = 'failed') AS failed
+    SELECT l.name AS pipeline, a.step, count(*) AS attempts, count(*) FILTER (WHERE a.status = 'failed' AND coalesce(a.reason, '') NOT IN ('paused', 'waiting')) AS failed
     FROM looked l JOIN flujo_attempts a ON a.run_id = l.id
     GROUP BY l.id, l.name, a.step
 ),

@@ -153,3 +153,12 @@ def test_in_a_tool_an_agent_sleeps_where_it_is(monkeypatch):
         result = engine.run(pipeline(Agent(FunctionModel(ask), name="asker", tools=[tool])), "go")
         assert (result.output, len(called), len(model.asked)) == ("sent", 1, 3)
         assert closed(engine, result.run_id) == [("succeeded", None)]
+
+
+def test_branches_wait_beside_each_other():
+    with LocalEngine() as engine:
+        models = {name: InBackground(engine) for name in "abc"}
+        branches = {name: Step("ask", Agent(model, name=name), config=DURABLE) for name, model in models.items()}
+        result = engine.run(Pipeline([Step.parallel("fan", branches)]), "go")
+        assert result.output == dict.fromkeys("abc", "done")
+        assert [len(model.asked) for model in models.values()] == [3, 3, 3]
