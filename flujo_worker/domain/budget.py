@@ -73,6 +73,9 @@ class RequestHolds:
     _paid: Amount = NOTHING
     _under_way: dict[object, Amount] = field(default_factory=dict)
 
+    def __contains__(self, request: object) -> bool:
+        return request in self._under_way
+
     def begin(self, request: object, expected: Amount) -> list[Reservation]:
         """Add a request; return what is to be held."""
         self._under_way[request] = expected

@@ -254,6 +254,7 @@ class Journal:
             holds = self._holds.begin(unit, expected)
             over = await self._lasting(lambda: self._units.reserve(unit, holds))
         if over is not None:
+            self._holds.end(unit)
             self.run.over = over
             await self._leave()
 
@@ -288,9 +289,10 @@ class Journal:
 
     async def _settle(self, settled: SettledUnit) -> Packed | None:
         """Record an answer, and return the one that is on record. What it has cost is booked with it; what is not on record, the outcome books."""
-        async with self._holding if self._holds.reserved else nullcontext():
-            holds = self._holds.end(settled.unit, Amount.of(settled.usage))
-            answer, is_own = settled.answer, await self._write(replace(settled, holds=holds))
+        async with self._holding if settled.unit in self._holds else nullcontext():
+            if settled.unit in self._holds:
+                settled = replace(settled, holds=self._holds.end(settled.unit, Amount.of(settled.usage)))
+            answer, is_own = settled.answer, await self._write(settled)
         if not is_own:  # another claim's, or this one's, and Postgres could not say so
             found = await self._found(settled.unit)
             if found is None or found.answer is None:

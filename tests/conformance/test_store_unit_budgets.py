@@ -64,7 +64,7 @@ def test_a_request_that_does_not_fit_is_not_announced(world, new):
     second = replace(unit, name=unit.name._replace(nth=1))
     over = world.stores.units.reserve(second, holds.begin(second, Amount(tokens=71)))
     assert over.message == (
-        f"Insufficient quota: Token limit of 100 exceeded by an attempt that asks for 71: 30 spent, 0 reserved ({SCOPE})"
+        f"Insufficient quota: Token limit of 100 exceeded by an attempt that asks for 61: 30 spent, 10 reserved ({SCOPE})"
     )
     assert state(world) == (30, 10, 0)
     assert [each.name for each in recorded(world, unit)] == [unit.name]

@@ -39,7 +39,7 @@ class BudgetsInMemory(InMemory):
             budget = before[each.scope] = self._open(each).settle(Amount(), own)
             is_more = each.requested.usd > own.usd or each.requested.tokens > own.tokens
             if is_more and not budget.fits(each.requested):
-                return refusal(budget, each.requested)
+                return refusal(self._t.budgets[each.scope], each.requested - own)
         for each in holds:
             left = before[each.scope].left
             self._t.budgets[each.scope] = before[each.scope].reserve(each.requested)

@@ -149,7 +149,7 @@ def hold(
         if row["is_refused"]:
             budget = budget_of(row)
             own = Amount(row["own_usd"], row["own_tokens"])
-            return refusal(budget.settle(Amount(), own), requested[budget.scope])
+            return refusal(budget, requested[budget.scope] - own)
     return _break(connection, rows, first, key, fence)
 
 

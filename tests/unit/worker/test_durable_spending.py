@@ -1,5 +1,7 @@
 """What durable agents spend: an agent stops at the call that would pass a limit, and totals agree however an attempt ends."""
 
+import asyncio
+
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
@@ -10,6 +12,7 @@ from pydantic_ai.usage import RequestUsage
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import PausedException
+from flujo_worker.agents import AgentTool
 from flujo_worker.testing import LocalEngine
 
 TURNS = 12
@@ -109,3 +112,28 @@ def test_a_call_that_is_not_durable_is_settled_by_its_outcome():
     with LocalEngine() as engine:
         result = engine.run(scripted.pipeline(durable=False), "go", limits=limited(10_000))
         assert spent(engine, result.run_id) == TURNS * EACH
+
+
+def test_requests_under_way_are_answered_and_settled_before_the_attempt_stops():
+    """Three agents at once, as tools: two requests fit, and the third ends the attempt."""
+    asked, answered = [], []
+
+    async def slow(messages, info):
+        asked.append(len(asked))
+        await asyncio.sleep(0.1)
+        answered.append(len(asked))
+        return ModelResponse([TextPart("done")], usage=RequestUsage(input_tokens=10, output_tokens=40))
+
+    def call_three(messages, info):
+        parts = [ToolCallPart("run_inner", {"task": f"look {n}"}, tool_call_id=f"c{n}") for n in range(3)]
+        return ModelResponse(parts, usage=RequestUsage(input_tokens=10, output_tokens=40))
+
+    settings = {"max_tokens": 40}
+    tool = AgentTool(Agent(FunctionModel(slow), name="inner", model_settings=settings)).as_tool()
+    outer = Agent(FunctionModel(call_three), name="outer", tools=[tool], model_settings=settings)
+    with LocalEngine() as engine:
+        step = Step("research", outer, config=StepConfig(durable=True))
+        result = engine.run(Pipeline([step], name="research"), "go", limits=limited(160))
+        assert spent(engine, result.run_id) == 3 * EACH
+    assert "Insufficient quota" in result.error.message
+    assert (len(asked), len(answered)) == (2, 2)
