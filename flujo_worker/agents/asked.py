@@ -135,6 +135,8 @@ def _conversation(message: ModelMessage, fingerprint: Fingerprint) -> Mapping[st
     parts = [each | {"kind": part.part_kind} for part, each in zip(message.parts, dumped["parts"], strict=True)]
     for part in parts:
         part.pop("timestamp", None)
+        if not part.get("content_file_digests"):
+            part.pop("content_file_digests", None)  # of no file: not there before 2.66
         if part["kind"] == "retry-prompt" and part.get("tool_name") is None:
             part.pop("tool_call_id", None)  # drawn at random
     if message.kind == "response":

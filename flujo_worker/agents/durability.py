@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import Agent
-from pydantic_ai.capabilities import RequestInput
 from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapRunHandler
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
@@ -24,8 +23,6 @@ from pydantic_ai.durable_exec import (
     DurabilityEngineSpec,
     DurableOperationId,
     EventStreamHandlerId,
-    ExternalEventError,
-    ExternalEventWaiter,
     JournalCallableOperationBackend,
     ModelCancelSuspendedResponseId,
     ModelCompactMessagesId,
@@ -34,9 +31,6 @@ from pydantic_ai.durable_exec import (
     ToolsetCallToolId,
     ToolsetValidateToolArgumentsId,
     conversation_id_from_run_id,
-    external_event_scope,
-    record_durable_unit,
-    replay_scope,
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
 from pydantic_ai.messages import ModelResponse
@@ -48,6 +42,14 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.errors import NonRetryableError, PausedException
 from flujo_client.pipeline.tool_metadata import KEY, declared
 from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
+from flujo_worker.agents.durable_library import (
+    ExternalEventError,
+    ExternalEventWaiter,
+    RequestInput,
+    external_event_scope,
+    record_durable_unit,
+    replay_scope,
+)
 from flujo_worker.agents.live_stream import live, taking
 from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.previews import AGENT_TOOL
@@ -373,4 +375,4 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
     def get_ordering(self) -> CapabilityOrdering:
         """Ask people last."""
         ordering = super().get_ordering()
-        return replace(ordering, wrapped_by=(*ordering.wrapped_by, RequestInput))
+        return replace(ordering, wrapped_by=(*ordering.wrapped_by, *filter(None, [RequestInput])))

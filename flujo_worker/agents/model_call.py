@@ -11,8 +11,10 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.errors import ConfigurationError
 from flujo_client.plan.identity import model_name
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.previews import hidden, preview_limit, text_of
@@ -94,7 +96,11 @@ def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:
     """Return what makes an agent's calls units on record: nothing where the agent does so itself; None where they are none."""
     if work is None or not (work.step.config.durable or _DURABILITY in sys.modules):
         return None
-    from flujo_worker.agents.durability import FlujoDurability, current_journal
+    try:
+        from flujo_worker.agents.durability import FlujoDurability, current_journal
+    except ImportError:
+        what = f"step '{work.step.name}' is durable, which needs pydantic-ai 2.62 or newer, and here is {version('pydantic-ai-slim')}"
+        raise ConfigurationError(what, suggestion="pip install -U 'pydantic-ai-slim>=2.62'") from None
 
     is_own = FlujoDurability.from_agent(agent) is not None
     if not (is_own or work.step.config.durable) or current_journal() is None:

@@ -1,6 +1,7 @@
 """`Step.granular` and `unit`: durable steps by the original's names, and of plain functions."""
 
 import asyncio
+import sys
 
 import pytest
 from pydantic import BaseModel
@@ -151,3 +152,13 @@ def test_outside_of_attempts_it_is_a_plain_call():
         return await unit(weigh, "abc"), (await unit(price, "x"))["x"], await unit(lambda: 5)
 
     assert asyncio.run(called()) == (3, 1.5, 5)
+
+
+def test_a_pydantic_ai_that_is_too_old_is_refused_by_name(engine, monkeypatch):
+    for name in [each for each in sys.modules if each.startswith("pydantic_ai.durable_exec")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "flujo_worker.agents.durability", raising=False)
+    monkeypatch.delitem(sys.modules, "flujo_worker.agents.durable_library", raising=False)
+    monkeypatch.delitem(sys.modules, "flujo_worker.agents.asked", raising=False)
+    result = engine.run(Pipeline([Step.granular("ask", looking(0, []))], name="p"), "hi")
+    assert "step 'ask' is durable, which needs pydantic-ai 2.62 or newer" in result.error.message
