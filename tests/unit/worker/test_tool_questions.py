@@ -256,7 +256,7 @@ def test_with_keys_the_token_is_signed_and_is_on_no_record():
 
 
 def test_a_token_whose_question_was_never_asked_is_told_anew(engine):
-    told, script = [], Script([("wait", {}), ("fails", {})])
+    told, script = [], Script([("fails", {}), ("wait", {})])
     broken = [ConnectionError("lost")]
 
     async def wait() -> str:
@@ -273,7 +273,7 @@ def test_a_token_whose_question_was_never_asked_is_told_anew(engine):
     run, question = asked(engine, step(agent, retry_bugs=True))
     assert len(told) == 2  # the first attempt failed, by the tool beside it
     assert told[-1] == question.key
-    assert engine.answer(run, "good").output == "good; not any more"
+    assert engine.answer(run, "good").output == "not any more; good"
 
 
 def test_request_input_that_answers_at_once_asks_nobody_and_one_whose_time_is_over_denies(engine):
