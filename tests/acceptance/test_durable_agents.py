@@ -133,13 +133,14 @@ def test_what_was_in_flight_at_a_kill_is_listed_as_possibly_paid(durable_site, l
 
 
 def spend_told(site, run):
-    return flujo(site, "lens", "spend", run.id)
+    assert "possibly paid" in flujo(site, "lens", "spend", run.id)
+    return json.loads(flujo(site, "lens", "spend", run.id, "--json"))
 
 
 def flujo(site, *arguments):
-    told = CliRunner().invoke(cli, [*arguments, "--json"], env=site.settings.as_environment())
+    told = CliRunner().invoke(cli, arguments, env=site.settings.as_environment())
     assert told.exit_code == 0, told.output
-    return json.loads(told.stdout)
+    return told.stdout
 
 
 def test_a_provider_s_usage_is_compared_with_what_is_on_record(durable_site, tmp_path):
@@ -148,8 +149,9 @@ def test_a_provider_s_usage_is_compared_with_what_is_on_record(durable_site, tmp
     [ours] = durable_site.rows("SELECT sum(requests)::int AS n, sum(input_tokens)::int AS i FROM flujo_spends")
     bill = tmp_path / "bill.csv"
     bill.write_text(f"day,model,requests,input_tokens\n{day},function:function:scripted:,{ours['n'] + 1},{ours['i']}\n")
-    found = [each for each in flujo(durable_site, "spend", "import", str(bill)) if each["day"] == day]
-    [compared] = found
+    assert "difference" in flujo(durable_site, "spend", "import", str(bill))
+    found = json.loads(flujo(durable_site, "spend", "import", str(bill), "--json"))
+    [compared] = [each for each in found if each["day"] == day]
     assert (compared["model"], compared["ours"]["requests"]) == ("function:scripted:", ours["n"])
     assert (compared["difference"]["requests"], compared["difference"]["input_tokens"]) == (-1, 0)
 
