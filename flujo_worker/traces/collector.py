@@ -35,7 +35,7 @@ class Collector:
             resource = resource.merge(Resource({"service.name": "flujo"}))
         self._resource, self._scope = resource, InstrumentationScope("flujo", schema_url="")
         self._session = _Session()
-        self._exporter = OTLPSpanExporter(session=self._session)
+        self._exporter: Any = OTLPSpanExporter(session=self._session)
 
     def send(self, spans: Sequence[Span]) -> tuple[Answer, int]:
         """Send spans; return whether they were taken, and how many of them the collector has refused."""
@@ -51,7 +51,7 @@ class Collector:
 
     def close(self) -> None:
         """Close the connections, and end waiting."""
-        self._exporter.shutdown()  # type: ignore[no-untyped-call]
+        self._exporter.shutdown()
 
     def _readable(self, span: Span) -> ReadableSpan:
         trace = trace_id(span.run, span.trace_parent)

@@ -26,6 +26,7 @@ from flujo_client.gateway.operator_requests import stats
 from flujo_client.gateway.requests import Request
 from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.domain.ended import KINDS, EndedAttempt, Position
 from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
@@ -43,6 +44,7 @@ HOT: Final = frozenset(
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
         "tally begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
+        "begin_export advance_export ended_runs ended_scopes ended_attempts ended_units events_of_attempts",  # traces
         "record record_many run runs count_runs statuses attempts backlog approvals count_approvals budgets_near_limit limits_in_use gates_in_use open_breakers stats machine",  # clients
     )
     for name in names.split()
@@ -268,6 +270,11 @@ def _lease_and_sweep(world: World) -> None:
     heads = dict.fromkeys(stores.backlog.queues())
     stores.backlog.due(BrokerSnapshot(stores.backlog.epoch_start("e"), heads), judge="w1", max_lost=MAX_LOST, limit=200)
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
+    export = stores.exports.begin("w1", patience_s=60.0, margin_s=0.0)
+    since = {kind: Position(export.now - timedelta(days=9), "") for kind in KINDS}
+    ended = {kind: stores.exports.ended(kind, since[kind], export.until, 20) for kind in KINDS}
+    stores.exports.events([each for each in ended["attempt"] if isinstance(each, EndedAttempt)], ["flujo.retry"])
+    assert stores.exports.advance("w1", {kind: Position(export.until, "") for kind in KINDS}, refused=0)
     assert stores.retention.begin_pruning(0.0)
     assert len(stores.retention.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5
     stores.retention.prune_summaries(3_600.0, 5)
