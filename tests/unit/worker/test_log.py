@@ -3,8 +3,10 @@
 import io
 import json
 import logging
+import re
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import structlog
@@ -18,6 +20,7 @@ from flujo_worker.observe.log import configure, emit, write_line
 from flujo_worker.observe.story import MAX_EVENTS
 
 SECRET = "hunter2"
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture
@@ -52,6 +55,19 @@ def test_what_an_agent_logs_is_told_without_its_secrets(engine, lines):
     assert event.data == told
     (line,) = [line for line in lines() if line["event"] == event.name]
     assert {key: line[key] for key in told} == told
+
+
+def test_the_fields_of_a_line_are_those_that_the_page_lists(engine, lines):
+    """What correlates logs with traces: the run, its place, its tenant and its trace."""
+    run = engine.enqueue(Pipeline([Step("connect", connect)]), "me", tenant="acme", trace_parent=PARENT)
+    engine.drain()
+    [line] = [each for each in lines() if each["event"] == "connecting as app:me"]
+    known = {"run": run, "scope": "", "step": "connect", "attempt": 1, "tenant": "acme", "trace_id": PARENT[3:35]}
+    assert line.items() >= {**known, "level": "info"}.items()
+    page = (Path(__file__).parents[3] / "docs/reference/logs.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE))))
+    assert line.keys() - {"dsn", "db_password", "deep"} <= listed
+    assert listed >= {*known, "event", "level", "timestamp", "worker"}
 
 
 def test_a_traceback_is_told_without_its_secrets(lines):
