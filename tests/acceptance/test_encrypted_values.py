@@ -59,6 +59,14 @@ def end(site, run):
     assert result.final_pipeline_context.rows[-1] == f"{MARK} {ROWS - 1}"
 
 
+def units(site):
+    """Return of each kind of unit whether its results are stored apart."""
+    rows = site.rows(
+        "SELECT operation ~ 'call_tool' AS is_tool, convert_from(substr(answer, 1, 1), 'SQL_ASCII') AS form FROM flujo_units"
+    )
+    return {("tool" if row["is_tool"] else "request", row["form"] == "#") for row in rows}
+
+
 def readable(site):
     """Where the secret can be read."""
     found = []
@@ -80,6 +88,7 @@ def test_values_are_encrypted_while_keys_rotate(site):
     first, second = paused_run(site), paused_run(site)
     waiting = site.client.enqueue("secret_pipelines:file", MARK, queue="nowhere").id
     assert readable(site) == []
+    assert units(site) == {("request", False), ("tool", True)}
     end(site, first)
     assert readable(site) == []
 

@@ -6,7 +6,8 @@ from flujo_client.config.manager import ConfigManager
 from flujo_client.config.models import Retention
 from flujo_client.errors import SettingsError
 from flujo_worker.domain.retention import DAY_S, older_s, retention_rules
-from flujo_worker.recovery.retention import LARGEST, SLOW_S, TURN_S, Pruner
+from flujo_worker.ports import PrunedUnits
+from flujo_worker.recovery.retention import LARGEST, SLOW_S, TURN_S, UNITS, UNITS_S, Pruner, UnitPruner
 
 A_DAY = Retention(succeeded_days=1)
 RULES = retention_rules(A_DAY)
@@ -147,3 +148,34 @@ def test_summaries_stay_forever_without_days():
     shelf = Shelf(10)
     pruner(shelf, keep_summaries=True, summary_days=0).prune_in_turn()
     assert shelf.summaries == []
+
+
+class Places:
+    """A store with some places of units; each call deletes what it is told."""
+
+    def __init__(self, *pruned):
+        self.pruned, self.asked = list(pruned), []
+
+    def prune(self, older_s, after, **rest):
+        self.asked.append((older_s, after))
+        return self.pruned.pop(0)
+
+
+def test_units_go_a_few_places_at_a_time_and_full_ones_are_looked_at_again():
+    store = Places(
+        PrunedUnits(UNITS, ("r1", "p")), PrunedUnits(3, ("r1", "p")), PrunedUnits(0, None), PrunedUnits(0, None)
+    )
+    pruner = UnitPruner(store, Retention(units_days=2))
+    assert [pruner.prune() for _ in range(4)] == [False, False, True, True]
+    assert store.asked == [
+        (2 * DAY_S, ("", "")),
+        (2 * DAY_S, ("", "")),
+        (2 * DAY_S, ("r1", "p")),
+        (2 * DAY_S, ("", "")),
+    ]
+
+
+def test_units_stay_a_minute_by_default():
+    store = Places(PrunedUnits(0, None))
+    assert UnitPruner(store, Retention()).prune()
+    assert store.asked == [(UNITS_S, ("", ""))]
