@@ -9,7 +9,7 @@ from test_store_units import ANSWER, again, claimed, recorded
 from flujo_client.contract.outcome import Outcome, Usage
 from flujo_worker.domain.budget import Amount, RequestHolds, Reservation
 from flujo_worker.domain.units import SettledUnit
-from tests.support.builders import SPENT, enqueued, pipeline_of, succeeded
+from tests.support.builders import SPENT, enqueued, failed, pipeline_of, succeeded
 
 RUN = "run_unit_budgets"
 SCOPE = f"run:{RUN}"
@@ -114,3 +114,21 @@ def test_all_budgets_or_none(world, new):
         (40, 0),
         (0, Decimal("0.1")),
     ]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "expired", "lost too often"])
+def test_what_ends_without_its_worker_has_settled_what_it_paid_and_holds_nothing(world, new, how):
+    unit, holds = begun(world, new)
+    world.stores.units.reserve(unit, holds.begin(unit, Amount(tokens=30)))
+    settle(world, unit, holds)
+    second = replace(unit, name=unit.name._replace(nth=1))
+    world.stores.units.reserve(second, holds.begin(second, Amount(tokens=60)))
+    world.stores.leases.deregister_worker("w1")
+    if how == "lost too often":
+        fault = failed(retryable=False).fault
+        assert world.conclude(new, Outcome("lost", fault=fault), fence=unit.fence) == "merged"
+    else:
+        assert world.request_cancel(RUN)
+        assert world.stores.backlog.stop(RUN, how, "its time is over")
+    assert state(world) == (30, 0, 0)
+    assert world.run(RUN).tokens == 30
