@@ -12,7 +12,7 @@ from typing import Any
 from flujo_client.contract.outcome import Fault
 from flujo_client.tracebacks import MACHINERY
 from flujo_worker.domain.values import Decision
-from flujo_worker.observe.log import PLAIN_LOGGER, write_line
+from flujo_worker.observe.log import PLAIN_LOGGER, fields_of, write_line
 from flujo_worker.runtime.faults import has_sentry
 
 _FAILURES = ("failure", "lost", "limit")
@@ -76,14 +76,13 @@ def log_failures(decision: Decision) -> None:
     if fault is None and decision.end is None:
         return
     _report(decision)
-    where = {"run": envelope.ticket.run, "pipeline": envelope.ticket.reference}
-    step = {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
+    where = {"pipeline": envelope.ticket.reference, **fields_of(envelope)}
     if decision.close.status == "failed" and fault is not None:
-        write_line("attempt failed", "warning", **where, **step, **_shown(fault))
+        write_line("attempt failed", "warning", **where, **_shown(fault))
     if decision.end is not None and decision.end.status == "failed":
         end = decision.end
         shown = {"reason": end.reason} if end.fault is None else _shown(end.fault)
-        write_line("run failed", "error", **where, **step, **shown)
+        write_line("run failed", "error", **where, **shown)
 
 
 def _shown(fault: Fault) -> dict[str, Any]:

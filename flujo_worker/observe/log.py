@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, NoReturn, TextIO, cast
 
 import structlog
@@ -51,7 +52,7 @@ _listener: Callable[[Event], None] | None = None
 @contextmanager
 def collecting_events(envelope: Envelope, **known: str) -> Iterator[Story]:
     """Bind run, scope, step, attempt, and what else is known, to every line logged inside, and collect the lines."""
-    before, names = _collected.get(), _bound_by(envelope, known)
+    before, names = _collected.get(), fields_of(envelope, known)
     tokens = structlog.contextvars.bind_contextvars(**names)
     try:
         yield _collect()
@@ -62,7 +63,7 @@ def collecting_events(envelope: Envelope, **known: str) -> Iterator[Story]:
 
 def collect_events(envelope: Envelope, **known: str) -> Story:
     """Do what `collecting_events` does for all that is logged in this context from now on; return what has the lines."""
-    structlog.contextvars.bind_contextvars(**_bound_by(envelope, known))
+    structlog.contextvars.bind_contextvars(**fields_of(envelope, known))
     return _collect()
 
 
@@ -72,7 +73,8 @@ def _collect() -> Story:
     return story
 
 
-def _bound_by(envelope: Envelope, known: Mapping[str, str]) -> dict[str, Any]:
+def fields_of(envelope: Envelope, known: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the fields of a line about an attempt."""
     ticket, place = envelope.ticket, {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
     of_run = {"run": ticket.run, "trace_id": trace_id(ticket.run, ticket.trace_parent)}
     return {**of_run, **({"tenant": ticket.tenant} if ticket.tenant else {}), **place, **known}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 import requests
+from opentelemetry.context import attach, detach, set_value
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.resources import Resource
@@ -22,6 +24,7 @@ Answer: TypeAlias = Literal["taken", "refused", "away"]
 
 MINE: Final = frozenset({400, 413, 415, 422, 431})
 """What a collector answers if it is what was sent that it does not take. Anything else may pass, be it after a change of its settings."""
+THREAD: Final = "flujo-traces"
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
@@ -36,11 +39,17 @@ class Collector:
         self._resource, self._scope = resource, InstrumentationScope("flujo", schema_url="")
         self._session = _Session()
         self._exporter: Any = OTLPSpanExporter(session=self._session)
+        logging.getLogger(OTLPSpanExporter.__module__).addFilter(_is_not_ours)
 
     def send(self, spans: Sequence[Span]) -> tuple[Answer, int]:
         """Send spans; return whether they were taken, and how many of them the collector has refused."""
         self._session.status, self._session.rejected = None, 0
-        if self._exporter.export([self._readable(span) for span in spans]) is SpanExportResult.SUCCESS:
+        token = attach(set_value("suppress_instrumentation", True))  # noqa: FBT003 - or it would trace itself
+        try:
+            result = self._exporter.export([self._readable(span) for span in spans])
+        finally:
+            detach(token)
+        if result is SpanExportResult.SUCCESS:
             return "taken", self._session.rejected
         return ("refused" if self._session.status in MINE else "away"), 0
 
@@ -72,6 +81,11 @@ class Collector:
             end_time=_ns(span.ended),
             instrumentation_scope=self._scope,
         )
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """Leave out what the library logs in our thread, an error for each try: `exporter.py` tells it once."""
+    return record.threadName != THREAD
 
 
 class _Session(requests.Session):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from flujo_client.trace_context import caller_of, is_sampled, trace_id
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PROTOCOLS = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
-HTTP = "http/protobuf"
+HTTP, EXPORTER = "http/protobuf", "opentelemetry-exporter-otlp-proto-http"
 
 
 def may_export(variables: Mapping[str, str]) -> bool:
@@ -24,8 +24,12 @@ def may_export(variables: Mapping[str, str]) -> bool:
     if protocol != HTTP:
         logger.error("traces are not exported: %s is %r, and only %r is supported", name, protocol, HTTP)
         return False
-    if find_spec("opentelemetry.exporter") is None or find_spec("opentelemetry.exporter.otlp.proto.http") is None:
-        logger.error("traces are not exported: install the extra, pip install 'flujo-worker[otel]'")
+    try:
+        version(EXPORTER)
+    except PackageNotFoundError:
+        logger.error(  # noqa: TRY400 - a traceback would say no more
+            "traces are not exported: %s is not installed; pip install 'flujo-worker[otel]'", EXPORTER
+        )
         return False
     return True
 
