@@ -57,7 +57,7 @@ def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iter
         for method in sorted(called_on_first(tool.function) & {"enqueue", "cancel"}) if _takes_ctx(tool) else ():
             yield f"durable: tool '{tool.name}' calls ctx.{method}, which would be lost when it is answered from record; return what the agent needs"
         if config.enforce_idempotency and tool.effect is None and looks_like_effect(tool.name):
-            yield f"durable: tool '{tool.name}' looks like an effect; {_DECLARE}"
+            yield f"durable: tool '{tool.name}' looks like an effect; {DECLARE}"
 
 
 def _toolset_findings(leaves: list[Any]) -> Iterator[str]:
@@ -80,7 +80,7 @@ def durable_warnings(step: Step, agent: Any, load: Callable[[str], Any], context
         return
     for tool in _tools(agent, library, load):
         if not config.enforce_idempotency and tool.effect is None and looks_like_effect(tool.name):
-            yield f"durable: tool '{tool.name}' looks like an effect, and may be called again after a crash; {_DECLARE}"
+            yield f"durable: tool '{tool.name}' looks like an effect, and may be called again after a crash; {DECLARE}"
         if tool.effect == "keyed" and not names_in(tool.function) & {"effect_id", "current_unit"}:
             yield f"durable: tool '{tool.name}' is declared `keyed` and does not read its key, current_unit().effect_id"
         is_context = inspect.isclass(context_model) and getattr(library, "deps_type", None) is context_model
@@ -91,7 +91,7 @@ def durable_warnings(step: Step, agent: Any, load: Callable[[str], Any], context
             yield f"durable: output function '{output.__name__}' looks like an effect, and runs again after a crash; do that in a tool or in the next step"
 
 
-_DECLARE: Final = 'declare metadata={"flujo": {"effect": "keyed"}}, "once" or "repeatable"'
+DECLARE: Final = 'declare metadata={"flujo": {"effect": "keyed"}}, "once" or "repeatable"'
 
 
 def _is_durable(config: Any, library: Any) -> bool:

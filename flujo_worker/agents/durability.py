@@ -39,7 +39,8 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunCont
 from typing_extensions import override
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.errors import NonRetryableError, PausedException
+from flujo_client.errors import ConfigurationError, NonRetryableError, PausedException
+from flujo_client.pipeline.durable import DECLARE, looks_like_effect
 from flujo_client.pipeline.tool_metadata import KEY, declared
 from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
 from flujo_worker.agents.durable_library import (
@@ -59,7 +60,7 @@ from flujo_worker.agents.tool_questions import RESULT, answered, ask_with, effec
 from flujo_worker.domain.asking import Ask
 from flujo_worker.durable.context_writes import is_with_patch
 from flujo_worker.durable.journal import Journal, UnitCall
-from flujo_worker.runtime.attempt_run import current_run
+from flujo_worker.runtime.attempt_run import current_run, current_work
 from flujo_worker.runtime.people import GivenAnswer, answer_found, pausing
 
 if TYPE_CHECKING:
@@ -333,9 +334,19 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
 
     @override
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
-        """Refuse tools that declare what means nothing, before the first request."""
+        """Refuse tools that declare what means nothing, or nothing where the step asks for it, before the first request."""
+        work = current_work()
         for tool in tool_defs:
-            declared(tool.name, tool.metadata)
+            given = declared(tool.name, tool.metadata)
+            is_declared = "effect" in given or (tool.metadata or {}).get(KEY) is False
+            if (
+                work is not None
+                and work.step.config.enforce_idempotency
+                and not is_declared
+                and looks_like_effect(tool.name)
+            ):
+                what = f"step '{work.step.name}': tool '{tool.name}' looks like an effect; {DECLARE}"
+                raise ConfigurationError(what, code="TOOL_EFFECT")
         return tool_defs
 
     @override

@@ -20,9 +20,11 @@ SHOWN: Final = 8
 def emit_change(unit: Unit, unasked: Iterable[RecordedUnit], told: set[str]) -> None:
     """Emit how a request differs from the most similar one of those on record that nothing has asked for: for each asker the first time."""
     asker, *parts = _asked(unit)
+    if not parts or asker in told:
+        return
     trees = [_asked(each) for each in unasked if each.operation == unit.operation]
     known = [rest for who, *rest in trees if who == asker]
-    if parts and known and asker not in told:
+    if known:
         told.add(asker)
         changed = nearest(parts, known).changed
         first = changed[0][1:].rpartition(": ")[0] if changed else "what it is part of"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent
+from pydantic_ai import Agent, FunctionToolset
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
 
@@ -162,3 +162,12 @@ def test_a_pydantic_ai_that_is_too_old_is_refused_by_name(engine, monkeypatch):
     monkeypatch.delitem(sys.modules, "flujo_worker.agents.asked", raising=False)
     result = engine.run(Pipeline([Step.granular("ask", looking(0, []))], name="p"), "hi")
     assert "step 'ask' is durable, which needs pydantic-ai 2.62 or newer" in result.error.message
+
+
+def test_tools_that_are_known_only_in_the_run_must_declare_their_effects_too(engine):
+    sent = []
+    renamed = FunctionToolset([weigh], id="tools").renamed({"send_mail": "weigh"})
+    agent = Agent(looking(0, sent).model, name="a", toolsets=[renamed])
+    result = engine.run(Pipeline([Step.granular("ask", agent, enforce_idempotency=True)], name="p"), "hi")
+    assert "step 'ask': tool 'send_mail' looks like an effect" in result.error.message
+    assert sent == []
