@@ -33,7 +33,7 @@ LOOK_S: Final = 0.35
 class ActiveAttempt:
     """One attempt this process works on. `fence` is None until the claim has answered; `reserved` is what that reserved from budgets.
 
-    `on_cancel` and `on_interrupt` stop its code; None while none runs. `leaves`: the process stops, so a durable attempt ends at its next unit.
+    `on_cancel` and `on_interrupt` stop its code; None while none runs. `leaves`: the process stops, so a durable attempt ends at its next unit; `has_left`: it has.
     """
 
     key: str
@@ -42,6 +42,7 @@ class ActiveAttempt:
     cancelled: bool = False
     interrupted: bool = False
     leaves: bool = False
+    has_left: bool = False
     reserved: Sequence[Reservation] = ()
     on_cancel: Callable[[], object] | None = None
     on_interrupt: Callable[[], object] | None = None
@@ -56,16 +57,16 @@ class ActiveAttempt:
         """Return what is to be merged under its claim."""
         return AttemptReport(envelope, self.fence or 0, outcome, self.claim_id, tuple(self.reserved))
 
-    @property
-    def has_left(self) -> bool:
-        """Return whether its code has ended so that another worker goes on, before its process ends all code."""
-        return self.leaves and self.interrupted and not self.cancelled
-
     def cancel(self) -> None:
         """Stop the work, best effort: another worker has it, or its run was cancelled."""
         self.cancelled = True
         if (stop := self.on_cancel) is not None:
             stop()
+
+    def leave(self) -> None:
+        """End the work at this call of a durable attempt."""
+        self.has_left = True
+        self.interrupt()
 
     def interrupt(self) -> None:
         """End the work, and wait for that: another worker is to do it again."""

@@ -101,7 +101,7 @@ class HeldAttempt(Protocol):
     def cancel(self) -> None:
         """Stop it: another claim has it."""
 
-    def interrupt(self) -> None:
+    def leave(self) -> None:
         """End it here."""
 
 
@@ -404,7 +404,7 @@ class Journal:
     async def _leave(self) -> NoReturn:
         """End the attempt at this call, once those that were asked before are answered."""
         await self._under_way.wait()
-        await self._end_attempt(self._held.interrupt)
+        await self._end_attempt(self._held.leave)
 
     async def _end_attempt(self, end: Callable[[], object]) -> NoReturn:
         end()
