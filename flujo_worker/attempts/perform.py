@@ -30,7 +30,7 @@ from flujo_worker.attempts.code import PipelineLoading, Preparation
 from flujo_worker.attempts.elsewhere import Elsewhere
 from flujo_worker.attempts.gates import LimitRefusal
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
-from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.needs import Needs
 from flujo_worker.attempts.outcome import Outcomes, failed
 from flujo_worker.changed_code.code_changes import CodeChanges
@@ -298,19 +298,18 @@ class Attempts:
             self._settings_of(own),
             pace=self._admissions.pace_of(attempt),
             refused_formats=self._refused_formats,
-            journal=partial(self._journal, attempt),
+            journal=partial(self._journal, attempt.given, attempt.held),  # without the attempt, which has the run
             late_s=self._late_s,
         )
         attempt.begin(run, worker=self._lease.worker)
         return "admitted"
 
-    def _journal(self, attempt: StagedAttempt, run: AttemptRun) -> Journal:
+    def _journal(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun) -> Journal:
         from flujo_worker.durable.journal import Journal
 
-        envelope = attempt.given
         first = envelope.number if envelope.units_from is None else envelope.units_from
         place, token = f"{envelope.address}:{envelope.step}", partial(self._token, envelope)
-        return Journal(run, self._units(), attempt.held, place=place, first=first, limits=self._limits, token=token)
+        return Journal(run, self._units(), held, place=place, first=first, limits=self._limits, token=token)
 
     def _token(self, envelope: Envelope) -> str:
         """Return the token of the question that an attempt may end with; without a key to sign it, the question's key."""
