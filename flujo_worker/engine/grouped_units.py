@@ -64,11 +64,11 @@ class GroupedUnits(StoredUnits):
         asyncio.run_coroutine_threadsafe(self._write_all(loop, needed), self._engine.loop)
 
     async def _write_all(self, loop: asyncio.AbstractEventLoop, asked: Sequence[Asked]) -> None:
-        written = await asyncio.gather(*(self._groups.write_unit(each) for each, _ in asked))
+        written = await asyncio.gather(*(self._groups.write_unit(each) for each, _ in asked), return_exceptions=True)
         loop.call_soon_threadsafe(_answer, asked, written)
 
 
-def _answer(asked: Sequence[Asked], written: Sequence[bool | None]) -> None:
+def _answer(asked: Sequence[Asked], written: Sequence[bool | BaseException | None]) -> None:
     for (_, answer), is_written in zip(asked, written, strict=True):
         if answer is not None and not answer.done():
-            answer.set_result(is_written)
+            answer.set_result(None if isinstance(is_written, BaseException) else is_written)
