@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from flujo_worker.domain.units import SettledUnit
+from flujo_worker.domain.units import SettledUnit, Unit
 from flujo_worker.durable.ledger import StoredUnits
 
 if TYPE_CHECKING:
-    from flujo_worker.domain.units import Unit
     from flujo_worker.durable.ledger import Written
     from flujo_worker.engine.engine import Engine
     from flujo_worker.ports import Stores
@@ -33,6 +32,7 @@ class GroupedUnits(StoredUnits):
     def __init__(self, stores: Stores, groups: GroupedLedger, engine: Engine) -> None:
         super().__init__(stores)
         self._groups, self._engine = groups, engine
+        engine.loop.call_soon_threadsafe(groups.open_units)
         self._asked: dict[asyncio.AbstractEventLoop, list[Asked]] = {}
 
     async def _record(self, written: Written) -> bool:
@@ -65,10 +65,14 @@ class GroupedUnits(StoredUnits):
 
     async def _write_all(self, loop: asyncio.AbstractEventLoop, asked: Sequence[Asked]) -> None:
         written = await asyncio.gather(*(self._groups.write_unit(each) for each, _ in asked), return_exceptions=True)
-        loop.call_soon_threadsafe(_answer, asked, written)
+        loop.call_soon_threadsafe(self._answer, asked, written)
 
-
-def _answer(asked: Sequence[Asked], written: Sequence[bool | BaseException | None]) -> None:
-    for (_, answer), is_written in zip(asked, written, strict=True):
-        if answer is not None and not answer.done():
-            answer.set_result(None if isinstance(is_written, BaseException) else is_written)
+    def _answer(self, asked: Sequence[Asked], written: Sequence[bool | BaseException | None]) -> None:
+        for (each, answer), is_written in zip(asked, written, strict=True):
+            found = None if isinstance(is_written, BaseException) else is_written
+            if answer is not None and not answer.done():
+                answer.set_result(found)
+            elif (
+                answer is None and found is None and isinstance(each, Unit)
+            ):  # the first of a process: it is not connected yet
+                super().announce(each)

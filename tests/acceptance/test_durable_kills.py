@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.acceptance, one_process]
 
 TURNS, TOOLS = 12, 35
 PLACES = [turn * 100 + place for turn in range(1, TURNS) for place in range(5 if turn % 2 else 1)]
+ANSWERS_S = 0.05
 WHERE = ("unit_named", "unit_begun", "during", "unit_answered", "unit_settled")
 QUICK = ("model:7:during", "tool:9:unit_answered", "model:11:unit_settled")
 LONG = ("model:1:unit_begun", "model:12:unit_answered", "tool:1:unit_named", "tool:6:during", "tool:35:unit_settled")
@@ -53,6 +55,7 @@ class Provider(OpenAIServer):
         self.answered[turn] += 1
         if turn == self.kills:
             self.kills = None
+            time.sleep(ANSWERS_S)  # an announcement is not waited for
             os.kill(self.pid, signal.SIGKILL)
         if turn == self.freezes:
             self.freezes = None

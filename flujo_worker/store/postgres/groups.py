@@ -119,6 +119,10 @@ class GroupedLedger:
         self._claims.connection.open()
         self._merges.connection.open()
 
+    def open_units(self) -> None:
+        """Start to connect for units, before the first is announced."""
+        self._units.connection.open()
+
     async def close(self) -> None:
         """Leave requests that are under way without an answer."""
         for connection in self.connections:
