@@ -58,8 +58,9 @@ from flujo_worker.agents.pricing import usage_of
 from flujo_worker.agents.requests import PacedRequest, expected_cost
 from flujo_worker.agents.tool_questions import RESULT, answered, ask_with, effect_of, outcome_of, put_off
 from flujo_worker.domain.asking import Ask
+from flujo_worker.durable.call import UnitCall
 from flujo_worker.durable.context_writes import is_with_patch
-from flujo_worker.durable.journal import Journal, UnitCall
+from flujo_worker.durable.journal import Journal
 from flujo_worker.runtime.attempt_run import current_run, current_work
 from flujo_worker.runtime.people import GivenAnswer, answer_found, pausing
 
@@ -214,7 +215,7 @@ class Waiter(ExternalEventWaiter):
         """Return the event; `ask` is called with a token that answers the question, again only if that one was never asked."""
         expires_s = None if timeout is None else timeout.total_seconds()
         wanted = Ask(
-            self._journal.ask_id(name.encode()), name, name, f"{name} waits for an answer.", "", RESULT, expires_s
+            self._journal.names.ask_id(name.encode()), name, name, f"{name} waits for an answer.", "", RESULT, expires_s
         )
         found = await answer_found(wanted, lambda answer: answer)
         if isinstance(found, GivenAnswer):
@@ -306,7 +307,7 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
     def get_default_run_id(self) -> str | None:
         """Return an id that a replay has too."""
         journal = current_journal()
-        return None if journal is None else journal.next_run_id()
+        return None if journal is None else journal.names.next_run_id()
 
     @override
     def get_default_conversation_id(self, run_id: str) -> str | None:
@@ -325,7 +326,7 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
         if journal is None:
             return await handler()
         with (
-            journal.agent_run(self.name, prompt_of(ctx)),
+            journal.names.agent_run(self.name, prompt_of(ctx)),
             replay_scope(),
             external_event_scope(Waiter(journal)),
             Agent.using_sleep(journal.sleep),

@@ -78,14 +78,14 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
         raised = turns.explained(check.explained(error))
-        charge(raised, usage_of(spent, asked=model_name(agent)) if units is None else units.take_spent())
+        charge(raised, usage_of(spent, asked=model_name(agent)) if units is None else units.payments.take_spent())
         if raised is error:
             raise
         raise raised from None
     response = result.response
     return AgentAnswer(
         result.output,
-        usage_of(spent, response, model_name(agent)) if units is None else units.take_spent(),
+        usage_of(spent, response, model_name(agent)) if units is None else units.payments.take_spent(),
         model=response.model_name,
         is_shaped=is_shaped,
         finish_reason=response.finish_reason,

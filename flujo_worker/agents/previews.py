@@ -61,7 +61,7 @@ def emit_usage(usage: Usage, call: str) -> None:
     """Emit what a call has spent, if that is anything, with what its units have."""
     run = current_run()
     if run is not None and run.used_journal is not None:
-        usage += run.used_journal.take_booked()
+        usage += run.used_journal.payments.take_booked()
     if not usage.is_nothing:
         emit("agent.usage", call=call, **asdict(usage))
 

@@ -99,7 +99,7 @@ def _asked(ctx: RunContext[Any], requests: DeferredToolRequests, journal: Journa
         metadata = None if tool is None else tool.metadata
         is_effect = effect_of(call.tool_name, metadata) is not None
         ask = Ask(
-            journal.ask_id(call.tool_name.encode(), call.args_as_json_str().encode(), is_effect=is_effect),
+            journal.names.ask_id(call.tool_name.encode(), call.args_as_json_str().encode(), is_effect=is_effect),
             call.tool_call_id,
             call.tool_name,
             f"May {call.tool_name} be called?" if is_approval else f"What does {call.tool_name} return?",

@@ -204,7 +204,7 @@ class Outcomes:
     def _limited(self, attempt: StagedAttempt, over: Fault, usage: Usage) -> Outcome:
         """Make the outcome of an attempt whose next request does not fit its budgets. What it has paid until then is on record."""
         journal = attempt.run.used_journal
-        spent = usage if journal is None else usage + journal.take_spent()
+        spent = usage if journal is None else usage + journal.payments.take_spent()
         return replace(self._failed(attempt, over, spent), kind="limit")
 
     def _refused_answer(self, fault: Fault, run: AttemptRun) -> str | None:
@@ -235,7 +235,7 @@ class Outcomes:
     def _spend(self, attempt: StagedAttempt, usage: Usage) -> None:
         """Record what was spent by an attempt that merges no outcome."""
         held, journal = attempt.held, attempt.run.used_journal
-        spent = attempt.run.of_its_model(usage if journal is None else usage + journal.take_spent())
+        spent = attempt.run.of_its_model(usage if journal is None else usage + journal.payments.take_spent())
         self._stores.attempts.spend(attempt.given.ticket.run, held.claim, spent, held.reserved)
 
     async def _leave_to_others(self, attempt: StagedAttempt, error: BaseException, usage: Usage) -> None:

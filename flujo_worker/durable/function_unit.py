@@ -9,7 +9,8 @@ from typing import Any, TypeVar, overload
 
 from flujo_client.errors import ConfigurationError, NonRetryableError, SerializationError
 from flujo_client.serial import canonical, encode
-from flujo_worker.durable.journal import Journal, UnitCall
+from flujo_worker.durable.call import UnitCall
+from flujo_worker.durable.journal import Journal
 from flujo_worker.runtime.attempt_run import AttemptRun, current_run, in_thread
 
 T = TypeVar("T")

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from flujo_client.contract.outcome import Fault
+from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
+from flujo_worker.errors import StoreError
 from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import current_work, in_thread
-from flujo_worker.runtime.question import fetched
 
+T = TypeVar("T")
 Written: TypeAlias = Unit | SettledUnit
 """A unit that is announced, or one with its answer."""
+
+AGAIN_S: Final = 1.0
+"""Seconds after which an answer that the store did not take is offered again."""
 
 logger = logging.getLogger(__name__)
 
 
 class StoredUnits:
-    """The units in a store. Its coroutines are awaited on the loop of users' code."""
+    """The units in a store. Its coroutines are awaited on the loop of users' code; they write for as long as the claim lasts: an answer is paid for."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
 
     async def recorded(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
-        """Read the units of these places, with the answers that are stored apart."""
+        """Read the units of these places, with the answers that are stored apart. One that is lost there, as by a failover, stays a reference."""
         return await in_thread(partial(self._read, run, places))
 
     async def write(self, written: Written, *, inline: int = 0) -> bool:
@@ -37,16 +43,16 @@ class StoredUnits:
         `inline`: the size in bytes above which an answer is stored apart, and referenced.
         """
         if isinstance(written, SettledUnit) and written.answer.size > inline:
-            await in_thread(partial(self._stores.blobs.store, [written.answer]))
+            await _lasting(partial(in_thread, partial(self._stores.blobs.store, [written.answer])))
             written = replace(written, answer=written.answer.reference())
-        return await self._record(written)
+        return await _lasting(partial(self._record, written))
 
     async def _record(self, written: Written) -> bool:
         return await in_thread(partial(self._write, written))
 
     async def reserve(self, unit: Unit, holds: Sequence[Reservation]) -> Fault | None:
         """Announce a request under limits, with what is held for it; return why not, if that is more than is left."""
-        return await in_thread(partial(self._stores.units.reserve, unit, holds))
+        return await _lasting(partial(in_thread, partial(self._stores.units.reserve, unit, holds)))
 
     def announce(self, unit: Unit) -> None:
         """Announce a unit, without waiting: it is told only so that a crash is known to have possibly paid for it."""
@@ -67,9 +73,21 @@ class StoredUnits:
 
     def _read(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
         rows = self._stores.units.recorded(run, places)
-        large = fetched(self._stores.blobs, (row.answer for row in rows))
-        return [row if (digest := _reference(row)) is None else replace(row, answer=large[digest]) for row in rows]
+        apart = {row.answer.digest for row in rows if row.answer is not None and row.answer.is_reference}
+        large = self._stores.blobs.fetch(apart) if apart else {}
+        return [_whole(row, large) for row in rows]
 
 
-def _reference(row: RecordedUnit) -> str | None:
-    return row.answer.digest if row.answer is not None and row.answer.is_reference else None
+def _whole(row: RecordedUnit, large: Mapping[str, Packed]) -> RecordedUnit:
+    if row.answer is None or not row.answer.is_reference:
+        return row
+    found = large.get(row.answer.digest, row.answer)
+    return replace(row, answer=found) if found.matches(row.answer.digest) else row
+
+
+async def _lasting(write: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await write()
+        except StoreError:
+            await asyncio.sleep(AGAIN_S)

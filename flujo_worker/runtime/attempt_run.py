@@ -137,8 +137,8 @@ class RefusalMemory(Protocol):
         """Remember that this was refused."""
 
 
-class UnitRecord(Protocol):
-    """The calls of a durable attempt on record."""
+class UnitPayments(Protocol):
+    """What the calls of a durable attempt have cost."""
 
     spent: Usage
     """What is booked with the units that this claim has asked."""
@@ -148,6 +148,14 @@ class UnitRecord(Protocol):
 
     def take_booked(self) -> Usage:
         """Return what was booked with units and not taken yet, for an event."""
+
+
+class UnitRecord(Protocol):
+    """The calls of a durable attempt on record."""
+
+    @property
+    def payments(self) -> UnitPayments:
+        """Return what they have cost."""
 
     def has_failed_with(self, error: BaseException) -> bool:
         """Return whether a call has raised this error, and not what was done with the answers."""
@@ -247,7 +255,7 @@ class AttemptRun:
     @property
     def units_spent(self) -> Usage:
         """Return what is booked with its units, and therefore not part of what its outcome books."""
-        return NO_USAGE if self.used_journal is None else self.used_journal.spent
+        return NO_USAGE if self.used_journal is None else self.used_journal.payments.spent
 
     @cached_property
     def questions(self) -> Counter[tuple[str, str]]:

@@ -34,7 +34,7 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from flujo_worker.agents.asked import asked
-from flujo_worker.durable.journal import FORM
+from flujo_worker.durable.names import FORM
 
 THEN, NOW = (dt.datetime(2026, 1, day, tzinfo=dt.UTC) for day in (1, 2))
 

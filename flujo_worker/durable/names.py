@@ -1,0 +1,118 @@
+"""Name what a claim asks: by where it is asked, by what is asked, and as the n-th of equal ones. In: calls, as bytes. Out: the same names in every claim."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from flujo_client.serial import Packed
+from flujo_worker.domain.units import Unit, UnitName
+from flujo_worker.durable.call import UnitCall
+from flujo_worker.ports import ClaimId
+
+FORM: Final = b"1"
+"""The version of the form of digests: units of another form are not found."""
+
+
+class _Scope(NamedTuple):
+    """What units are asked for: with what that was asked, and, so that what has changed is found, without."""
+
+    digest: bytes = b""
+    asker: str = ""
+
+
+_scope: ContextVar[_Scope] = ContextVar("flujo_unit_scope", default=_Scope())  # noqa: B039 - it cannot change
+
+
+def scope() -> bytes:
+    """Return what is asked for now: a run of an agent, or a unit."""
+    return _scope.get().digest
+
+
+class UnitNames:
+    """Names the units of one claim. Equal ones are counted in the order in which they come here.
+
+    Args:
+        run: the run's id.
+        claim: who asks.
+        place: the attempt's address and step.
+        first: the number of the first attempt of those that share units with this one.
+
+    Attributes:
+        places: where its units are on record: what effects share, and all others.
+        askers: those that were there.
+    """
+
+    def __init__(self, run: str, claim: ClaimId, place: str, first: int) -> None:
+        self._run, self._claim = run, (claim.key, claim.fence or 0, claim.claim_id or "")
+        self.places = self._of_step, self._of_chain = place, f"{place}:{first}"
+        self.askers = {""}
+        self._counts, self._runs = Counter[bytes](), 0
+
+    def unit_of(self, call: UnitCall) -> Unit:
+        """Name a call. An effect is the same for every agent run at the step; any other call is one of a certain place in a certain run."""
+        inside, place = (b"", self._of_step) if call.effect else (scope(), self._of_chain)
+        digest = _digest(FORM, inside, call.operation.encode(), call.asked)
+        name = UnitName(place, digest, int.from_bytes(self._counted(digest)))
+        asked = Packed.of([_scope.get().asker, *call.parts])
+        return Unit(self._run, name, *self._claim, call.operation, call.effect, asked, call.model)
+
+    def ask_id(self, *what: bytes, is_effect: bool = False) -> str:
+        """Name a question to a person that is asked here. About an effect it is the same in every attempt at the step, as the effect is."""
+        where = (self._of_step.encode(), b"") if is_effect else (self._of_chain.encode(), scope())
+        digest = _digest(*where, b"ask", *what)
+        return (digest + self._counted(digest)).hex()
+
+    def next_run_id(self) -> str:
+        """Return an id for the next run of an agent."""
+        self._runs += 1
+        return f"{self._run}:{self._of_chain}:{self._runs}"
+
+    @contextmanager
+    def agent_run(self, name: str, prompt: bytes) -> Iterator[None]:
+        """Ask what is asked inside for this run of an agent: that of equal runs beside it is another's."""
+        named = _digest(scope(), b"run", name.encode())
+        asked = _digest(named, prompt)
+        with self._inside(_digest(asked, self._counted(asked)), _digest(named, self._counted(named))):
+            yield
+
+    @contextmanager
+    def inside(self, unit: Unit) -> Iterator[None]:
+        """Ask what is asked inside for a unit."""
+        digest = _digest(unit.name.digest, unit.name.nth.to_bytes(4))
+        with self._inside(digest, digest):
+            yield
+
+    @contextmanager
+    def _inside(self, digest: bytes, asker: bytes) -> Iterator[None]:
+        inner = _Scope(digest, asker[:8].hex())
+        self.askers.add(inner.asker)
+        token = _scope.set(inner)
+        try:
+            yield
+        finally:
+            _scope.reset(token)
+
+    def _counted(self, digest: bytes) -> bytes:
+        number = self._counts[digest]
+        self._counts[digest] += 1
+        return number.to_bytes(4)
+
+
+def once_more(unit: Unit) -> Unit:
+    """Name a unit whose answer on record cannot be read any more: that row stays as it is, and this one gets the answer."""
+    return replace(unit, name=unit.name._replace(digest=_digest(unit.name.digest, b"lost")))
+
+
+def _digest(*parts: bytes) -> bytes:
+    """Digest parts, each with its length, so that none runs into the next."""
+    made = blake2b(digest_size=16)
+    for part in parts:
+        made.update(len(part).to_bytes(8))
+        made.update(part)
+    return made.digest()
