@@ -97,6 +97,15 @@ def test_a_large_result_is_stored_apart_and_read_back(engine):
     assert all(each.answer.is_reference for each in units if "call_tool" in each.operation)
 
 
+@pytest.mark.engine(limits={"snapshot_inline_bytes": 100})
+def test_answers_that_a_failover_has_lost_are_asked_for_once_more(engine):
+    agent = Scripted(lambda: f"{LARGE}{agent.calls}", turns=2, down=[3, 6])
+    agent.before = lambda: agent.requests > 3 or engine.stores.blobs._t.blobs.clear()
+    result = agent.run(engine)
+    assert (result.output, agent.calls, agent.requests) == ("done", 4, 7)  # and the second outage repeats nothing
+    assert len(events(engine, "unit.possibly_done")) == 4  # three whose answers are lost, and the request that was down
+
+
 def test_a_request_that_differs_from_the_recorded_one_says_what_changed_first(engine):
     agent = Scripted(turns=2, down=[3])
     agent.before = lambda: setattr(agent, "prefix", "other")
