@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 5
+SCHEMA = 3
 """The schema that this code reads and writes: the newest migration that does not have to wait until older workers are gone."""
 
 VERSION = Query(schema_version())

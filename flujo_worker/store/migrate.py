@@ -4,7 +4,8 @@ A new database gets `schema.sql`, the schema of the newest migration, and has al
 
 A change that running workers of the release before could not live with comes in two halves: a migration that both can live with, and one
 that waits for the end of the older workers. The second says so in a separate line, `-- after: 5`: it is for code that knows schema 5. An index of
-a table that may be large is in a line `-- index: name ON …`: it is built after the migration, without stopping writers.
+a table that may be large is in a line `-- index: name ON …`: it is built after the migration, without stopping writers. Views and functions
+are written once: a line `-- from schema.sql: …` names those that the newest migration to change them takes from there.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ START_PATIENCE_S, RETRY_EVERY_S = 10.0, 0.25
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _AFTER = re.compile(r"^-- after: (\d+)$", re.MULTILINE)
 _INDEX = re.compile(r"^-- index: ((\w+) ON .+)$", re.MULTILINE)
+_FROM_SCHEMA = re.compile(r"^-- from schema\.sql: (.+)$", re.MULTILINE)
 _CREATE = """
 CREATE TABLE IF NOT EXISTS flujo_schema_version (
     version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), oldest integer NOT NULL DEFAULT 0
@@ -78,6 +80,11 @@ class Migration(NamedTuple):
         found = _AFTER.search(self.sql)
         return int(found[1]) if found else 0
 
+    @property
+    def statements(self) -> bytes:
+        """Return its SQL with what it takes from `schema.sql`."""
+        return _FROM_SCHEMA.sub(lambda line: "\n".join(map(_in_schema, line[1].split())), self.sql).encode()
+
     def __str__(self) -> str:
         return f"{self.version:04d}_{self.name}"
 
@@ -100,6 +107,18 @@ def migrations() -> tuple[Migration, ...]:
         if (match := _NAME.fullmatch(file.name))
     ]
     return (Migration(1, FIRST_MIGRATION, ""), *sorted(found))
+
+
+def _schema() -> str:
+    return files("flujo_worker.store").joinpath("schema.sql").read_text(encoding="utf-8")
+
+
+def _in_schema(name: str) -> str:
+    """Return the statement that makes a view or a function, new or anew."""
+    found = re.search(rf"^CREATE ((?:VIEW|FUNCTION) {name}\b.*?;)$\n(?:\n|\Z)", _schema(), re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise KeyError(name)
+    return f"CREATE OR REPLACE {found[1]}"
 
 
 def needed() -> int:
@@ -192,13 +211,13 @@ def _migrated(connection: Connection, *, ignore_workers: bool) -> Migrated:
     for number, each in enumerate(pending):
         if each.after and not ignore_workers and (workers := _older_workers(connection, each.after)):
             return Migrated(pending[:number], _all_waiting(pending[number:], workers), workers)
-        connection.execute(each.sql.encode())
+        connection.execute(each.statements)
         _record(connection, each)
     return Migrated(pending)
 
 
 def _create(connection: Connection) -> Migrated:
-    connection.execute(files("flujo_worker.store").joinpath("schema.sql").read_bytes())
+    connection.execute(_schema().encode())
     for each in migrations():
         _record(connection, each)
     return Migrated(migrations())

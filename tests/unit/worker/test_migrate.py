@@ -62,7 +62,7 @@ def test_an_older_database_is_brought_up_beside_its_workers(older):
     with pytest.raises(SchemaVersionError, match=f"schema is 1, this code needs {NEWEST}"):
         require_current(older)
     assert migrate(older) == (list(migrations()[1:]), (), (), ())
-    assert (versions(older), execute(older, INDEXED)) == ([1, 2], [(True,)])
+    assert (versions(older), execute(older, INDEXED)) == (list(range(1, NEWEST + 1)), [(True,)])
     require_current(older)
 
 
@@ -96,7 +96,7 @@ def test_an_index_waits_for_an_old_snapshot_and_stops_no_writer(older, monkeypat
         execute(older, "SET statement_timeout = '3s'", writes)
         with pytest.raises(StoreError, match=r"did not get, within 1 s, locks held by pid \d+ \(postgres, backup"):
             migrating.result()
-        assert versions(older) == [1, 2]
+        assert versions(older) == list(range(1, NEWEST + 1))
     assert execute(older, INDEXED) == [(False,)]
     assert migrate(older).applied == []
     assert execute(older, INDEXED) == [(True,)]

@@ -1,0 +1,52 @@
+-- The calls of durable attempts, each on record (ADR 53); counters that retention does not take back; and how far traces are exported from rows, in
+-- the order of their ends (ADR 55). Workers of schema 2 neither read nor write any of it: the first of schema 3 catches up with the counters.
+-- index: flujo_attempts_recent ON flujo_attempts (ended_at) WHERE ended_at IS NOT NULL
+-- index: flujo_runs_export ON flujo_runs (ended_at) WHERE ended_at IS NOT NULL
+-- index: flujo_scopes_export ON flujo_scopes (closed_at) WHERE closed_at IS NOT NULL
+-- index: flujo_units_export ON flujo_units (settled_at) WHERE settled_at IS NOT NULL
+
+CREATE TABLE flujo_units (
+    run_id        text NOT NULL,
+    place         text NOT NULL,
+    digest        bytea NOT NULL,
+    nth           integer NOT NULL,
+    operation     text NOT NULL,
+    effect        text CHECK (effect IN ('keyed', 'once')),
+    key           text NOT NULL,
+    fence         integer NOT NULL,
+    claim_id      uuid NOT NULL,
+    tries         integer NOT NULL DEFAULT 1,
+    began_at      timestamptz NOT NULL DEFAULT now(),
+    asked         bytea,
+    settled_at    timestamptz,
+    answer        bytea,
+    input_tokens  bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    requests      integer NOT NULL DEFAULT 0,
+    cost_usd      double precision NOT NULL DEFAULT 0,
+    model         text,
+    PRIMARY KEY (run_id, place, digest, nth)
+) WITH (fillfactor = 80);
+ALTER TABLE flujo_units ALTER COLUMN answer SET STORAGE EXTERNAL;
+
+ALTER TABLE flujo_attempts ADD COLUMN units_from integer, ADD COLUMN pauses integer NOT NULL DEFAULT 0;
+ALTER TABLE flujo_sweeps ADD COLUMN tallied_to timestamptz NOT NULL DEFAULT now();
+
+CREATE TABLE flujo_tallies (
+    name   text NOT NULL,
+    labels jsonb NOT NULL,
+    value  double precision NOT NULL,
+    PRIMARY KEY (name, labels)
+) WITH (fillfactor = 50);
+
+CREATE TABLE flujo_exports (
+    id        boolean PRIMARY KEY DEFAULT true CHECK (id),
+    worker    text,
+    looked_at timestamptz,
+    positions jsonb NOT NULL DEFAULT '{}',
+    refused   bigint NOT NULL DEFAULT 0,
+    lost      bigint NOT NULL DEFAULT 0
+);
+INSERT INTO flujo_exports DEFAULT VALUES;
+
+-- from schema.sql: flujo_due flujo_counted flujo_totals flujo_waiting flujo_sizes
