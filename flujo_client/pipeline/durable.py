@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from flujo_client.pipeline.agents import DeclaredAgent
@@ -23,6 +25,8 @@ _EFFECT: Final = re.compile(
 )
 """The beginnings of the names of functions that change something."""
 _ENGINE: Final = "BaseDurabilityCapability"
+_CAPABILITY: Final = "flujo_worker.agents.durability"
+"""Imported by who gives an agent the capability itself."""
 
 
 class ToolView(NamedTuple):
@@ -46,7 +50,7 @@ def looks_like_effect(name: str) -> bool:
 
 def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iterator[str]:
     """Return what cannot be on record; `load` returns what a reference names, or None."""
-    config, library = step.config, _library_agent(agent)
+    config, library = step.config, _library_agent(step, agent)
     if not _is_durable(config, library):
         return
     yield from _toolset_findings(list(_leaves(getattr(library, "toolsets", ()))))
@@ -71,7 +75,7 @@ def _toolset_findings(leaves: list[Any]) -> Iterator[str]:
 
 def durable_warnings(step: Step, agent: Any, load: Callable[[str], Any], context_model: Any = None) -> Iterator[str]:
     """Return what is probably a mistake in a durable step."""
-    config, library = step.config, _library_agent(agent)
+    config, library = step.config, _library_agent(step, agent)
     if not _is_durable(config, library):
         return
     if library is None and not isinstance(agent, DeclaredAgent):
@@ -102,12 +106,15 @@ def _records(function: Any) -> bool:
     return bool(names_in(function) & {"unit", "run", "iter"})  # `run` of an agent that is durable itself
 
 
-def _library_agent(agent: Any) -> Any:
-    """Return the library's agent by which this one asks its model; None without one."""
-    for _ in range(9):
-        if agent is None or (asks_a_model(agent) and hasattr(agent, "toolsets")):
-            return agent
-        agent = getattr(agent, "__flujo_target__", None) or getattr(agent, "agent", None)
+def _library_agent(step: Step, agent: Any) -> Any:
+    """Return the library's agent by which this one asks its model; None without one, or if it cannot be made, which its attempt tells."""
+    if not getattr(step.config, "durable", False) and _CAPABILITY not in sys.modules:
+        return None  # it would be made, and its model
+    with suppress(Exception):
+        for _ in range(9):
+            if agent is None or (asks_a_model(agent) and hasattr(agent, "toolsets")):
+                return agent
+            agent = getattr(agent, "__flujo_target__", None) or getattr(agent, "agent", None)
     return None
 
 

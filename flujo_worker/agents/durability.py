@@ -388,3 +388,9 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
         """Ask people last."""
         ordering = super().get_ordering()
         return replace(ordering, wrapped_by=(*ordering.wrapped_by, *filter(None, [RequestInput])))
+
+
+class StepDurability(FlujoDurability):
+    """The same, added to a run by its step: it knows all toolsets of the agent, also those that are made in the run."""
+
+    engine_spec = replace(FlujoDurability.engine_spec, unsupported_runtime_toolset_kinds=frozenset({"function", "mcp"}))

@@ -97,7 +97,7 @@ def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:
     if work is None or not (work.step.config.durable or _DURABILITY in sys.modules):
         return None
     try:
-        from flujo_worker.agents.durability import FlujoDurability, current_journal
+        from flujo_worker.agents.durability import FlujoDurability, StepDurability, current_journal
     except ImportError:
         what = f"step '{work.step.name}' is durable, which needs pydantic-ai 2.62 or newer, and here is {version('pydantic-ai-slim')}"
         raise ConfigurationError(what, suggestion="pip install -U 'pydantic-ai-slim>=2.62'") from None
@@ -105,9 +105,8 @@ def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:
     is_own = FlujoDurability.from_agent(agent) is not None
     if not (is_own or work.step.config.durable) or current_journal() is None:
         return None
-    return (
-        [] if is_own else [FlujoDurability(name=agent.name or work.step.name, fingerprint=work.step.config.fingerprint)]
-    )
+    name = agent.name or work.step.name
+    return [] if is_own else [StepDurability(name=name, fingerprint=work.step.config.fingerprint)]
 
 
 def _around(data: Any, guidance: str | None, history: str | None, *, paces: bool) -> list[Any]:

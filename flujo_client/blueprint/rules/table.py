@@ -87,7 +87,7 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-L2": Rule("a loop's conversation settings have no effect, name a step that adds no turns, or cannot be stored"),
     "V-CF1": Rule("a branch that the condition never chooses, or a result of it that has no branch", "warning"),
     "V-D1": Rule(
-        "a durable step's agent has what cannot be on record: toolsets without an id, another engine, tools that steer their run"
+        "a durable step's agent has what cannot be on record: toolsets without an id or two of one, another engine, tools that steer their run"
     ),
     "V-D2": Rule(
         "a durable step does something again, or loses it, after a crash: an effect that is not declared, changed deps",

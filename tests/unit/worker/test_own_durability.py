@@ -121,3 +121,22 @@ def test_an_error_of_durability_is_not_taken_for_the_providers():
     assert result.run_status == "failed"
     assert "unique `id`" in str(result.error)
     assert (Counted.looked_at, scripted.asked) == (1, [])
+
+
+def test_a_toolset_that_is_made_in_the_run_of_a_durable_step_has_its_calls_on_record():
+    scripted, calls = Scripted("look"), []
+    agent = Agent(scripted.model, name="late")
+
+    def look(task: str) -> str:
+        calls.append(task)
+        return task
+
+    @agent.toolset(id="made")
+    def made(ctx):
+        return FunctionToolset([look], id="inner")
+
+    with LocalEngine() as engine:
+        config = ONCE_MORE.model_copy(update={"durable": True})
+        result = engine.run(Pipeline([Step("ask", agent, config=config)], name="late"), "go")
+    assert result.success
+    assert calls == ["look"]  # the attempt after the outage has it from record
