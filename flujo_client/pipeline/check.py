@@ -25,7 +25,6 @@ from flujo_client.pipeline.pipeline import Body, Pipeline, steps_of
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import deps_findings, resources_findings
 from flujo_client.pipeline.step import Step, StepConfig, as_a_step
-from flujo_client.pipeline.tool_metadata import declaration_findings
 from flujo_client.pipeline.type_flow import type_findings
 from flujo_client.plan import kinds
 from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
@@ -234,7 +233,6 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
         yield f"config must be a StepConfig, got a {type(given).__name__}"
     if step.agent is not None:
         yield from agent_findings(step.agent, allowed)
-    yield from declaration_findings(step.agent if getattr(given, "durable", False) else None)
     for validator in step.validators:
         if not (callable(validator) or callable(getattr(validator, "validate", None))):
             yield f"validator {type(validator).__name__} is not callable and has no validate(output, *, context)"

@@ -1,4 +1,4 @@
-"""What a durable step's agent has that cannot be on record, and what is probably a mistake. It must not know an agent library.
+"""What a durable step's agent has that cannot be on record, what its tools declare, and what is probably a mistake. It must not know an agent library.
 
 Agents are read by the attributes that the library documents: their toolsets, tools, capabilities and types.
 """
@@ -13,12 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.function_code import called_on_first, changes_of_first, names_in
 from flujo_client.pipeline.step import Step, StepConfig, described
 from flujo_client.plan.identity import asks_a_model
 
 KEY: Final = "flujo"
+"""The key in a tool's metadata: `{"flujo": {"effect": "keyed", "expires_s": 3600}}`, or `{"flujo": False}` for a tool whose calls are no units."""
+REPEATABLE: Final = "repeatable"
+EFFECTS: Final = (REPEATABLE, "keyed", "once")
+DECLARE: Final = 'declare metadata={"flujo": {"effect": "keyed"}}, "once" or "repeatable"'
 _EFFECT: Final = re.compile(
     r"(add|book|cancel|charge|create|delete|deploy|drop|insert|mail|notify|order|pay|post|publish|purchase|put|refund|remove|reserve|save|send|submit|"
     r"transfer|update|upload|write)(_|$)"
@@ -48,6 +53,25 @@ def looks_like_effect(name: str) -> bool:
     return _EFFECT.match(name) is not None
 
 
+def declared(tool: str, metadata: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return what a tool declares of its repetition, and of questions about it. Raises ConfigurationError, which names it, for words that mean nothing."""
+    given = (metadata or {}).get(KEY) or {}
+    wrong = None
+    if not isinstance(given, Mapping) or given.keys() - {"effect", "expires_s"}:
+        wrong = f"{given!r:.80}; known are effect and expires_s"
+    elif given.get("effect", REPEATABLE) not in EFFECTS:
+        wrong = f"the effect {given['effect']!r:.80}; use one of {', '.join(EFFECTS)}"
+    elif not _is_time(given.get("expires_s", 1)):
+        wrong = f"expires_s {given['expires_s']!r:.80}; use a number of seconds above 0"
+    if wrong is not None:
+        raise ConfigurationError(f"the metadata of tool '{tool}' declares {wrong}")
+    return given
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
 def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iterator[str]:
     """Return what cannot be on record; `load` returns what a reference names, or None."""
     config, library = step.config, _library_agent(step, agent)
@@ -58,6 +82,10 @@ def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iter
         if not _is_own(engine):
             yield f"durable: its agent has another durability engine, {engine.__name__}; remove it, or set durable to false"
     for tool in _tools(agent, library, load):
+        try:
+            declared(tool.name, tool.metadata)
+        except ConfigurationError as error:
+            yield f"durable: {error.message}"
         for method in sorted(called_on_first(tool.function) & {"enqueue", "cancel"}) if _takes_ctx(tool) else ():
             yield f"durable: tool '{tool.name}' calls ctx.{method}, which would be lost when it is answered from record; return what the agent needs"
         if config.enforce_idempotency and tool.effect is None and looks_like_effect(tool.name):
@@ -93,9 +121,6 @@ def durable_warnings(step: Step, agent: Any, load: Callable[[str], Any], context
     for output in _outputs(getattr(library, "output_type", None)):
         if looks_like_effect(getattr(output, "__name__", "")):
             yield f"durable: output function '{output.__name__}' looks like an effect, and runs again after a crash; do that in a tool or in the next step"
-
-
-DECLARE: Final = 'declare metadata={"flujo": {"effect": "keyed"}}, "once" or "repeatable"'
 
 
 def _is_durable(config: Any, library: Any) -> bool:

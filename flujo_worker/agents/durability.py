@@ -40,8 +40,7 @@ from typing_extensions import override
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import ConfigurationError, NonRetryableError, PausedException
-from flujo_client.pipeline.durable import DECLARE, looks_like_effect
-from flujo_client.pipeline.tool_metadata import KEY, declared
+from flujo_client.pipeline.durable import DECLARE, KEY, declared, looks_like_effect
 from flujo_worker.agents.asked import Fingerprint, asked, prompt_of
 from flujo_worker.agents.durable_library import (
     ExternalEventError,

@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
 
-from flujo_client.pipeline.tool_metadata import REPEATABLE, declared
+from flujo_client.pipeline.durable import REPEATABLE, declared
 from flujo_client.redact import preview
 from flujo_worker.agents.previews import hidden, text_of
 from flujo_worker.domain.asking import Ask

@@ -378,8 +378,9 @@ def test_a_tool_that_declares_what_means_nothing_is_refused_by_name_before_any_r
     tool = script.counted(**metadata)
     with pytest.raises(PipelineError, match=f"tool 'send' declares {re.escape(why)}"):
         engine.run(step(script.agent(tool)), "go")
-    seen_late = FunctionToolset([tool], id="late").filtered(lambda ctx, tool_def: True)
-    result = engine.run(step(script.agent(toolsets=[seen_late]), max_retries=3), "go")
+    seen_late = script.agent()
+    seen_late.toolset(lambda ctx: FunctionToolset([tool], id="inner"), id="late")
+    result = engine.run(step(seen_late, max_retries=3), "go")
     assert f"tool 'send' declares {why}" in result.error.message
     assert script.calls == {}
 
