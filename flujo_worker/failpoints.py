@@ -30,6 +30,8 @@ NAMES = (
     "unit_begun",
     "unit_answered",
     "unit_settled",
+    "batch_announced",
+    "batch_submitted",
     "task_taken",
     "run_started",
     "task_ended",

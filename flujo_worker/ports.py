@@ -12,7 +12,7 @@ from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.pipeline.context_info import Fields
 from flujo_worker.domain.carry_on import PlanMove
 from flujo_worker.domain.retention import RetentionRule
-from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
+from flujo_worker.domain.units import BatchedRequest, HeldBatch, RecordedUnit, RequestState, SettledUnit, Unit
 from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
 
@@ -701,6 +701,31 @@ class UnitStore(Protocol):
         """
 
 
+class BatchStore(Protocol):
+    """The requests of durable attempts that are asked in batches, pooled over runs and workers."""
+
+    def ask(self, request: BatchedRequest) -> RequestState:
+        """Let a request wait for a batch, unless it does so already; return what has become of it."""
+
+    def take(
+        self, pool: str, claim: ClaimId, *, wait_s: float, most: int, most_bytes: int | None = None
+    ) -> HeldBatch | None:
+        """Take a batch of the pool in hand, while this claim runs; None if there is nothing to do.
+
+        That is one that is due and that no running claim has, else a new one of at most so many requests, if there are as many or one has waited
+        `wait_s` seconds.
+        """
+
+    def requests(self, batch: str) -> list[tuple[str, Packed]]:
+        """Read the requests of a batch: their ids and bodies."""
+
+    def put_back(self, batch: str, claim: ClaimId, handle: Mapping[str, Any] | None, *, after_s: float) -> None:
+        """Put a batch out of hand for so many seconds, with what the provider calls it if that is known."""
+
+    def end(self, batch: str, results: Mapping[str, Packed], rest: Packed) -> None:
+        """Give the requests of a batch their results, and the rest this one; the attempts that wait for them are due."""
+
+
 class ExportStore(Protocol):
     """What has ended, for one exporter of traces in the fleet, and up to where that has sent it."""
 
@@ -738,6 +763,7 @@ class Stores:
     retention: RetentionStore
     units: UnitStore
     exports: ExportStore
+    batches: BatchStore
 
 
 class Publisher(Protocol):

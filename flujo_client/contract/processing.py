@@ -48,6 +48,7 @@ _OTHERS = (
     "reasoning_precheck",
     "shadow",
     "typed_fast_path",
+    "batch",
 )
 PROCESSING_KEYS: Final = (*_PARSER, *_OTHERS)
 
@@ -185,6 +186,32 @@ class PrecheckSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How a durable step's model requests are asked in batches."""
+
+    deadline_s: float = 86_400.0
+    """Seconds after which a request that has no answer is asked live."""
+    wait_s: float = 30.0
+    """Seconds that a request waits for others before its batch is submitted."""
+    poll_s: float = 60.0
+    """Seconds until the provider is asked first whether a batch has ended; an older batch is asked about less often."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            number(f"batch.{each.name}", getattr(self, each.name), least=0)
+
+    @classmethod
+    def of(cls, block: Mapping[str, Any] | None) -> Self | None:
+        """Read a block's `batch`: true, or a table; None if requests are asked live. Raises BlueprintError, naming the key."""
+        given = (block or {}).get("batch")
+        if isinstance(given, Mapping):
+            known("processing.batch", given, tuple(each.name for each in fields(cls)))
+            return cls(**given)
+        flag("batch", given or False)
+        return cls() if given else None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessingConfigModel:
     """A whole `processing` block, with the project's defaults under it."""
 
@@ -226,6 +253,8 @@ class ProcessingConfigModel:
             raise refused(
                 "schema", f"expected a JSON Schema object, got {type(schema).__name__}", '{"type": "object", …}'
             )
+        BatchSettings.of(block)
+        given.pop("batch", None)  # it is about the way to the provider, and not about the answer
         precheck = PrecheckSettings.read(given.pop("reasoning_precheck", {}))
         return cls(**{**given, "structured_output": mode, "parsing": parsing, "precheck": precheck})
 
@@ -236,7 +265,7 @@ def resolve(block: Mapping[str, Any] | None, table: Mapping[str, Any] | None) ->
     Raises:
         BlueprintError: for a block that cannot be.
     """
-    known = table or {}
+    known, block = table or {}, (block if block is None or list(block) != ["batch"] else None)
     if (block is None and table is None) or not known.get("enabled", True):
         return None
     read = ProcessingConfigModel.read(_over(dict(block or {}), _defaults(known)))

@@ -66,7 +66,7 @@ def asked(
             model_id, messages, settings, parameters, _ = inputs
             parts = {"model": f"{model_id} {operation.model_name}"}
             if fingerprint == "strict":
-                parts |= {"settings": _digest(_plain(_lasting(settings))), **_strictly(messages, parameters)}
+                parts |= {"settings": _digest(_plain(lasting(settings))), **_strictly(messages, parameters)}
             return _of_parts(parts | _digests_of(messages, fingerprint, digests))
         case ModelCompactMessagesId():
             model_id, context, instructions, _ = inputs
@@ -95,7 +95,7 @@ def _strictly(messages: Sequence[ModelMessage], given: ModelRequestParameters) -
     return {**instructions, **tools, "output": _digest(dumped)}
 
 
-def _lasting(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def lasting(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Leave the trace out of the settings: it is of one attempt."""
     headers = (settings or {}).get("extra_headers")
     if settings is None or not headers or "traceparent" not in headers:

@@ -57,6 +57,7 @@ from flujo_worker.agents.pricing import usage_of
 from flujo_worker.agents.requests import PacedRequest, expected_cost
 from flujo_worker.agents.tool_questions import RESULT, answered, ask_with, effect_of, outcome_of, put_off
 from flujo_worker.domain.asking import Ask
+from flujo_worker.domain.budget import Amount
 from flujo_worker.durable.call import UnitCall
 from flujo_worker.durable.context_writes import is_with_patch
 from flujo_worker.durable.journal import Journal
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestContext
     from pydantic_ai.run import AgentRunResult
     from pydantic_ai.tools import ToolDefinition
+
+    from flujo_worker.agents.batches import InBatches
 
 MODEL: Final = "flujo"
 """The name of the model that an attempt asks: we pass it as an instance, which the agent may not know."""
@@ -147,7 +150,12 @@ class Backend(JournalCallableOperationBackend[Any]):
             if isinstance(operation_id, ModelRequestId) and (pace := journal.run.pace) is not None:
                 paced = PacedRequest(pace, *request)
                 sleep = partial(journal.wait, why="the model's rate limit allows no request before")
-                call, body = replace(call, begin=partial(paced.begin, sleep)), partial(paced.send, body, _tokens_of)
+                call = replace(call, begin=lambda _: paced.begin(sleep))
+                body = partial(paced.send, body, _tokens_of)
+            if isinstance(operation_id, ModelRequestId) and (batched := _batched(journal, cache_key)) is not None:
+                cost = partial(_not_paid, batched, expected)
+                call = replace(call, begin=partial(batched.begin, call.begin), expected=cost)
+                body = partial(batched.send, partial(Codec().dump, ModelResponse), body)
         answer, is_asked = await journal.perform(call, body)
         if is_with_patch(answer):
             answer = await writes.merge(answer)
@@ -169,6 +177,22 @@ def _request(operation: ModelRequestId | ModelCompactMessagesId, inputs: tuple[A
         return ctx.model, messages, settings
     _, context, _, ctx = inputs
     return ctx.model, context.messages, None
+
+
+def _batched(journal: Journal, inputs: tuple[Any, ...]) -> InBatches | None:
+    """Return how a request is asked in a batch, if its step does so."""
+    _, messages, settings, parameters, ctx = inputs
+    work = journal.run.work
+    if work is None or "batch" not in (work.step.processing or {}) or not hasattr(ctx.model, "batch_max_requests"):
+        return None  # older releases of the library have no batches
+    from flujo_worker.agents.batches import in_batches
+
+    return in_batches(journal, ctx.model, messages, settings, parameters)
+
+
+def _not_paid(batched: InBatches, expected: Callable[[], Amount]) -> Amount:
+    """Return what a request may cost from now on: one that a batch has answered is paid for."""
+    return expected() if batched.response is None else Amount()
 
 
 def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, model: str, payload: Any) -> Usage:

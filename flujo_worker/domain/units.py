@@ -1,14 +1,14 @@
-"""The calls of durable attempts on record: what is asked, by which claim, and the answer."""
+"""The calls of durable attempts on record: what is asked, by which claim, and the answer; and the requests that are asked in batches."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
@@ -91,3 +91,50 @@ class RecordedUnit:
     def is_certain(self) -> bool:
         """Return whether it is known how often it was done: what has possibly been done, and paid, stays in lists."""
         return self.answer is not None and self.tries == 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedRequest:
+    """A request that waits for a batch.
+
+    Attributes:
+        id: a digest of its unit's id, by which the provider names its result.
+        place: of its unit.
+        pool: names the requests that can be in one batch.
+        body: as the provider reads it.
+        size: the bytes that it adds to a batch.
+        deadline_s: seconds after which it is asked live.
+    """
+
+    id: str
+    run: str
+    place: str
+    pool: str
+    body: Packed
+    size: int
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """What has become of one: whether it is in a batch, its result, how long ago it was asked, and the seconds that are left."""
+
+    is_taken: bool
+    result: Packed | None
+    age_s: float
+    left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBatch:
+    """A batch that a claim has in hand.
+
+    Attributes:
+        handle: what the provider calls it; None: it is announced, and, unless it `is_new`, possibly submitted.
+        began: when it was announced, in unix seconds.
+    """
+
+    id: str
+    handle: Mapping[str, Any] | None
+    began: float
+    is_new: bool

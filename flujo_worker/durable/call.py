@@ -8,7 +8,7 @@ from typing import Any
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_worker.domain.budget import Amount
-from flujo_worker.domain.units import Effect
+from flujo_worker.domain.units import Effect, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +38,4 @@ class UnitCall:
     in_doubt: Callable[[str], Awaitable[Any]] | None = None
     model: str | None = None
     expected: Callable[[], Amount] = Amount
-    begin: Callable[[], Awaitable[None]] | None = None
+    begin: Callable[[Unit], Awaitable[None]] | None = None

@@ -75,6 +75,7 @@ class Journal:
     Attributes:
         names: what they are called.
         payments: what they cost.
+        batches: where requests wait for batches, under `claim`.
         digests: those of messages that were asked before, for `asked.py`.
         turns: the calls that wait in each turn of an agent, for `tool_questions.py`.
     """
@@ -91,7 +92,8 @@ class Journal:
         token: Callable[[], str],
     ) -> None:
         assert run.info is not None
-        self.run, self.token, self._units, self._held, self._claim = run, token, units, held, held.claim
+        self.run, self.token, self._units, self._held, self.claim = run, token, units, held, held.claim
+        self.batches = units.batches
         inline = None if run.work is None else run.work.step.config.blob_threshold_bytes
         self._bounds = Bounds(place.rpartition(":")[2], limits, inline)
         self.names = UnitNames(run.info.run_id, held.claim, place, first)
@@ -108,7 +110,7 @@ class Journal:
         """Return the answer, and whether it was asked for now. Equal calls are counted in the order in which they come here."""
         unit, known = await self._record.find(self.names.unit_of(call))
         if known is not None and known.answer is not None:
-            meet("replayed" if known.key == self._claim.key else "told", is_request=call.is_paid)
+            meet("replayed" if known.key == self.claim.key else "told", is_request=call.is_paid)
             self._bounds.add(known.answer)
             return self._read(known.answer), False
         if self._held.leaves or self.run.over is not None:
@@ -122,7 +124,8 @@ class Journal:
                 return await self._settled(unit, had, NO_USAGE), False
         failpoints.hit("unit_named")
         if call.begin is not None:
-            await call.begin()
+            with self._under_way.one():
+                await call.begin(unit)
         meet("asked", is_request=call.is_paid)
         if not await self._announced(unit, call):
             return await self._conflicting(unit), False
@@ -219,13 +222,19 @@ class Journal:
             raise AttemptWaits(why, after_s=seconds)
         await asyncio.sleep(max(0.0, seconds))
 
+    async def go_on_later(self, seconds: float, why: str) -> NoReturn:
+        """End the attempt until then, once what was asked beside this is answered, or ends it too; raises AttemptWaits."""
+        await self._under_way.wait()
+        self._is_leaving = True
+        raise AttemptWaits(why, after_s=seconds)
+
     async def sleep(self, seconds: float) -> None:
         """Sleep for an agent. A long sleep is on record, so the attempt that goes on after it has slept."""
         if seconds >= LEAVE_S and current_unit() is None:
             unit, known = await self._record.find(self.names.unit_of(UnitCall("sleep", b"")))
             if known is None:
                 await self._settled(unit, None, NO_USAGE)
-            elif known.key != self._claim.key:
+            elif known.key != self.claim.key:
                 return
         await self.wait(seconds, f"the agent sleeps for {seconds:g} s")
 

@@ -14,7 +14,7 @@ from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import Stores
+from flujo_worker.ports import BatchStore, Stores
 from flujo_worker.runtime.attempt_run import current_work, in_thread
 
 T = TypeVar("T")
@@ -32,6 +32,11 @@ class StoredUnits:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
+
+    @property
+    def batches(self) -> BatchStore:
+        """Return where requests wait for batches; it is asked in threads."""
+        return self._stores.batches
 
     async def recorded(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
         """Read the units of these places, with the answers that are stored apart. One that is lost there, as by a failover, stays a reference."""

@@ -350,6 +350,34 @@ CREATE TABLE flujo_units (
 ALTER TABLE flujo_units ALTER COLUMN answer SET STORAGE EXTERNAL;
 CREATE INDEX flujo_units_export ON flujo_units (settled_at) WHERE settled_at IS NOT NULL;
 
+-- Requests of durable steps that providers answer in batches (ADR 56).
+CREATE TABLE flujo_batches (
+    id       uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    pool     text NOT NULL,     -- a digest of the provider, its endpoint and credential, and the model
+    key      text,              -- of the attempt that has it in hand, while that runs under this claim
+    claim_id uuid,
+    began_at timestamptz NOT NULL DEFAULT now(),
+    due_at   timestamptz NOT NULL,  -- when it is looked at next
+    handle   jsonb              -- what the provider calls it; null: it is announced, and possibly submitted
+);
+CREATE INDEX flujo_batches_due ON flujo_batches (pool, due_at);
+
+CREATE TABLE flujo_batch_requests (
+    id       text PRIMARY KEY,  -- a digest of its unit's id
+    run_id   text NOT NULL,
+    place    text NOT NULL,
+    pool     text NOT NULL,
+    batch    uuid,              -- null: it waits for others
+    asked_at timestamptz NOT NULL DEFAULT now(),
+    live_at  timestamptz NOT NULL,  -- from then on it is asked live
+    size     integer NOT NULL,
+    body     bytea,             -- until there is a result
+    result   bytea
+);
+CREATE INDEX flujo_batch_requests_waiting ON flujo_batch_requests (pool, asked_at) WHERE batch IS NULL AND result IS NULL;
+CREATE INDEX flujo_batch_requests_batch ON flujo_batch_requests (batch) WHERE batch IS NOT NULL;
+CREATE INDEX flujo_batch_requests_run ON flujo_batch_requests (run_id, place);
+
 -------------------------------------------------------------------------------------------------------------------- limits
 
 -- The spend, once per claim, whether or not its outcome was merged. What a claim has paid for units has a row of its own, which each answer adds to.

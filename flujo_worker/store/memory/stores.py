@@ -9,6 +9,7 @@ from flujo_worker.ports import Stores
 from flujo_worker.store.memory.admission import AdmissionInMemory
 from flujo_worker.store.memory.attempts import AttemptsInMemory
 from flujo_worker.store.memory.backlog import BacklogInMemory
+from flujo_worker.store.memory.batches import BatchesInMemory
 from flujo_worker.store.memory.blobs import BlobsInMemory
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.client import ClientInMemory
@@ -54,4 +55,5 @@ class MemoryStores(Stores):
             retention=RetentionInMemory(tables),
             units=UnitsInMemory(tables, budgets),
             exports=ExportsInMemory(tables),
+            batches=BatchesInMemory(tables),
         )

@@ -29,6 +29,34 @@ CREATE TABLE flujo_units (
 ) WITH (fillfactor = 80);
 ALTER TABLE flujo_units ALTER COLUMN answer SET STORAGE EXTERNAL;
 
+-- Requests of durable steps that providers answer in batches (ADR 56).
+CREATE TABLE flujo_batches (
+    id       uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    pool     text NOT NULL,
+    key      text,
+    claim_id uuid,
+    began_at timestamptz NOT NULL DEFAULT now(),
+    due_at   timestamptz NOT NULL,
+    handle   jsonb
+);
+CREATE INDEX flujo_batches_due ON flujo_batches (pool, due_at);
+
+CREATE TABLE flujo_batch_requests (
+    id       text PRIMARY KEY,
+    run_id   text NOT NULL,
+    place    text NOT NULL,
+    pool     text NOT NULL,
+    batch    uuid,
+    asked_at timestamptz NOT NULL DEFAULT now(),
+    live_at  timestamptz NOT NULL,
+    size     integer NOT NULL,
+    body     bytea,
+    result   bytea
+);
+CREATE INDEX flujo_batch_requests_waiting ON flujo_batch_requests (pool, asked_at) WHERE batch IS NULL AND result IS NULL;
+CREATE INDEX flujo_batch_requests_batch ON flujo_batch_requests (batch) WHERE batch IS NOT NULL;
+CREATE INDEX flujo_batch_requests_run ON flujo_batch_requests (run_id, place);
+
 ALTER TABLE flujo_attempts ADD COLUMN units_from integer, ADD COLUMN pauses integer NOT NULL DEFAULT 0;
 ALTER TABLE flujo_sweeps ADD COLUMN tallied_to timestamptz NOT NULL DEFAULT now();
 

@@ -22,7 +22,7 @@ from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.records import RecordsInPostgres
 from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.scopes import ScopesInPostgres
-from flujo_worker.store.postgres.units import UnitsInPostgres
+from flujo_worker.store.postgres.units import BatchesInPostgres, UnitsInPostgres
 
 if TYPE_CHECKING:
     from threading import Event as Flag
@@ -57,6 +57,7 @@ class PostgresStores(Stores):
             retention=RetentionInPostgres(pool),
             units=UnitsInPostgres(pool),
             exports=ExportsInPostgres(pool),
+            batches=BatchesInPostgres(pool),
         )
 
     def open(self) -> Self:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import orjson
 import psycopg
 
 from flujo_client.contract.outcome import Fault, Usage
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit, UnitName
-from flujo_worker.ports import PrunedUnits
+from flujo_worker.domain.units import BatchedRequest, HeldBatch, RecordedUnit, RequestState, SettledUnit, Unit, UnitName
+from flujo_worker.ports import ClaimId, PrunedUnits
 from flujo_worker.store.postgres.budgets import hold
 from flujo_worker.store.postgres.entities import NEW_SPEND
 from flujo_worker.store.postgres.pool import InPostgres
@@ -69,6 +71,35 @@ class UnitsInPostgres(InPostgres):
         }
         [row] = self._pool.rows("prune_units", given)
         return PrunedUnits(row["gone"], None if row["run_id"] is None else (row["run_id"], row["place"]))
+
+
+class BatchesInPostgres(InPostgres):
+    """The port `BatchStore`."""
+
+    def ask(self, request: BatchedRequest) -> RequestState:
+        [row] = self._pool.rows("ask_in_batch", {**asdict(request), "body": bytes(request.body)})
+        result = row.pop("result")
+        return RequestState(result=_packed(result), **row)
+
+    def take(
+        self, pool: str, claim: ClaimId, *, wait_s: float, most: int, most_bytes: int | None = None
+    ) -> HeldBatch | None:
+        given = {"wait_s": wait_s, "most": most, "most_bytes": most_bytes}
+        rows = self._pool.rows("take_batch", {"pool": pool, "key": claim.key, "claim_id": claim.claim_id, **given})
+        return HeldBatch(**rows[0]) if rows else None
+
+    def requests(self, batch: str) -> list[tuple[str, Packed]]:
+        rows = self._pool.rows("batch_requests", {"batch": batch})
+        return [(row["id"], Packed.from_bytes(row["body"])) for row in rows]
+
+    def put_back(self, batch: str, claim: ClaimId, handle: Mapping[str, Any] | None, *, after_s: float) -> None:
+        told = None if handle is None else orjson.dumps(handle).decode()
+        given = {"batch": batch, "claim_id": claim.claim_id, "handle": told, "after_s": after_s}
+        self._pool.do("put_back_batch", given)
+
+    def end(self, batch: str, results: Mapping[str, Packed], rest: Packed) -> None:
+        told = {"ids": list(results), "results": [bytes(each) for each in results.values()]}
+        self._pool.do("end_batch", {"batch": batch, "rest": bytes(rest), **told})
 
 
 def _settle_held(settled: SettledUnit, connection: psycopg.Connection[dict[str, Any]]) -> bool:

@@ -33,6 +33,8 @@ attempts AS (DELETE FROM flujo_attempts a USING gone WHERE a.run_id = gone.id),
 contexts AS (DELETE FROM flujo_contexts c USING gone WHERE c.run_id = gone.id),
 spends AS (DELETE FROM flujo_spends s USING gone WHERE s.run_id = gone.id),
 units AS (DELETE FROM flujo_units u USING gone WHERE u.run_id = gone.id),
+requests AS (DELETE FROM flujo_batch_requests b USING gone WHERE b.run_id = gone.id),
+batches AS (DELETE FROM flujo_batches b WHERE b.due_at < now() - interval '30 days'),
 inputs AS (DELETE FROM flujo_inputs i USING gone WHERE i.run_id = gone.id),
 hook_calls AS (DELETE FROM flujo_hook_calls h USING gone WHERE h.run_id = gone.id),
 -- Events have the time of workers' clocks; a day is more than those differ.

@@ -32,6 +32,7 @@ gone AS (
     DELETE FROM flujo_units u USING held h
     WHERE h.is_certain AND (u.run_id, u.place, u.digest, u.nth) = (h.run_id, h.place, h.digest, h.nth) RETURNING 1
 ),
+requests AS (DELETE FROM flujo_batch_requests r USING ended e WHERE (r.run_id, r.place) = (e.run_id, e.place)),
 bare AS (
     UPDATE flujo_units u SET answer = NULL, asked = NULL FROM held h
     WHERE NOT h.is_certain AND (u.run_id, u.place, u.digest, u.nth) = (h.run_id, h.place, h.digest, h.nth) RETURNING 1

@@ -58,6 +58,12 @@ TOLD_BY = {
         "flujo.rate.slowed"
     ],
     "test_durable_waits.py::test_a_sleep_ends_the_attempt_and_the_next_one_goes_on_after_it": ["flujo.waiting"],
+    "test_durable_batches.py::test_what_a_batch_does_not_answer_is_asked_live": [
+        "batch.submitted",
+        "batch.ended",
+        "batch.live",
+    ],
+    "test_durable_batches.py::test_a_batch_that_the_provider_refuses_is_asked_live": ["batch.failed"],
     "test_breakers_in_engine.py::test_after_the_threshold_no_one_calls_until_the_recovery_is_over": [
         "flujo.breaker.waiting",
         "flujo.breaker.half_open",
@@ -115,6 +121,7 @@ ELSEWHERE = {
     **dict.fromkeys(["attempt.isolated", "attempt.crashed"], QUARANTINE),
     **dict.fromkeys(["run.parked", "run.unparked"], OTHER),
     **dict.fromkeys(["background.stale", "background.started_again"], BACKGROUND),
+    "batch.found": "test_provider_batches.py",
     "guard.edited": "test_store_model_guards.py",
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "attempt.waits_for_lock": "test_locked_rows.py",

@@ -1,0 +1,30 @@
+-- Take a batch of a pool in hand: one that is due and that no running claim has, or else a new one of the requests that wait, if they are enough or
+-- have waited long enough. What a claim took and did not record before it ended is due again.
+WITH held AS (
+    UPDATE flujo_batches b SET key = %(key)s::text, claim_id = %(claim_id)s::uuid, due_at = now() + interval '1 s'
+    WHERE b.id = (
+        SELECT d.id FROM flujo_batches d
+        WHERE d.pool = %(pool)s::text AND d.due_at <= now()
+          AND NOT EXISTS (SELECT FROM flujo_attempts a WHERE a.key = d.key AND a.claim_id = d.claim_id AND a.status = 'running')
+        ORDER BY d.due_at LIMIT 1 FOR UPDATE SKIP LOCKED
+    )
+    RETURNING b.id, b.handle, b.began_at
+),
+waiting AS MATERIALIZED (
+    SELECT r.id, r.asked_at, r.size FROM flujo_batch_requests r
+    WHERE r.pool = %(pool)s::text AND r.batch IS NULL AND r.result IS NULL AND r.live_at > now() AND NOT EXISTS (SELECT FROM held)
+    ORDER BY r.asked_at LIMIT %(most)s::int FOR UPDATE SKIP LOCKED
+),
+made AS (
+    INSERT INTO flujo_batches (pool, key, claim_id, due_at)
+    SELECT %(pool)s::text, %(key)s::text, %(claim_id)s::uuid, now() + interval '1 s' FROM waiting
+    HAVING count(*) >= %(most)s::int OR min(asked_at) <= now() - make_interval(secs => %(wait_s)s::float8)
+    RETURNING id, handle, began_at
+),
+joined AS (
+    UPDATE flujo_batch_requests r SET batch = made.id
+    FROM made, (SELECT id, sum(size) OVER (ORDER BY asked_at, id) AS bytes FROM waiting) w
+    WHERE r.id = w.id AND (%(most_bytes)s::bigint IS NULL OR w.bytes <= %(most_bytes)s::bigint)
+)
+SELECT id::text, handle, extract(epoch FROM began_at)::float8 AS began, false AS is_new FROM held
+UNION ALL SELECT id::text, handle, extract(epoch FROM began_at)::float8, true FROM made;
