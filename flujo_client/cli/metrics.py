@@ -33,7 +33,11 @@ def command(*, host: str, port: int, once: bool) -> None:
     try:
         from flujo_client.metrics.exposition import fleet_registry, generate_latest, serve
     except ModuleNotFoundError as error:
-        raise not_installed(error) from None
+        raise ConfigurationError(
+            f"metrics cannot be served: no module named '{error.name}'",
+            suggestion="pip install 'flujo-worker[metrics]'",
+            code="METRICS_NOT_INSTALLED",
+        ) from None
     settings = join_services(ConfigManager().settings())
     with closing(SyncRunner(settings, reads_within_s=STATEMENT_S)) as door:
         registry = fleet_registry(lambda: _answer(lambda: door.perform(fleet_samples(settings))))
@@ -51,14 +55,3 @@ def _answer(read: Callable[[], list[Sample]]) -> list[Sample]:
         return with_retry(ANSWER_S, read)
     except ServiceUnreachable:
         return [Sample("flujo_up", {}, 0.0)]
-
-
-def not_installed(error: ModuleNotFoundError) -> ConfigurationError:
-    """Return the error about a missing extra; raises other import errors."""
-    if error.name != "prometheus_client":
-        raise error
-    return ConfigurationError(
-        "metrics cannot be served: no module named 'prometheus_client'",
-        suggestion="pip install 'flujo-worker[metrics]'",
-        code="METRICS_NOT_INSTALLED",
-    )

@@ -104,7 +104,7 @@ CREATE UNIQUE INDEX flujo_runs_retry ON flujo_runs (retry_of) WHERE retry_of IS 
 -- Retention: a pipeline's runs of one status that are old enough.
 CREATE INDEX flujo_runs_ended ON flujo_runs (name, status, ended_at) WHERE ended_at IS NOT NULL AND parent_run IS NULL;
 -- Traces are exported in the order of their ends: these indexes only grow at their right edge (ADR 55).
-CREATE INDEX flujo_runs_export ON flujo_runs (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX flujo_runs_export ON flujo_runs (ended_at) WHERE status IN ('succeeded', 'failed', 'cancelled', 'expired');
 
 CREATE TABLE flujo_scopes (
     run_id    text NOT NULL,

@@ -21,27 +21,11 @@ OPT_IN, LATEST = "OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental"
 UNKNOWN, REPLAYED = "flujo.call.unknown", "flujo.calls.replayed"
 """Events of an attempt: a call that was begun and has no answer on record; calls that were answered from the record and not made."""
 EVENTS: Final = [
-    "attempt.crashed",
-    "attempt.handed_back",
-    "attempt.isolated",
-    "attempt.lost",
-    "attempt.starved",
-    "flujo.breaker.waiting",
-    "flujo.budget.violation",
-    "flujo.cache.hit",
-    "flujo.fallback.triggered",
-    "flujo.limit.waiting",
-    "flujo.paused",
-    "flujo.rate.waiting",
-    "flujo.resumed",
-    "flujo.retry",
-    "output.cut",
-    "run.answered",
-    "run.unanswered",
-    "step.failed",
-    "step.judged",
-    "unit.possibly_done",
-]
+    "attempt.crashed", "attempt.handed_back", "attempt.isolated", "attempt.lost", "attempt.starved",
+    "flujo.breaker.waiting", "flujo.budget.violation", "flujo.cache.hit", "flujo.fallback.triggered", "flujo.limit.waiting",
+    "flujo.paused", "flujo.rate.waiting", "flujo.resumed", "flujo.retry",
+    "output.cut", "run.answered", "run.unanswered", "step.failed", "step.judged", "unit.possibly_done",
+]  # fmt: skip
 """The events of an attempt that are events of its span."""
 
 

@@ -62,7 +62,7 @@ def span_of(row: Ended, key: str, parent: str | None, name: str, attributes: Map
         "flujo.tenant": row.tenant or None,
     }
     error = None
-    if isinstance(row, Ending):
+    if isinstance(row, Ending) and not rest.get("is_call"):
         is_failed = row.status in ("failed", "expired") and row.reason != "paused"
         error = (row.feedback or row.reason or row.status) if is_failed else None
         known |= {"flujo.status": row.status, "flujo.reason": row.reason, "success": row.status == "succeeded"}

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from flujo_client.trace_context import caller_of, span_id
 from flujo_worker.domain.ended import AttemptEvent, Ended, EndedAttempt, EndedRun, EndedScope, EndedUnit, Ending
-from flujo_worker.traces.calls import CALL_EVENTS, CallSpans
+from flujo_worker.traces.calls import CALL_EVENTS, Calls
 from flujo_worker.traces.conventions import EVENTS, REPLAYED, UNKNOWN, Attributes, Conventions
 from flujo_worker.traces.span import Span, SpanEvent, SpanLink, plain, span_of
 
@@ -40,7 +40,6 @@ class Spans:
 
     def __init__(self, conventions: Conventions, *, calls: bool = True, content: bool = False) -> None:
         self._conventions, self._calls, self._content = conventions, calls, content
-        self._call_spans = CallSpans(conventions, content=content)
 
     @singledispatchmethod
     def of(self, row: Ended, events: Sequence[AttemptEvent] = ()) -> Iterator[Span]:  # noqa: ARG002
@@ -93,7 +92,7 @@ class Spans:
             yield step
         yield self._attempt(row, events, span_id(f"{row.run}:{around}"), place)
         if self._calls and not row.has_units:
-            yield from self._call_spans.of(row, events)
+            yield from Calls(row, self._conventions, content=self._content).spans(events)
 
     def _attempt(self, row: EndedAttempt, events: Sequence[AttemptEvent], parent: str, place: Attributes) -> Span:
         attributes: dict[str, Any] = {

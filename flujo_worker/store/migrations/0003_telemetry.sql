@@ -1,7 +1,7 @@
 -- The calls of durable attempts, each on record (ADR 53); counters that retention does not take back; and how far traces are exported from rows, in
 -- the order of their ends (ADR 55). Workers of schema 2 neither read nor write any of it: the first of schema 3 catches up with the counters.
 -- index: flujo_attempts_recent ON flujo_attempts (ended_at) WHERE ended_at IS NOT NULL
--- index: flujo_runs_export ON flujo_runs (ended_at) WHERE ended_at IS NOT NULL
+-- index: flujo_runs_export ON flujo_runs (ended_at) WHERE status IN ('succeeded', 'failed', 'cancelled', 'expired')
 -- index: flujo_scopes_export ON flujo_scopes (closed_at) WHERE closed_at IS NOT NULL
 -- index: flujo_units_export ON flujo_units (settled_at) WHERE settled_at IS NOT NULL
 

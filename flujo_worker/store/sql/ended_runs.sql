@@ -7,5 +7,5 @@ CROSS JOIN LATERAL (
     SELECT coalesce(jsonb_agg(jsonb_build_array(w.word, o.id, o.trace_parent)), '[]') AS links
     FROM (VALUES ('retry_of', r.retry_of), ('forked_from', r.forked_from), ('parent', r.parent_run)) AS w (word, id) JOIN flujo_runs o ON o.id = w.id
 ) l
-WHERE r.ended_at >= %(since)s::timestamptz AND r.ended_at < %(until)s::timestamptz AND (r.ended_at, r.id) > (%(since)s::timestamptz, %(after)s::text)
+WHERE r.status IN ('succeeded', 'failed', 'cancelled', 'expired') AND r.ended_at >= %(since)s::timestamptz AND r.ended_at < %(until)s::timestamptz AND (r.ended_at, r.id) > (%(since)s::timestamptz, %(after)s::text)
 ORDER BY r.ended_at, r.id LIMIT %(limit)s::int;
