@@ -25,9 +25,11 @@ from flujo_client.gateway import operator_requests, requests
 from flujo_client.gateway.operator_requests import stats
 from flujo_client.gateway.requests import Request
 from flujo_client.health.facts import HealthQuery
+from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.ended import KINDS, EndedAttempt, Position
 from flujo_worker.domain.retention import RetentionRule
+from flujo_worker.domain.units import SettledUnit, Unit, UnitName
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement, types
@@ -43,7 +45,7 @@ HOT: Final = frozenset(
         "scope children envelopes aborted_among closed_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
-        "tally begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
+        "tally begin_pruning prune_units hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
         "begin_export advance_export ended_runs ended_scopes ended_attempts ended_units events_of_attempts",  # traces
         "record record_many run runs count_runs statuses attempts backlog approvals count_approvals budgets_near_limit limits_in_use gates_in_use open_breakers stats machine",  # clients
     )
@@ -186,6 +188,9 @@ def ended_run(world: World) -> str:
     for _ in range(3):
         claim = world.stores.attempts.claim(at.key, "w1", max_lost=MAX_LOST, to_reserve=reserving(new))
         assert claim.fence is not None
+        name = UnitName(f"{at.address}:{at.step}:1", b"0123456789abcdef", 0)
+        unit = Unit(at.ticket.run, name, at.key, claim.fence, claim.claim_id, "tool")
+        assert world.stores.units.settle([SettledUnit(unit, Packed.of("answer"))])
         decision = decided(new, succeeded(usage=SPENT), fence=claim.fence, at=at)
         assert world.commit(decision) == "merged"
         at = following(decision) if decision.next else at
@@ -276,6 +281,7 @@ def _lease_and_sweep(world: World) -> None:
     stores.exports.events([each for each in ended["attempt"] if isinstance(each, EndedAttempt)], ["flujo.retry"])
     assert stores.exports.advance("w1", {kind: Position(export.until, "") for kind in KINDS}, refused=0)
     assert stores.retention.begin_pruning(0.0)
+    stores.units.prune(60.0, places=20, units=20)
     assert len(stores.retention.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5
     stores.retention.prune_summaries(3_600.0, 5)
 
@@ -310,5 +316,6 @@ def _read(world: World) -> None:
         requests.mark_sent({new.first.key: 0.0}),
         stats(RunFilter(since=timedelta(hours=1)), timeout_s=30),
         operator_requests.machine(HealthQuery(since_hours=24), Health()),
+        operator_requests.machine(HealthQuery(limit=1), Health()),
     ):
         ask(request)

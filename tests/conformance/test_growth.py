@@ -6,7 +6,9 @@ from grouped import grouped
 from hot_statements import HOT, Asking, Explained, Explainer, act_out, ended_run, search_unused
 from worlds import World
 
-from flujo_client.gateway import requests
+from flujo_client.config.models import Health
+from flujo_client.gateway import operator_requests, requests
+from flujo_client.health.facts import HealthQuery
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement
 from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import enqueued
@@ -53,9 +55,20 @@ def test_nothing_reads_a_table_of_ended_runs_as_a_whole(grown, monkeypatch, sett
         search_unused(World(setting))
     explainer.close()
     assert {each.name for each in explainer.found} >= HOT
-    assert {"flujo_runs", "flujo_attempts", "flujo_scopes", "flujo_spends", "flujo_budgets"} < large
+    assert {"flujo_runs", "flujo_attempts", "flujo_scopes", "flujo_spends", "flujo_units", "flujo_budgets"} < large
     wrong = {(each.name, table) for each in explainer.found for table in each.read_whole() & large}
     assert wrong - KNOWN == set()
+
+
+def test_the_health_check_looks_up_the_newest_ends_of_each_pipeline_and_status(grown):
+    """The index of all ends has them too, but among them one that is rare is found last."""
+    _, url, _ = grown
+    explainer = Explainer(url)
+    explainer.ask(operator_requests.machine(HealthQuery(limit=1), Health()))
+    explainer.close()
+    indexes = {node.get("Index Name") for each in explainer.found for node in each.nodes()}
+    assert "flujo_runs_ended" in indexes
+    assert "flujo_runs_export" not in indexes
 
 
 def planned_on_empty_tables(url, name):

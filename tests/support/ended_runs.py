@@ -12,7 +12,7 @@ _OF_RUN: Final = {
     "flujo_runs": "id = %(run)s",
     "flujo_budgets": "scope = 'run:' || %(run)s",
     **dict.fromkeys(
-        [f"flujo_{name}" for name in ("scopes", "attempts", "contexts", "spends", "events", "reservations")],
+        [f"flujo_{name}" for name in ("scopes", "attempts", "contexts", "spends", "units", "events", "reservations")],
         "run_id = %(run)s",
     ),
 }
