@@ -35,11 +35,6 @@ def caller_of(trace_parent: str | None) -> str | None:
     return trace_parent[_SPAN]
 
 
-def is_sampled(trace_parent: str) -> bool:
-    """Return whether the caller's spans are recorded."""
-    return bool(int(trace_parent[-2:], 16) & 1)
-
-
 def current_trace_parent() -> str | None:
     """Return the context of OpenTelemetry's current span; None without one."""
     trace = sys.modules.get("opentelemetry.trace")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from flujo_client.trace_context import caller_of, is_sampled, trace_id
+from flujo_client.trace_context import caller_of, trace_id
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.sampling import Sampler
@@ -45,11 +45,8 @@ class Sampling:
     def takes(self, run: str, trace_parent: str | None) -> bool:
         """Return whether the spans of a run are exported."""
         from opentelemetry.sdk.trace.sampling import Decision
-        from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        number, caller = int(trace_id(run, trace_parent), 16), caller_of(trace_parent)
-        parent = None
-        if trace_parent is not None and caller is not None:
-            flags = TraceFlags(TraceFlags.SAMPLED if is_sampled(trace_parent) else TraceFlags.DEFAULT)
-            parent = set_span_in_context(NonRecordingSpan(SpanContext(number, int(caller, 16), True, flags)))  # noqa: FBT003
-        return self._sampler.should_sample(parent, number, "run").decision is Decision.RECORD_AND_SAMPLE
+        parent = {"traceparent": trace_parent} if trace_parent and caller_of(trace_parent) else {}
+        context, number = TraceContextTextMapPropagator().extract(parent), int(trace_id(run, trace_parent), 16)
+        return self._sampler.should_sample(context, number, "run").decision is Decision.RECORD_AND_SAMPLE

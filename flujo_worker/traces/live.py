@@ -26,12 +26,12 @@ def enter(info: AttemptInfo) -> None:
     """Make the attempt's span the current one in this context."""
     if _sampling is None:
         return
-    from opentelemetry import context, trace
+    from opentelemetry import context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    flags = trace.TraceFlags(_sampling.takes(info.run_id, info.trace_parent))
-    number = int(trace_id(info.run_id, info.trace_parent), 16)
-    span = trace.SpanContext(number, int(span_id(info.key), 16), is_remote=True, trace_flags=flags)
-    context.attach(trace.set_span_in_context(trace.NonRecordingSpan(span)))
+    run, trace_parent = info.run_id, info.trace_parent
+    parent = f"00-{trace_id(run, trace_parent)}-{span_id(info.key)}-{_sampling.takes(run, trace_parent):02x}"
+    context.attach(TraceContextTextMapPropagator().extract({"traceparent": parent}, context.get_current()))
 
 
 def headers() -> dict[str, str]:

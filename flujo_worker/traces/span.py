@@ -56,21 +56,15 @@ class Span:
 
 def span_of(row: Ended, key: str, parent: str | None, name: str, attributes: Mapping[str, Any], **rest: Any) -> Span:
     """Make a span of a row: it ends no earlier than it begins, whatever clocks have done."""
-    known: dict[str, Any] = {
-        "flujo.run_id": row.run,
-        "flujo.pipeline.name": row.pipeline,
-        "flujo.tenant": row.tenant or None,
-    }
-    error = None
+    known: dict[str, Any] = {"flujo.run_id": row.run, "flujo.pipeline.name": row.pipeline}
+    known["flujo.tenant"], error = row.tenant or None, None
     if isinstance(row, Ending) and not rest.get("is_call"):
         is_failed = row.status in ("failed", "expired") and row.reason != "paused"
         error = (row.feedback or row.reason or row.status) if is_failed else None
         known |= {"flujo.status": row.status, "flujo.reason": row.reason, "success": row.status == "succeeded"}
         known |= {"error.type": row.error or row.status} if is_failed else {}
-    known = plain(known | dict(attributes))
-    return Span(
-        row.run, row.trace_parent, key, parent, name, row.began, max(row.began, row.ended), known, error, **rest
-    )
+    ended, known = max(row.began, row.ended), plain({**known, **attributes})
+    return Span(row.run, row.trace_parent, key, parent, name, row.began, ended, known, error, **rest)
 
 
 def plain(values: Mapping[str, Any]) -> Attributes:

@@ -51,31 +51,18 @@ class Spans:
         parent = caller_of(row.trace_parent)
         if row.parent_run is not None and row.trace_parent is not None:
             parent = span_id(f"{row.parent_run}:{row.root.removesuffix(_BODY)}")
-        yield span_of(
-            row,
-            row.key,
-            parent,
-            row.pipeline,
-            {
-                "flujo.pipeline.version": row.version,
-                **({"flujo.is_background": True} if row.is_background else {}),
-                **self._conventions.pipeline(row.pipeline),
-            },
-            links=[SpanLink(run, trace_parent, run, word) for word, run, trace_parent in row.links],
-        )
+        own = {"flujo.pipeline.version": row.version, "flujo.is_background": row.is_background or None}
+        attributes = {**own, **self._conventions.pipeline(row.pipeline)}
+        links = [SpanLink(run, trace_parent, run, word) for word, run, trace_parent in row.links]
+        yield span_of(row, row.key, parent, row.pipeline, attributes, links=links)
 
     @of.register
     def _(self, row: EndedScope, _: Sequence[AttemptEvent] = ()) -> Iterator[Span]:
         if row.address == row.root:
             return
-        attributes: dict[str, Any] = {
-            "flujo.step.id": row.address,
-            "flujo.step.type": row.kind,
-            "exit_reason": row.exit_reason,
-        }
-        if row.is_cached:
-            attributes["flujo.cache.hit"] = True
-        yield span_of(row, row.key, _place(row, row.parent), row.name, attributes)
+        place = {"flujo.step.id": row.address, "flujo.step.type": row.kind}
+        end = {"exit_reason": row.exit_reason, "flujo.cache.hit": row.is_cached or None}
+        yield span_of(row, row.key, _place(row, row.parent), row.name, {**place, **end})
 
     @of.register
     def _(self, row: EndedAttempt, events: Sequence[AttemptEvent] = ()) -> Iterator[Span]:
@@ -83,14 +70,12 @@ class Spans:
             return
         node = f"{row.address}/{row.step}" if row.address else row.step
         place: Attributes = {"flujo.step.id": node, "flujo.attempt_number": row.number}
-        around = row.container or node
         if row.is_last and row.container is None:
-            step = span_of(
-                row, f"{row.run}:{node}", _place(row, row.address), row.step, {**place, "flujo.step.type": "step"}
-            )
+            around = _place(row, row.address)
+            step = span_of(row, f"{row.run}:{node}", around, row.step, {**place, "flujo.step.type": "step"})
             step.began = row.step_began or step.began
             yield step
-        yield self._attempt(row, events, span_id(f"{row.run}:{around}"), place)
+        yield self._attempt(row, events, span_id(f"{row.run}:{row.container or node}"), place)
         if self._calls and not row.has_units:
             yield from Calls(row, self._conventions, content=self._content).spans(events)
 
@@ -109,9 +94,8 @@ class Spans:
         for event in events:
             if self._content and event.name == "agent.response" and "response_preview" in event.data:
                 attributes |= self._conventions.content("assistant", str(event.data["response_preview"]))
-        span = span_of(
-            row, row.key, parent, f"{'question' if row.kind == 'resume' else 'attempt'} {row.number}", attributes
-        )
+        word = "question" if row.kind == "resume" else "attempt"
+        span = span_of(row, row.key, parent, f"{word} {row.number}", attributes)
         span.events = [SpanEvent(each.at, each.name, plain(each.data)) for each in events if each.name in EVENTS]
         if row.replayed:
             span.events.append(SpanEvent(row.began, REPLAYED, {"count": row.replayed}))
