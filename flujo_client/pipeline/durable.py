@@ -76,6 +76,8 @@ def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iter
     """Return what cannot be on record; `load` returns what a reference names, or None."""
     config, library = step.config, _library_agent(step, agent)
     if not _is_durable(config, library):
+        if (step.processing or {}).get("batch") and (library is not None or isinstance(agent, DeclaredAgent)):
+            yield "processing.batch: only a durable step can wait for a batch; set durable to true in its config"
         return
     yield from _toolset_findings(list(_leaves(getattr(library, "toolsets", ()))))
     for engine in _engines(library):

@@ -7,6 +7,7 @@ how: the journal does. In: operations of the library. Out: their answers, as the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -201,6 +202,9 @@ def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, model: str, pa
 
     given = payload.get("response", payload)  # of a stream it is beside the events
     response: ModelResponse = JSON_CODEC.load(ModelResponse, given)
+    if response.usage.cost is None and response.model_name is not None:
+        with suppress(LookupError):  # no list of prices has it; the library looks only after the unit
+            response.usage.cost = response.cost().total_price
     spent = RunUsage(requests=1)
     spent.incr(response.usage)
     return replace(usage_of(spent, response, operation.model_name), model=model)

@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 
 from flujo_client.serial import Packed
-from flujo_worker.domain.units import BatchedRequest
+from flujo_worker.domain.units import BatchedRequest, SettledUnit, Unit, UnitName
 from flujo_worker.ports import ClaimId
-from tests.support.builders import enqueued
+from tests.support.builders import enqueued, succeeded
 
 UNRUN, DONE = Packed.of({"status": "expired"}), Packed.of({"status": "succeeded"})
 BOUNDS = {"wait_s": 30.0, "most": 10}
 
 
-def claimed(world, worker="w1"):
+def claimed(world, worker="w1", new=None):
     """Return a claim, and a request of its attempt."""
-    first = world.record(enqueued()).first
+    first = (new or world.record(enqueued())).first
     claim = world.stores.attempts.claim(first.key, worker, max_lost=2)
     place = f"{first.address}:{first.step}:1"
     request = BatchedRequest(f"id of {first.key}", first.ticket.run, place, "pool", Packed.of("body"), 10, 3600.0)
@@ -92,3 +92,20 @@ def test_what_is_asked_live_is_in_no_batch(world, late):
     world.pass_time(41 if late else 31)
     assert (taken(world, one) is None) == late
     assert (store.ask(request).left_s <= 0) == late
+
+
+def test_a_request_is_deleted_with_the_units_of_its_step(world):
+    new = world.record(enqueued())
+    store, (claim, request) = world.stores.batches, claimed(world, new=new)
+    name = UnitName(request.place, b"0123456789abcdef", 0)
+    unit = Unit(request.run, name, claim.key, claim.fence, claim.claim_id, "agent__model.request")
+    store.ask(request)
+    world.pass_time(31)
+    store.end(taken(world, claim).id, {request.id: DONE}, UNRUN)
+    world.stores.units.settle([SettledUnit(unit, DONE)])
+    world.stores.units.prune(60, places=9, units=9)
+    assert store.ask(request).result == DONE
+    world.conclude(new, succeeded())
+    world.pass_time(61)
+    world.stores.units.prune(60, places=9, units=9)
+    assert store.ask(request).result is None

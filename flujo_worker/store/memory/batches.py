@@ -11,22 +11,8 @@ from uuid import uuid4
 from flujo_client.serial import Packed
 from flujo_worker.domain.units import BatchedRequest, HeldBatch, RequestState
 from flujo_worker.ports import ClaimId
+from flujo_worker.store.memory.rows import StoredRequest
 from flujo_worker.store.memory.tables import InMemory, Tables
-
-
-@dataclass
-class StoredRequest:
-    """A request, and what has become of it."""
-
-    given: BatchedRequest
-    asked_at: float
-    batch: str | None = None
-    result: Packed | None = None
-
-    def waits(self, pool: str, now: float) -> bool:
-        """Return whether it may be taken into a batch."""
-        is_free = self.batch is None and self.result is None
-        return is_free and self.given.pool == pool and self.asked_at + self.given.deadline_s > now
 
 
 @dataclass
@@ -46,12 +32,11 @@ class BatchesInMemory(InMemory):
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
-        self._requests: dict[str, StoredRequest] = {}
         self._batches: dict[str, StoredBatch] = {}
 
     def ask(self, request: BatchedRequest) -> RequestState:
         now = self._t.clock()
-        row = self._requests.setdefault(request.id, StoredRequest(request, now))
+        row = self._t.batch_requests.setdefault(request.id, StoredRequest(request, now))
         left_s = row.asked_at + row.given.deadline_s - now
         return RequestState(row.batch is not None, row.result, now - row.asked_at, left_s)
 
@@ -64,7 +49,7 @@ class BatchesInMemory(InMemory):
             if not self._is_held(row):
                 row.claim, row.due_at = claim, now + 1
                 return HeldBatch(row.id, row.handle, row.began, is_new=False)
-        waiting = [each for each in self._requests.values() if each.waits(pool, now)][:most]
+        waiting = [each for each in self._t.batch_requests.values() if each.waits(pool, now)][:most]
         if not waiting or (len(waiting) < most and waiting[0].asked_at > now - wait_s):
             return None
         made = StoredBatch(str(uuid4()), pool, claim, now, now + 1)
@@ -85,7 +70,7 @@ class BatchesInMemory(InMemory):
     def requests(self, batch: str) -> list[tuple[str, Packed]]:
         return [
             (each.given.id, each.given.body)
-            for each in self._requests.values()
+            for each in self._t.batch_requests.values()
             if each.batch == batch and each.result is None
         ]
 
@@ -96,7 +81,7 @@ class BatchesInMemory(InMemory):
 
     def end(self, batch: str, results: Mapping[str, Packed], rest: Packed) -> None:
         self._batches.pop(batch, None)
-        told = [each for each in self._requests.values() if each.batch == batch and each.result is None]
+        told = [each for each in self._t.batch_requests.values() if each.batch == batch and each.result is None]
         for row in told:
             row.result = results.get(row.given.id, rest)
             address, step = row.given.place.split(":")[:2]

@@ -132,6 +132,8 @@ class RetentionInMemory(InMemory):
             self._t.children.pop(place, None)
         for claim in [claim for claim in self._t.spends if AttemptKey.parse(claim[0]).run in runs]:
             del self._t.spends[claim]
+        for request in [each for each, row in self._t.batch_requests.items() if row.given.run in runs]:
+            del self._t.batch_requests[request]
         for unit in [unit for unit in self._t.units if unit[0] in runs]:
             del self._t.units[unit]
             self._t.unit_times.pop(unit, None)

@@ -28,6 +28,7 @@ from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
+from flujo_worker.domain.units import BatchedRequest
 from flujo_worker.domain.values import ChildRun, ChildRunRow, EndRun, ScopeRow, ScopeStatus, UpdateScope
 from flujo_worker.ports import HumanAnswer
 
@@ -481,3 +482,18 @@ def when(at: float) -> datetime:
 def when_or_none(at: float | None) -> datetime | None:
     """Read unix seconds, if there are any."""
     return None if at is None else when(at)
+
+
+@dataclass
+class StoredRequest:
+    """A request, and what has become of it."""
+
+    given: BatchedRequest
+    asked_at: float
+    batch: str | None = None
+    result: Packed | None = None
+
+    def waits(self, pool: str, now: float) -> bool:
+        """Return whether it may be taken into a batch."""
+        is_free = self.batch is None and self.result is None
+        return is_free and self.given.pool == pool and self.asked_at + self.given.deadline_s > now

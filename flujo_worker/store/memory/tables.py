@@ -31,6 +31,7 @@ from flujo_worker.ports import ClaimId, Member
 from flujo_worker.store.memory.rows import (
     StoredAttempt,
     StoredPermit,
+    StoredRequest,
     StoredReservation,
     StoredRun,
     StoredScope,
@@ -76,6 +77,7 @@ class Tables:
         self.summaries: dict[str, RunSummary] = {}
         self.spends: dict[ClaimId, Usage] = {}
         self.units: dict[tuple[str, UnitName], RecordedUnit] = {}
+        self.batch_requests: dict[str, StoredRequest] = {}
         self.unit_times: dict[tuple[str, UnitName], tuple[float, float | None]] = {}
         self.exporting: tuple[str | None, float] = None, float("-inf")
         self.exported: dict[Kind, Position] = {}

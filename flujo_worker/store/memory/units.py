@@ -44,6 +44,10 @@ class UnitsInMemory(InMemory):
         known = sorted({(run, name.place) for run, name in self._t.units})
         looked_at = [each for each in known if each > after][:places]
         over = [each for each in looked_at if self._is_over(*each, self._t.aged(older_s, waits_s))]
+        for request in [
+            each for each, row in self._t.batch_requests.items() if (row.given.run, row.given.place) in over
+        ]:
+            del self._t.batch_requests[request]
         rows = [(each, row) for each, row in self._t.units.items() if (each[0], each[1].place) in over]
         pruned = [(each, row) for each, row in rows if row.is_certain or row.answer or row.asked][:units]
         for each, row in pruned:

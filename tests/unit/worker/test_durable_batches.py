@@ -1,5 +1,6 @@
 """Durable steps ask their model requests in batches: pooled over runs, merged once, and live when no batch answers."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -8,10 +9,12 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.batch import BatchResult
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.usage import RequestUsage
 
-from flujo_client import Pipeline, Step, StepConfig
+from flujo_client import Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.contract.processing import BatchSettings, resolve
-from flujo_client.errors import BlueprintError
+from flujo_client.errors import BlueprintError, PipelineError
+from flujo_worker.agents.durability import FlujoDurability
 from flujo_worker.testing import LocalEngine
 
 DURABLE = StepConfig(durable=True, max_retries=0)
@@ -125,3 +128,67 @@ def test_batch_alone_leaves_aros_off_and_is_checked():
     for wrong in ({"batch": "yes"}, {"batch": {"waits": 5}}, {"batch": {"wait_s": -1}}):
         with pytest.raises(BlueprintError, match="batch"):
             Step("ask", print, processing=wrong)
+
+
+class Priced(Provider):
+    """A model that the library's list of prices knows."""
+
+    system = "openai"
+
+    def said(self, messages, info):
+        return ModelResponse([TextPart("done")], usage=RequestUsage(input_tokens=1_000_000))
+
+    async def request(self, *given):
+        return replace(await super().request(*given), model_name="gpt-4o", provider_name="openai")
+
+    def batch_decode(self, *given):
+        return replace(super().batch_decode(*given), provider_details={"processing": "batch"})
+
+
+@pytest.mark.parametrize(
+    ("durable", "processing", "cost"), [(False, None, 2.5), (True, None, 2.5), (True, {"batch": True}, 1.25)]
+)
+def test_a_request_costs_what_the_librarys_list_says(durable, processing, cost):
+    with LocalEngine() as engine:
+        step = Step("ask", Agent(Priced(), name="asker"), config=StepConfig(durable=durable), processing=processing)
+        assert engine.run(Pipeline([step], name="ask"), "a").total_cost_usd == cost
+
+
+def test_requests_of_agents_at_once_are_one_batch():
+    model = Provider()
+    agent = Agent(model, name="asker", capabilities=[FlujoDurability()])
+
+    async def both(text: str) -> list[str]:
+        answers = await asyncio.gather(agent.run(f"{text} one"), agent.run(f"{text} two"))
+        return [each.output for each in answers]
+
+    asking = Pipeline([Step("ask", both, config=DURABLE, processing=BATCH)], name="ask")
+    with LocalEngine() as engine:
+        assert engine.run(asking, "a").output == ["done"] * 2
+    assert (model.live, model.batches) == (0, [2])
+
+
+def test_an_agent_in_a_tool_is_asked_live():
+    """The tool would be called again for each wait."""
+    model = Provider()
+    inner = Agent(Provider(), name="inner", capabilities=[FlujoDurability()])
+
+    async def look(place: int) -> str:
+        return (await inner.run(str(place))).output
+
+    with LocalEngine() as engine:
+        assert engine.run(pipeline(model, tools=[look]), "a").output == "done"
+    assert (model.batches, inner.model.batches, inner.model.live) == ([1, 1], [], 1)
+
+
+def test_under_a_budget_an_answer_of_a_batch_is_settled():
+    with LocalEngine() as engine:
+        asking = pipeline(Priced())
+        within = engine.run(asking, "a", limits=UsageLimits(total_cost_usd_limit=20.0))
+        assert (within.run_status, within.total_cost_usd) == ("succeeded", 1.25)
+
+
+def test_a_step_that_is_not_durable_may_not_ask_in_batches():
+    step = Step("ask", Agent(Provider(), name="asker"), processing={"batch": True})
+    with LocalEngine() as engine, pytest.raises(PipelineError, match="set durable to true"):
+        engine.run(Pipeline([step], name="ask"), "a")
