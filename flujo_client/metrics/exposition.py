@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -27,10 +27,6 @@ class FleetCollector(Collector):
         samples = self._read()
         for metric in FLEET:
             yield _family(metric, [each for each in samples if each.name.startswith(metric.name)])
-
-    def describe(self) -> Iterable[Any]:
-        """Return nothing: a registry would otherwise scrape to learn the names."""
-        return ()
 
 
 def fleet_registry(read: Callable[[], Sequence[Sample]]) -> CollectorRegistry:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Protocol
 
 from flujo_client.config.models import Traces
@@ -19,12 +20,14 @@ from flujo_worker.domain.ended import KINDS, AnyEnded, EndedAttempt, Export, Kin
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import ExportStore
 from flujo_worker.traces.conventions import Conventions
-from flujo_worker.traces.environment import Sampling, may_export
-from flujo_worker.traces.live import follow
+from flujo_worker.traces.live import Sampling, follow
 from flujo_worker.traces.span import Span
 from flujo_worker.traces.spans import NAMES, Spans
 
 logger = logging.getLogger(__name__)
+
+_PROTOCOLS = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
+_HTTP, _PACKAGE = "http/protobuf", "opentelemetry-exporter-otlp-proto-http"
 
 EVERY_S: Final = 1.0
 LONGEST_WAIT_S: Final = 5.0
@@ -176,6 +179,22 @@ class Exporter:
             except Exception:
                 logger.exception("traces could not be exported; trying again")
             wait = min(LONGEST_WAIT_S, EVERY_S * 2 ** min(self._tries, 5)) if self._tries else EVERY_S
+
+
+def may_export(variables: Mapping[str, str]) -> bool:
+    """Return whether traces can be exported as these variables say; log an error if not: workers do their work without them."""
+    name, protocol = next(((name, variables[name]) for name in _PROTOCOLS if name in variables), ("", _HTTP))
+    if protocol != _HTTP:
+        logger.error("traces are not exported: %s is %r, and only %r is supported", name, protocol, _HTTP)
+        return False
+    try:
+        version(_PACKAGE)
+    except PackageNotFoundError:
+        logger.error(  # noqa: TRY400 - a traceback would say no more
+            "traces are not exported: %s is not installed; pip install 'flujo-worker[otel]'", _PACKAGE
+        )
+        return False
+    return True
 
 
 def exporter_of(

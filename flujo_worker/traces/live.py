@@ -1,4 +1,4 @@
-"""Run users' code below the span of its attempt, although that is exported only once it has ended.
+"""Run users' code below the span of its attempt, although that is exported only once it has ended; and decide which traces are.
 
 Whatever instruments HTTP clients or pydantic-ai then continues the run's trace. Off, it imports and does nothing.
 """
@@ -7,11 +7,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flujo_client.trace_context import span_id, trace_id
+from flujo_client.trace_context import caller_of, span_id, trace_id
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.sampling import Sampler
+
     from flujo_client.attempt_info import AttemptInfo
-    from flujo_worker.traces.environment import Sampling
+
+
+class Sampling:
+    """Decides which traces are exported, by `OTEL_TRACES_SAMPLER`: of the same trace always the same."""
+
+    def __init__(self) -> None:
+        from opentelemetry.sdk.trace import TracerProvider
+
+        self._sampler: Sampler = TracerProvider(shutdown_on_exit=False).sampler
+
+    def takes(self, run: str, trace_parent: str | None) -> bool:
+        """Return whether the spans of a run are exported."""
+        from opentelemetry.sdk.trace.sampling import Decision
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        parent = {"traceparent": trace_parent} if trace_parent and caller_of(trace_parent) else {}
+        context, number = TraceContextTextMapPropagator().extract(parent), int(trace_id(run, trace_parent), 16)
+        return self._sampler.should_sample(context, number, "run").decision is Decision.RECORD_AND_SAMPLE
+
 
 _sampling: Sampling | None = None
 

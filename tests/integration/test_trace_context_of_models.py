@@ -13,8 +13,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from flujo_client import Pipeline, Step, current_attempt
 from flujo_client.trace_context import current_trace_parent, own_trace_parent, span_id
 from flujo_worker.testing import LocalEngine
-from flujo_worker.traces.environment import Sampling
-from flujo_worker.traces.live import follow
+from flujo_worker.traces.live import Sampling, follow
 from tests.support.openai_server import OpenAIServer, Said
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

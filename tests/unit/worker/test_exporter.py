@@ -13,8 +13,8 @@ from flujo_worker.domain.ended import AttemptEvent
 from flujo_worker.testing import LocalEngine
 from flujo_worker.traces import exporter as exporting
 from flujo_worker.traces.conventions import LATEST, OPT_IN, Conventions
-from flujo_worker.traces.environment import Sampling, may_export
-from flujo_worker.traces.exporter import Exporter
+from flujo_worker.traces.exporter import Exporter, may_export
+from flujo_worker.traces.live import Sampling
 from flujo_worker.traces.spans import Spans
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
