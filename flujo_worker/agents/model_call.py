@@ -97,7 +97,8 @@ def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:
     if work is None or not (work.step.config.durable or _DURABILITY in sys.modules):
         return None
     try:
-        from flujo_worker.agents.durability import FlujoDurability, StepDurability, current_journal
+        from flujo_worker.agents.durability import FlujoDurability, StepDurability
+        from flujo_worker.agents.unit_operations import current_journal
     except ImportError:
         what = f"step '{work.step.name}' is durable, which needs pydantic-ai 2.62 or newer, and here is {version('pydantic-ai-slim')}"
         raise ConfigurationError(what, suggestion="pip install -U 'pydantic-ai-slim>=2.62'") from None

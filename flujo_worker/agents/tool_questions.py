@@ -1,4 +1,4 @@
-"""What a durable agent's tools ask people: whether a call may be made, what came of one that is made elsewhere, or of one whose outcome is not known.
+"""What a durable agent asks people: whether a call may be made, what came of one that is made elsewhere, or of one whose outcome is not known.
 
 It must not decide how a question reaches a person; `runtime/people.py` does. In: calls of tools. Out: what is asked, and what a call gets.
 """
@@ -6,19 +6,26 @@ It must not decide how a question reaches a person; `runtime/people.py` does. In
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from pydantic import JsonValue
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
+from typing_extensions import override
 
+from flujo_client.errors import PausedException
 from flujo_client.pipeline.durable import REPEATABLE, declared
 from flujo_client.redact import preview
+from flujo_worker.agents.durable_library import ExternalEventError, ExternalEventWaiter
 from flujo_worker.agents.previews import hidden, text_of
 from flujo_worker.domain.asking import Ask
 from flujo_worker.domain.units import Effect
-from flujo_worker.runtime.people import GivenAnswer, Reader, answers_to, ask_more
+from flujo_worker.durable.call import UnitCall
+from flujo_worker.runtime.people import GivenAnswer, Reader, answer_found, answers_to, ask_more, pausing
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ToolCallPart
@@ -154,3 +161,42 @@ def _shown(call: ToolCallPart, why: Any) -> str:
 
 def _written(value: Any) -> str:
     return preview(text_of(hidden(value)), _MOST)
+
+
+class Waiter(ExternalEventWaiter):
+    """A wait is a question to a person: the attempt ends, and the answer makes it go on here."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    @override
+    async def wait(
+        self, name: str, *, ask: Callable[[str], Awaitable[JsonValue]], timeout: timedelta | None
+    ) -> JsonValue:
+        """Return the event; `ask` is called with a token that answers the question, again only if that one was never asked."""
+        expires_s = None if timeout is None else timeout.total_seconds()
+        wanted = Ask(
+            self._journal.names.ask_id(name.encode()), name, name, f"{name} waits for an answer.", "", RESULT, expires_s
+        )
+        found = await answer_found(wanted, lambda answer: answer)
+        if isinstance(found, GivenAnswer):
+            if found.has_expired:
+                raise ExternalEventError(f"No answer arrived within {timeout}.")
+            return found.value  # type: ignore[no-any-return]
+        token = self._journal.token()
+        mark = blake2b(token.encode(), digest_size=16).hexdigest()  # who reads units may not answer
+        told, said = await self._tell(name, "", ask, token, mark)
+        if said is None and told != mark:
+            _, said = await self._tell(name, mark, ask, token, mark)
+        if said is None:
+            raise pausing([found], PausedException(found.title))
+        return said
+
+    async def _tell(
+        self, name: str, about: str, ask: Callable[[str], Awaitable[JsonValue]], token: str, mark: str
+    ) -> tuple[str, JsonValue]:
+        async def tell() -> list[JsonValue]:
+            return [mark, await ask(token)]
+
+        (told, said), _ = await self._journal.perform(UnitCall(f"{name}.ask", about.encode()), tell)
+        return told, said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
 
@@ -63,6 +63,10 @@ class SettledUnit:
     usage: Usage = NO_USAGE
     holds: Sequence[Reservation] = ()
     """What its claim still holds of its budgets then; nothing without limits."""
+
+
+Written: TypeAlias = Unit | SettledUnit
+"""A unit that is announced, or one with its answer."""
 
 
 @dataclass(frozen=True, slots=True)

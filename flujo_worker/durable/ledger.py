@@ -7,20 +7,17 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Reservation
-from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit
+from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit, Written
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import BatchStore, Stores
 from flujo_worker.runtime.attempt_run import current_work, in_thread
 
 T = TypeVar("T")
-Written: TypeAlias = Unit | SettledUnit
-"""A unit that is announced, or one with its answer."""
-
 AGAIN_S: Final = 1.0
 """Seconds after which an answer that the store did not take is offered again."""
 

@@ -14,7 +14,7 @@ from flujo_worker.domain.units import SettledUnit, Unit
 from flujo_worker.durable.ledger import StoredUnits
 
 if TYPE_CHECKING:
-    from flujo_worker.durable.ledger import Written
+    from flujo_worker.domain.units import Written
     from flujo_worker.engine.engine import Engine
     from flujo_worker.ports import Stores
     from flujo_worker.store.postgres.groups import GroupedLedger

@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.units import Written
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import Claim, Committed, PlanName
     from flujo_worker.store.postgres.loop_connection import Call, Row, Rows
-    from flujo_worker.store.postgres.units import Written
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import psycopg
@@ -13,7 +13,16 @@ import psycopg
 from flujo_client.contract.outcome import Fault, Usage
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.domain.units import BatchedRequest, HeldBatch, RecordedUnit, RequestState, SettledUnit, Unit, UnitName
+from flujo_worker.domain.units import (
+    BatchedRequest,
+    HeldBatch,
+    RecordedUnit,
+    RequestState,
+    SettledUnit,
+    Unit,
+    UnitName,
+    Written,
+)
 from flujo_worker.ports import ClaimId, PrunedUnits
 from flujo_worker.store.postgres.budgets import hold
 from flujo_worker.store.postgres.entities import NEW_SPEND
@@ -22,9 +31,6 @@ from flujo_worker.store.postgres.statements import execute
 
 if TYPE_CHECKING:
     from flujo_worker.store.postgres.loop_connection import Call, Row
-
-Written: TypeAlias = Unit | SettledUnit
-"""A unit that is announced, or one with its answer."""
 
 STATEMENTS: Final = ("begin_units", "settle_units")
 _USAGE: Final = tuple(NEW_SPEND)
