@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from flujo_client.config.models import Traces
 from flujo_worker.domain.ended import KINDS, AnyEnded, EndedAttempt, Export, Kind, Position
@@ -23,6 +23,9 @@ from flujo_worker.traces.conventions import Conventions
 from flujo_worker.traces.live import Sampling, follow
 from flujo_worker.traces.span import Span
 from flujo_worker.traces.spans import NAMES, Spans
+
+if TYPE_CHECKING:
+    from flujo_worker.traces.collector import Collector
 
 logger = logging.getLogger(__name__)
 
@@ -42,20 +45,6 @@ PAGE: Final = 256
 """Rows of one kind that are read and sent together."""
 PARTS: Final = 3
 """How often what was refused is halved."""
-
-
-class Sink(Protocol):
-    """A collector."""
-
-    def send(self, spans: Sequence[Span]) -> tuple[str, int]:
-        """Send spans; return `taken`, `refused` or `away`, and how many of the taken ones were refused."""
-
-    @property
-    def said(self) -> str:
-        """Return its last answer."""
-
-    def close(self) -> None:
-        """End."""
 
 
 class _CollectorAway(Exception):
@@ -78,11 +67,11 @@ class Exporter:
         exports: ExportStore,
         spans: Spans,
         takes: Callable[[str, str | None], bool],
-        connect: Callable[[], Sink],
+        connect: Callable[[], Collector],
         worker: Callable[[], str],
     ) -> None:
         self._exports, self._spans, self._takes, self._connect, self._worker = exports, spans, takes, connect, worker
-        self._sink: Sink | None = None
+        self._collector: Collector | None = None
         self._refused, self._tries = 0, 0
         self._clock: tuple[float, Export] | None = None
         self._stopping = threading.Event()
@@ -95,8 +84,8 @@ class Exporter:
     def stop(self) -> None:
         """End after the page under way; what is left another process sends."""
         self._stopping.set()
-        if self._sink is not None:
-            self._sink.close()
+        if self._collector is not None:
+            self._collector.close()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
 
@@ -121,7 +110,7 @@ class Exporter:
         except _CollectorAway:
             self._tries += 1
             log = logger.warning if self._tries == 1 else logger.debug
-            log("the collector of traces is away (%s); they wait in Postgres", self._sink and self._sink.said)
+            log("the collector of traces is away (%s); they wait in Postgres", self._collector and self._collector.said)
         else:
             if self._tries:
                 logger.info("the collector of traces is back")
@@ -133,12 +122,9 @@ class Exporter:
         """Return the positions; some minutes back if the store's clock was set back, for what has ended since is before them."""
         now, before = time.monotonic(), self._clock
         self._clock = now, turn
+        latest = turn.until
         if before is None or turn.now > before[1].now + timedelta(seconds=now - before[0] - MARGIN_S / 2):
-            latest = turn.until + timedelta(
-                seconds=JUMP_S
-            )  # that of another worker, which may have known the later clock
-        else:
-            latest = turn.until
+            latest += timedelta(seconds=JUMP_S)  # that of another worker, which may have known the later clock
         back = Position(turn.until - timedelta(seconds=JUMP_S), "")
         return {kind: each if each.at <= latest else back for kind, each in turn.positions.items()}
 
@@ -152,8 +138,8 @@ class Exporter:
         """Send spans; what is refused in parts, at last without what is refused again."""
         if not spans:
             return
-        self._sink = self._sink or self._connect()
-        answer, rejected = self._sink.send(spans)
+        self._collector = self._collector or self._connect()
+        answer, rejected = self._collector.send(spans)
         self._refused += rejected
         if answer == "away":
             raise _CollectorAway
@@ -163,7 +149,7 @@ class Exporter:
             self._send(spans[half:], depth + 1)
         elif answer == "refused":
             self._refused += len(spans)
-            logger.error("the collector has refused %d spans (%s): they are left out", len(spans), self._sink.said)
+            logger.error("the collector has refused %d spans (%s): they are left out", len(spans), self._collector.said)
 
     def _advance(self, positions: dict[Kind, Position]) -> bool:
         refused, self._refused = self._refused, 0
@@ -206,7 +192,7 @@ def exporter_of(
     sampling, conventions = Sampling(), Conventions(variables)
     follow(sampling)
 
-    def connect() -> Sink:
+    def connect() -> Collector:
         from flujo_worker.traces.collector import Collector
 
         return Collector(conventions.version)
