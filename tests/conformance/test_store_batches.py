@@ -109,3 +109,12 @@ def test_a_request_is_deleted_with_the_units_of_its_step(world):
     world.pass_time(61)
     world.stores.units.prune(60, places=9, units=9)
     assert store.ask(request).result is None
+
+
+def test_what_nobody_waits_for_any_more_is_in_no_batch(world):
+    store, (_, gone), (claim, request) = world.stores.batches, claimed(world), claimed(world)
+    store.ask(gone)
+    store.ask(request)
+    world.stores.backlog.stop(gone.run, "cancelled", "enough")
+    world.pass_time(31)
+    assert store.requests(taken(world, claim).id) == [(request.id, request.body)]

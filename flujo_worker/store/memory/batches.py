@@ -49,7 +49,11 @@ class BatchesInMemory(InMemory):
             if not self._is_held(row):
                 row.claim, row.due_at = claim, now + 1
                 return HeldBatch(row.id, row.handle, row.began, is_new=False)
-        waiting = [each for each in self._t.batch_requests.values() if each.waits(pool, now)][:most]
+        waiting = [
+            each
+            for each in self._t.batch_requests.values()
+            if each.waits(pool, now) and self._t.run(each.given.run).ended_at is None
+        ][:most]
         if not waiting or (len(waiting) < most and waiting[0].asked_at > now - wait_s):
             return None
         made = StoredBatch(str(uuid4()), pool, claim, now, now + 1)

@@ -1,5 +1,5 @@
 -- Take a batch of a pool in hand: one that is due and that no running claim has, or else a new one of the requests that wait, if they are enough or
--- have waited long enough. What a claim took and did not record before it ended is due again.
+-- have waited long enough; they are locked only then. What a claim took and did not record before it ended is due again.
 WITH held AS (
     UPDATE flujo_batches b SET key = %(key)s::text, claim_id = %(claim_id)s::uuid, due_at = now() + interval '1 s'
     WHERE b.id = (
@@ -11,9 +11,15 @@ WITH held AS (
     RETURNING b.id, b.handle, b.began_at
 ),
 waiting AS MATERIALIZED (
-    SELECT r.id, r.asked_at, r.size FROM flujo_batch_requests r
+    SELECT r.id, r.asked_at, r.size FROM flujo_batch_requests r JOIN flujo_runs u ON u.id = r.run_id AND u.ended_at IS NULL
     WHERE r.pool = %(pool)s::text AND r.batch IS NULL AND r.result IS NULL AND r.live_at > now() AND NOT EXISTS (SELECT FROM held)
-    ORDER BY r.asked_at LIMIT %(most)s::int FOR UPDATE SKIP LOCKED
+      AND (EXISTS (
+        SELECT FROM flujo_batch_requests o WHERE o.pool = %(pool)s::text AND o.batch IS NULL AND o.result IS NULL AND o.live_at > now()
+          AND o.asked_at <= now() - make_interval(secs => %(wait_s)s::float8)
+      ) OR EXISTS (
+        SELECT FROM flujo_batch_requests o WHERE o.pool = %(pool)s::text AND o.batch IS NULL AND o.result IS NULL OFFSET %(most)s::int - 1
+      ))
+    ORDER BY r.asked_at LIMIT %(most)s::int FOR UPDATE OF r SKIP LOCKED
 ),
 made AS (
     INSERT INTO flujo_batches (pool, key, claim_id, due_at)
