@@ -104,8 +104,14 @@ class _Descriptions:
         return node.to_tree() | ({"bodies": bodies} if bodies else {})
 
 
-_NO_TRAITS = {"backoff", "max_retries", "retry_bugs", "preserve_fallback_diagnostics", "execution_mode"}
-"""Fields of a `StepConfig` that are in the node itself, in a fallback's rules, or a separate container."""
+_NO_TRAITS = {"backoff", "max_retries", "retry_bugs", "preserve_fallback_diagnostics", "execution_mode"} | {
+    "durable",
+    "fingerprint",
+    "enforce_idempotency",
+    "blob_threshold_bytes",
+}
+"""Fields of a `StepConfig` that are in the node itself, in a fallback's rules, or a separate container; or about how calls are recorded, which
+a deploy may change under a run."""
 
 
 def _traits(step: Step) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
 
-SERVE = {"up", "ui", "worker", "beat", "chaos", "demo", "new"}
+SERVE = {"up", "ui", "worker", "beat", "chaos", "demo", "new", "metrics"}
 """Commands that start services or processes, or write files."""
 EXPORTS = {("dev", "env")}
 """Prints the settings for a shell, passwords included."""

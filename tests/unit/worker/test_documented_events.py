@@ -57,6 +57,13 @@ TOLD_BY = {
     "test_rates_in_engine.py::test_when_most_calls_are_refused_everybody_waits_as_long_as_the_provider_asks": [
         "flujo.rate.slowed"
     ],
+    "../../integration/test_unit_bounds.py::test_a_request_that_differs_from_the_recorded_one_says_what_changed_first": [
+        "unit.changed",
+        "unit.unasked",
+    ],
+    "../../integration/test_unit_bounds.py::test_answers_that_a_failover_has_lost_are_asked_for_once_more": [
+        "unit.possibly_done"
+    ],
     "test_durable_waits.py::test_a_sleep_ends_the_attempt_and_the_next_one_goes_on_after_it": ["flujo.waiting"],
     "test_durable_batches.py::test_what_a_batch_does_not_answer_is_asked_live": [
         "batch.submitted",
