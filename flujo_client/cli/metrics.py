@@ -31,7 +31,7 @@ ANSWER_S = 8.0
 def command(*, host: str, port: int, once: bool) -> None:
     """Serve the fleet's metrics for Prometheus. One process is enough for a fleet; restarts reset no counter."""
     try:
-        from flujo_client.metrics.exposition import fleet_registry, generate_latest, serve
+        from flujo_client.metrics.exposition import FleetRegistry, generate_latest, serve
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"metrics cannot be served: no module named '{error.name}'",
@@ -40,7 +40,7 @@ def command(*, host: str, port: int, once: bool) -> None:
         ) from None
     settings = join_services(ConfigManager().settings())
     with closing(SyncRunner(settings, reads_within_s=STATEMENT_S)) as door:
-        registry = fleet_registry(lambda: _answer(lambda: door.perform(fleet_samples(settings))))
+        registry = FleetRegistry(lambda: _answer(lambda: door.perform(fleet_samples(settings))))
         if once:
             show_value(generate_latest(registry).decode().rstrip("\n"))
             return

@@ -9,31 +9,24 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
-from prometheus_client.registry import Collector
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.metrics.definitions import BUCKETS, FLEET, Metric, Sample
 
-__all__ = ["CONTENT_TYPE", "fleet_registry", "generate_latest", "serve"]
+__all__ = ["CONTENT_TYPE", "FleetRegistry", "generate_latest", "serve"]
 
 
-class FleetCollector(Collector):
-    """Reads the samples anew for each scrape."""
+class FleetRegistry(CollectorRegistry):
+    """The fleet's metrics, whose samples are read anew for each scrape."""
 
     def __init__(self, read: Callable[[], Sequence[Sample]]) -> None:
+        super().__init__()
         self._read = read
 
     def collect(self) -> Iterator[Any]:
         samples = self._read()
         for metric in FLEET:
             yield _family(metric, [each for each in samples if each.name.startswith(metric.name)])
-
-
-def fleet_registry(read: Callable[[], Sequence[Sample]]) -> CollectorRegistry:
-    """Return the registry of the fleet's metrics."""
-    registry = CollectorRegistry()
-    registry.register(FleetCollector(read))
-    return registry
 
 
 def serve(registry: CollectorRegistry, host: str, port: int) -> Any:

@@ -13,7 +13,7 @@ from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import FlujoError
 from flujo_client.gateway import operator_requests, requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
-from flujo_client.gateway.requests import MatchCounts, Request, Row
+from flujo_client.gateway.requests import Request, Row
 from flujo_client.health.facts import HealthQuery, MachineFacts
 from flujo_client.metrics.definitions import PROBLEMS, STATES, Sample
 from flujo_client.transport.dead_letters import Reason, Refused
@@ -56,7 +56,8 @@ def _from_postgres(settings: Settings) -> Operation[list[Sample]]:
     samples += _of_guards((yield from model_guards.breakers()), (yield from model_guards.rates()))
     budgets = yield from query(requests.budgets_near_limit(0.0, MOST_TENANTS))
     samples += _of_budgets(budgets, by_tenant=settings.metrics.tenants)
-    samples += _of_approvals((yield from query(requests.count_approvals(RunFilter()))))
+    for pipeline, step, count in (yield from query(requests.count_approvals(RunFilter()))).groups[:MOST_APPROVALS]:
+        samples.append(Sample("flujo_approvals_open", {"pipeline": pipeline, "step": step}, count))
     samples.append(Sample("flujo_oldest_transaction_seconds", {}, database.pop("", 0.0)))
     return samples + [Sample("flujo_table_bytes", {"table": name}, size) for name, size in database.items()]
 
@@ -127,27 +128,20 @@ def _of_guards(breakers: Iterable[dict[str, Any]], rates: Iterable[dict[str, Any
 
 
 def _of_budgets(budgets: Sequence[BudgetRecord], *, by_tenant: bool) -> Iterator[Sample]:
-    used = {each.scope.split(":", 1)[1].rpartition(":")[0]: _used(each) for each in budgets}
+    parts = {each.scope.split(":", 1)[1].rpartition(":")[0]: _parts(each) for each in budgets}
+    used = {
+        tenant: max((taken / limit for _, limit, taken in of if limit), default=0.0) for tenant, of in parts.items()
+    }
     yield Sample("flujo_budgets_near_limit", {}, sum(part >= NEAR for part in used.values()))
     yield Sample("flujo_budget_used_ratio", {"tenant": ""}, max(used.values(), default=0.0))
-    for tenant, each in zip(used, budgets, strict=True) if by_tenant else ():
+    for tenant in used if by_tenant else ():
         yield Sample("flujo_budget_used_ratio", {"tenant": tenant}, used[tenant])
-        if each.limit_usd is not None:
-            left = each.limit_usd - each.spent_usd - each.reserved_usd
-            yield Sample("flujo_budget_left_dollars", {"tenant": tenant}, left)
-        if each.limit_tokens is not None:
-            left_tokens = each.limit_tokens - each.spent_tokens - each.reserved_tokens
-            yield Sample("flujo_budget_left_tokens", {"tenant": tenant}, left_tokens)
+        for unit, limit, taken in parts[tenant]:
+            yield Sample(f"flujo_budget_left_{unit}", {"tenant": tenant}, limit - taken)
 
 
-def _used(budget: BudgetRecord) -> float:
-    parts = (
-        (budget.spent_usd + budget.reserved_usd, budget.limit_usd),
-        (budget.spent_tokens + budget.reserved_tokens, budget.limit_tokens),
-    )
-    return max((used / limit for used, limit in parts if limit), default=0.0)
-
-
-def _of_approvals(counts: MatchCounts) -> Iterator[Sample]:
-    for pipeline, step, count in counts.groups[:MOST_APPROVALS]:
-        yield Sample("flujo_approvals_open", {"pipeline": pipeline, "step": step}, count)
+def _parts(budget: BudgetRecord) -> list[tuple[str, float, float]]:
+    """Return each limit of a budget: its unit, how much it is, and how much of it is spent or reserved."""
+    dollars = "dollars", budget.limit_usd, budget.spent_usd + budget.reserved_usd
+    tokens = "tokens", budget.limit_tokens, budget.spent_tokens + budget.reserved_tokens
+    return [(unit, limit, taken) for unit, limit, taken in (dollars, tokens) if limit is not None]

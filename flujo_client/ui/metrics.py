@@ -15,11 +15,11 @@ from flujo_client.ui.view import page_of, reading
 def metrics(request: Request) -> Response:
     """Return the metrics; 501 without the extra."""
     try:
-        from flujo_client.metrics.exposition import CONTENT_TYPE, fleet_registry, generate_latest
+        from flujo_client.metrics.exposition import CONTENT_TYPE, FleetRegistry, generate_latest
     except ModuleNotFoundError:
         return PlainTextResponse("pip install 'flujo-worker[metrics]'\n", 501)
     samples = reading(request).perform(fleet_samples(page_of(request).client.settings))
-    return Response(generate_latest(fleet_registry(lambda: samples)), media_type=CONTENT_TYPE)
+    return Response(generate_latest(FleetRegistry(lambda: samples)), media_type=CONTENT_TYPE)
 
 
 ROUTES: Final = [Route("/metrics", metrics)]

@@ -110,12 +110,11 @@ def _instrument(metric: Any, registry: Any) -> Any:
 def _of_children() -> Any:
     """Return a registry of the children's values, without the gauges of children that died."""
     from prometheus_client import CollectorRegistry
-    from prometheus_client.registry import Collector
 
     multiprocess: Any = import_module("prometheus_client.multiprocess")
     values = multiprocess.MultiProcessCollector(None)
 
-    class Living(Collector):
+    class Living(CollectorRegistry):
         def collect(self) -> Iterator[Any]:
             for path in Path(os.environ[FOLDER]).glob("gauge_live*.db"):
                 pid = int(path.stem.rpartition("_")[2])
@@ -125,6 +124,4 @@ def _of_children() -> Any:
                     multiprocess.mark_process_dead(pid)
             yield from values.collect()
 
-    registry = CollectorRegistry()
-    registry.register(Living())
-    return registry
+    return Living()
