@@ -104,8 +104,9 @@ class BatchesInPostgres(InPostgres):
         self._pool.do("put_back_batch", given)
 
     def end(self, batch: str, results: Mapping[str, Packed], rest: Packed) -> None:
-        told = {"ids": list(results), "results": [bytes(each) for each in results.values()]}
-        self._pool.do("end_batch", {"batch": batch, "rest": bytes(rest), **told})
+        ids = [row["id"] for row in self._pool.rows("ids_in_batch", {"batch": batch})]
+        told = [bytes(results.get(each, rest)) for each in ids]
+        self._pool.do("end_batch", {"batch": batch, "ids": ids, "results": told})
 
 
 def _settle_held(settled: SettledUnit, connection: psycopg.Connection[dict[str, Any]]) -> bool:
