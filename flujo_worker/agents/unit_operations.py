@@ -112,19 +112,7 @@ class Backend(JournalCallableOperationBackend[Any]):
         if effect == "once":
             call = replace(call, in_doubt=partial(outcome_of, cache_key[0], cache_key[1]))
         if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):
-            request = _request(operation_id, cache_key)
-            model = f"{request[0].system}:{operation_id.model_name}"
-            usage, expected = partial(_usage_of, operation_id, model), partial(expected_cost, *request)
-            call = replace(call, is_paid=True, model=model, usage=usage, expected=expected)
-            if isinstance(operation_id, ModelRequestId) and (pace := journal.run.pace) is not None:
-                paced = PacedRequest(pace, *request)
-                sleep = partial(journal.wait, why="the model's rate limit allows no request before")
-                call = replace(call, begin=lambda _: paced.begin(sleep))
-                body = partial(paced.send, body, _tokens_of)
-            if isinstance(operation_id, ModelRequestId) and (batched := _batched(journal, cache_key)) is not None:
-                cost = partial(_not_paid, batched, expected)
-                call = replace(call, begin=partial(batched.begin, call.begin), expected=cost)
-                body = partial(batched.send, partial(Codec().dump, ModelResponse), body)
+            call, body = _request_call(journal, operation_id, cache_key, call, body)
         answer, is_asked = await journal.perform(call, body)
         if is_with_patch(answer):
             answer = await writes.merge(answer)
@@ -137,6 +125,31 @@ def current_journal() -> Journal | None:
     run = current_run()
     journal = None if run is None else run.journal
     return journal if isinstance(journal, Journal) else None
+
+
+def _request_call(
+    journal: Journal,
+    operation: ModelRequestId | ModelCompactMessagesId,
+    inputs: tuple[Any, ...],
+    call: UnitCall,
+    body: Callable[[], Awaitable[Any]],
+) -> tuple[UnitCall, Callable[[], Awaitable[Any]]]:
+    """Return a request's call, which is paid for, and what asks it: paced, or in a batch, as its model and step have it."""
+    request = _request(operation, inputs)
+    model, expected = f"{request[0].system}:{operation.model_name}", partial(expected_cost, *request)
+    call = replace(call, is_paid=True, model=model, usage=partial(_usage_of, operation, model), expected=expected)
+    if not isinstance(operation, ModelRequestId):
+        return call, body
+    if (pace := journal.run.pace) is not None:
+        paced = PacedRequest(pace, *request)
+        sleep = partial(journal.wait, why="the model's rate limit allows no request before")
+        call = replace(call, begin=lambda _: paced.begin(sleep))
+        body = partial(paced.send, body, _tokens_of)
+    if (batched := _batched(journal, inputs)) is not None:
+        cost = partial(_not_paid, batched, expected)
+        call = replace(call, begin=partial(batched.begin, call.begin), expected=cost)
+        body = partial(batched.send, partial(Codec().dump, ModelResponse), body)
+    return call, body
 
 
 def _request(operation: ModelRequestId | ModelCompactMessagesId, inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
