@@ -169,8 +169,7 @@ def test_a_client_that_needs_a_locked_row_is_told_who_holds_it(site):
             run.cancel(timeout=1)
         assert caught.value.error_code == "LOCKED"
         assert time.monotonic() - began < 4 * SOON_S
-        wait_until(lambda: site.client.ask(operator_requests.lock_holders()), what="no session is listed")
-        [holder] = site.client.ask(operator_requests.lock_holders())
+        [holder] = wait_until(lambda: site.client.ask(operator_requests.lock_holders()), what="no session is listed")
         assert (holder.application, holder.state) == ("a careless person", "idle in transaction")
         assert holder.age_s > operator_requests.LONG_S
     assert run.cancel(timeout=30)
