@@ -20,8 +20,16 @@ TURNS, TOOLS = 12, 35
 PLACES = [turn * 100 + place for turn in range(1, TURNS) for place in range(5 if turn % 2 else 1)]
 ANSWERS_S = 0.05
 WHERE = ("unit_named", "unit_begun", "during", "unit_answered", "unit_settled")
-QUICK = ("model:7:during", "tool:9:unit_answered", "model:11:unit_settled")
-LONG = ("model:1:unit_begun", "model:12:unit_answered", "tool:1:unit_named", "tool:6:during", "tool:35:unit_settled")
+KILLED = (
+    "model:7:during",
+    "tool:9:unit_answered",
+    "model:11:unit_settled",
+    "model:1:unit_begun",
+    "model:12:unit_answered",
+    "tool:1:unit_named",
+    "tool:6:during",
+    "tool:35:unit_settled",
+)
 
 
 class Provider(OpenAIServer):
@@ -163,7 +171,8 @@ def kill(killing, at):
     assert counted["read"] - spent["read"] == sum((100 + turn) * n for turn, n in turns.items())
 
 
-@pytest.mark.parametrize("at", [*QUICK, *(pytest.param(at, marks=pytest.mark.large) for at in LONG)])
+@pytest.mark.large
+@pytest.mark.parametrize("at", KILLED)
 def test_a_killed_agent_pays_again_for_what_was_in_flight(killing, at):
     kill(killing, at)
 
@@ -176,6 +185,7 @@ def test_at_every_unit(killing, where):
         kill(killing, f"{at}:{where}")
 
 
+@pytest.mark.large
 def test_an_outage_at_the_eleventh_request_is_one_request_more(killing):
     run, _ = killing.perform("begin", workers=1, refuses=11)
     assert len(killing.provider.requests) == TURNS + 1

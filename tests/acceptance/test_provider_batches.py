@@ -49,7 +49,7 @@ def test_the_requests_of_two_workers_are_one_batch_which_holds_no_slot(site, pro
     assert performed == [{"n": 2}]
 
 
-@pytest.mark.parametrize("at", ["batch_announced", "batch_submitted"])
+@pytest.mark.parametrize("at", [pytest.param("batch_announced", marks=pytest.mark.large), "batch_submitted"])
 def test_a_worker_that_dies_while_it_submits_leaves_one_batch(site, provider, tmp_path, at):
     fleet = site.workers(1, failpoints=f"{at}:kill:{tmp_path / 'killed'}")
     runs = begin(site, runs=2)
@@ -64,6 +64,7 @@ def test_a_worker_that_dies_while_it_submits_leaves_one_batch(site, provider, tm
     assert sum(len(site.events(run.id, "batch.found")) for run in runs) == (at == "batch_submitted")
 
 
+@pytest.mark.large
 def test_an_expired_request_is_asked_live(site, provider):
     provider.expires = True
     provider.ends.set()
@@ -72,6 +73,7 @@ def test_an_expired_request_is_asked_live(site, provider):
     assert (len(provider.batches), len(provider.requests)) == (1, 1)
 
 
+@pytest.mark.large
 def test_past_its_deadline_a_request_is_asked_live(site, provider):
     site.workers(1)
     assert outputs(begin(site, "late")) == ["live"]

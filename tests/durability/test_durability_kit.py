@@ -8,7 +8,7 @@ from tests.support.fleet import BRISK, Site, one_process
 
 pytestmark = [pytest.mark.acceptance, one_process]
 
-QUICK = ("an approval after a restart", "what tools write into dependencies", "equal agents at once")
+QUICK = ("equal agents at once",)
 
 
 @pytest.fixture(scope="module")

@@ -169,7 +169,9 @@ def test_no_key_is_without_an_example():
 
 def test_every_key_is_listed_with_its_default():
     listed = {words(key)[0]: default.strip("`") for key, default, *_ in rows("The `processing` options", 4)}
-    assert listed == {key: written(default_of(key)) for key in known_keys()} | {"batch": "false"}  # not about the answer
+    assert listed == {key: written(default_of(key)) for key in known_keys()} | {
+        "batch": "false"
+    }  # not about the answer
 
 
 def default_of(key):
