@@ -42,6 +42,11 @@ def follow(sampling: Sampling | None) -> None:
     _sampling = sampling
 
 
+def is_followed() -> bool:
+    """Return whether the current span of attempts is set."""
+    return _sampling is not None
+
+
 def enter(info: AttemptInfo) -> None:
     """Make the attempt's span the current one in this context."""
     if _sampling is None:
