@@ -80,25 +80,25 @@ def _require_columns(path: Path, names: list[str]) -> None:
 
 
 def _row(row: Mapping[str, str | None], place: str) -> DayOfModel:
-    said = (row["day"] or "").strip()
+    written = (row["day"] or "").strip()
     try:
-        day = date.fromisoformat(said[:10])
+        day = date.fromisoformat(written[:10])
     except ValueError:
-        raise _wrong(f"{place}: `day` must be a date such as 2026-11-29, got {said!r:.60}") from None
+        raise _wrong(f"{place}: `day` must be a date such as 2026-11-29, got {written!r:.60}") from None
     return DayOfModel(day, (row["model"] or "").strip(), Counted(*_counts(row, place)))  # type: ignore[arg-type]
 
 
 def _counts(row: Mapping[str, str | None], place: str) -> Iterator[float | None]:
     for name in COUNTS:
-        said = (row.get(name) or "").strip().lstrip("$")
-        if not said:
+        written = (row.get(name) or "").strip().lstrip("$")
+        if not written:
             yield None
             continue
         try:
-            yield float(said) if name == "cost_usd" else int(said)
+            yield float(written) if name == "cost_usd" else int(written)
         except ValueError:
             kind = "a number" if name == "cost_usd" else "a whole number"
-            raise _wrong(f"{place}: `{name}` must be {kind}, got {said!r:.60}") from None
+            raise _wrong(f"{place}: `{name}` must be {kind}, got {written!r:.60}") from None
 
 
 def _wrong(message: str) -> ClientError:

@@ -89,8 +89,8 @@ def _of_parts(parts: Mapping[str, str]) -> Asked:
 def _strictly(messages: Sequence[ModelMessage], given: ModelRequestParameters) -> dict[str, str]:
     """Digest the instructions, each tool, and the rest of what a request may be answered with."""
     dumped = _PARAMETERS.dump_python(given, mode="json", exclude_defaults=True, fallback=_type_of)
-    said = [each.instructions for each in messages if each.kind == "request"]
-    instructions = {"instructions": _digest([said, dumped.pop("instruction_parts", None)])}
+    texts = [each.instructions for each in messages if each.kind == "request"]
+    instructions = {"instructions": _digest([texts, dumped.pop("instruction_parts", None)])}
     tools = {f"tool {each['name']}": _digest(each) for each in dumped.pop("function_tools", ())}
     return {**instructions, **tools, "output": _digest(dumped)}
 

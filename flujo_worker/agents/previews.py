@@ -37,7 +37,7 @@ def preview_limit() -> int:
 @contextmanager
 def emitting_once() -> Iterator[UnitsMet]:
     """Emit the events inside, unless all of it was answered in an earlier attempt, whose events are stored; return what it meets."""
-    with meeting_units() as met, withdrawing_if(lambda: met.are_told):
+    with meeting_units() as met, withdrawing_if(lambda: met.are_stored):
         yield met
 
 

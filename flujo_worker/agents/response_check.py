@@ -127,7 +127,7 @@ class ResponseCheck(AbstractCapability[Any]):
     def __init__(self, accepted: Collection[str]) -> None:
         self._accepted = accepted
         self._last: ModelResponse | None = None
-        self._counted, self._is_told = 0, False
+        self._counted, self._is_stored = 0, False
         self._offered: set[str] = set()
 
     @override
@@ -145,7 +145,7 @@ class ResponseCheck(AbstractCapability[Any]):
             try:
                 with meeting_units() as met:
                     response = await handler(request_context)
-                self._is_told = met.are_told
+                self._is_stored = met.are_stored
             except Exception as error:
                 if not (heard.is_too_large or _is_unreadable(error)):
                     raise
@@ -175,7 +175,7 @@ class ResponseCheck(AbstractCapability[Any]):
         if reason not in ("length", "content_filter"):
             return response
         most = (request_context.model_settings or {}).get("max_tokens")
-        if not self._is_told:
+        if not self._is_stored:
             emit("output.cut", "warning", finish_reason=reason, max_tokens=most)
         if reason in self._accepted:
             return response

@@ -178,25 +178,25 @@ class Waiter(ExternalEventWaiter):
         wanted = Ask(
             self._journal.names.ask_id(name.encode()), name, name, f"{name} waits for an answer.", "", RESULT, expires_s
         )
-        found = await answer_found(wanted, lambda answer: answer)
+        found = await answer_found(wanted, lambda given: given)
         if isinstance(found, GivenAnswer):
             if found.has_expired:
                 raise ExternalEventError(f"No answer arrived within {timeout}.")
             return found.value  # type: ignore[no-any-return]
         token = self._journal.token()
         mark = blake2b(token.encode(), digest_size=16).hexdigest()  # who reads units may not answer
-        told, said = await self._tell(name, "", ask, token, mark)
-        if said is None and told != mark:
-            _, said = await self._tell(name, mark, ask, token, mark)
-        if said is None:
+        handed, answer = await self._hand_out(name, "", ask, token, mark)
+        if answer is None and handed != mark:
+            _, answer = await self._hand_out(name, mark, ask, token, mark)
+        if answer is None:
             raise pausing([found], PausedException(found.title))
-        return said
+        return answer
 
-    async def _tell(
+    async def _hand_out(
         self, name: str, about: str, ask: Callable[[str], Awaitable[JsonValue]], token: str, mark: str
     ) -> tuple[str, JsonValue]:
-        async def tell() -> list[JsonValue]:
+        async def hand_out() -> list[JsonValue]:
             return [mark, await ask(token)]
 
-        (told, said), _ = await self._journal.perform(UnitCall(f"{name}.ask", about.encode()), tell)
-        return told, said
+        (handed, answer), _ = await self._journal.perform(UnitCall(f"{name}.ask", about.encode()), hand_out)
+        return handed, answer

@@ -25,7 +25,7 @@ from flujo_worker.concurrency.call_context import context_of_call
 from flujo_worker.domain.called_model import ModelPermit
 from flujo_worker.observe.log import collect_events, emit
 from flujo_worker.observe.story import Story
-from flujo_worker.traces.live import enter, is_followed
+from flujo_worker.traces.live import enter
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
@@ -145,8 +145,7 @@ class StagedAttempt:
     def _enter(self, worker: str) -> Story:
         running_as(self.run)
         filled_by(self.run.settings.filling)
-        if is_followed():
-            enter(self.info)
+        enter(self.run.info)
         return collect_events(self.given, worker=worker)
 
     def inside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

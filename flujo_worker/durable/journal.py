@@ -110,7 +110,7 @@ class Journal:
         """Return the answer, and whether it was asked for now. Equal calls are counted in the order in which they come here."""
         unit, known = await self._record.find(self.names.unit_of(call))
         if known is not None and known.answer is not None:
-            meet("replayed" if known.key == self.claim.key else "told", is_request=call.is_paid)
+            meet("replayed" if known.key == self.claim.key else "stored", is_request=call.is_paid)
             self._bounds.add(known.answer)
             return self._read(known.answer), False
         if self._held.leaves or self.run.over is not None:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
-Origin = Literal["asked", "replayed", "told"]
-"""asked: now. replayed: by a claim of this attempt that is over, and its events with it. told: in an earlier attempt, whose events are stored."""
+Origin = Literal["asked", "replayed", "stored"]
+"""asked: now. replayed: by a claim of this attempt that is over, and its events with it. stored: in an earlier attempt, with its events."""
 
 
 class UnitsMet:
@@ -21,9 +21,9 @@ class UnitsMet:
         self.is_call, self.origins, self.of_requests = is_call, set[Origin](), set[Origin]()
 
     @property
-    def are_told(self) -> bool:
+    def are_stored(self) -> bool:
         """Return whether the events of all that happened inside are stored."""
-        return self.origins == {"told"}
+        return self.origins == {"stored"}
 
     @property
     def has_asked_no_model(self) -> bool:

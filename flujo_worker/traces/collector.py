@@ -54,7 +54,7 @@ class Collector:
         return ("refused" if self._session.status in MINE else "away"), 0
 
     @property
-    def said(self) -> str:
+    def last_answer(self) -> str:
         """Return what the collector has answered last."""
         return "no answer" if self._session.status is None else f"HTTP {self._session.status}"
 

@@ -110,7 +110,10 @@ class Exporter:
         except _CollectorAway:
             self._tries += 1
             log = logger.warning if self._tries == 1 else logger.debug
-            log("the collector of traces is away (%s); they wait in Postgres", self._collector and self._collector.said)
+            log(
+                "the collector of traces is away (%s); they wait in Postgres",
+                self._collector and self._collector.last_answer,
+            )
         else:
             if self._tries:
                 logger.info("the collector of traces is back")
@@ -149,7 +152,9 @@ class Exporter:
             self._send(spans[half:], depth + 1)
         elif answer == "refused":
             self._refused += len(spans)
-            logger.error("the collector has refused %d spans (%s): they are left out", len(spans), self._collector.said)
+            logger.error(
+                "the collector has refused %d spans (%s): they are left out", len(spans), self._collector.last_answer
+            )
 
     def _advance(self, positions: dict[Kind, Position]) -> bool:
         refused, self._refused = self._refused, 0

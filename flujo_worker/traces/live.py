@@ -42,14 +42,9 @@ def follow(sampling: Sampling | None) -> None:
     _sampling = sampling
 
 
-def is_followed() -> bool:
-    """Return whether the current span of attempts is set."""
-    return _sampling is not None
-
-
-def enter(info: AttemptInfo) -> None:
+def enter(info: AttemptInfo | None) -> None:
     """Make the attempt's span the current one in this context."""
-    if _sampling is None:
+    if _sampling is None or info is None:
         return
     from opentelemetry import context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -166,5 +166,5 @@ class ExportsInMemory(InMemory):
 
 
 def _ending(status: str, reason: str | None, fault: Fault | None, root: str) -> dict[str, Any]:
-    said = (None, None) if fault is None else (fault.feedback, fault.type_name)
-    return {"status": status, "reason": reason, "feedback": said[0], "error": said[1], "root": root}
+    feedback, error = (None, None) if fault is None else (fault.feedback, fault.type_name)
+    return {"status": status, "reason": reason, "feedback": feedback, "error": error, "root": root}

@@ -24,7 +24,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 class Collected:
     """A collector in a list. `refuses`: names of spans that it does not take; `away`: how many batches it answers nothing."""
 
-    said = "HTTP 400"
+    last_answer = "HTTP 400"
 
     def __init__(self):
         self.spans, self.batches, self.refuses, self.away = [], 0, set(), 0
