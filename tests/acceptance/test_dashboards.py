@@ -161,6 +161,8 @@ def test_prometheus_finds_data_behind_every_panel_and_fires_every_alert(services
         targets = [f"127.0.0.1:{port}" for port in (*quick, site.settings.metrics.port)]
         prometheus = stack.enter_context(Prometheus(tmp_path, targets, [f"127.0.0.1:{port}" for port in slow]))
         wait_until(lambda: "FlujoNoWorker" not in prometheus.not_fired(), what=(tmp_path / "prometheus.log").read_text)
+        # an increase is one between two scrapes: what comes before the first is none
+        wait_until(lambda: prometheus.has_data("flujo_schedule_to_start_seconds_bucket"), what=site.log)
         held = stack.enter_context(psycopg.connect(site.settings.database()))
         held.execute("SELECT 1")
         late = break_everything(site, idle)
