@@ -154,9 +154,12 @@ class LostWork:
         return len(due)
 
     def _publish(self, due: Sequence[Due]) -> None:
+        """Publish what is due; what was lost has waited for its turn already, so it goes to the front of its queue."""
         if not due:
             return
-        self._post.send([each.envelope for each in due])
+        for was_lost in (True, False):
+            if some := [each.envelope for each in due if (each.why == "lost") is was_lost]:
+                self._post.send(some, first=was_lost)
         failpoints.hit("sweep_published")
         for each in due:
             logger.debug("attempt %s published again: %s", each.envelope.key, each.why)

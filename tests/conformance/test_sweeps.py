@@ -11,14 +11,18 @@ from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.recovery.lost_work import JOIN_OVERDUE_S
 from flujo_worker.user_code.evaluator import Evaluator
+from tests.support.builders import enqueued
 from tests.support.sweeping import Standing, sweeper_of
 
 
 class Post:
-    """A broker that is there and empty."""
+    """A broker that is there and empty: no one takes what goes out."""
 
-    def send(self, envelopes):
-        """No one takes what goes out."""
+    def __init__(self):
+        self.sent = []
+
+    def send(self, envelopes, *, first=False):
+        self.sent += [(envelope.key, first) for envelope in envelopes]
 
     def epoch(self):
         return "first"
@@ -28,7 +32,12 @@ class Post:
 
 
 @pytest.fixture
-def sweeper(world):
+def post():
+    return Post()
+
+
+@pytest.fixture
+def sweeper(world, post):
     catalog = CodeRegistry([], world.stores.code.plan)
     coordinator = Coordinator(
         world.stores,
@@ -36,7 +45,7 @@ def sweeper(world):
         Evaluator(world.stores, catalog, SimpleNamespace(template=TemplateSettings())),
         backoff=Backoff(),
     )
-    return sweeper_of(world.stores, Post(), coordinator, catalog, lease=Standing("w1"))
+    return sweeper_of(world.stores, post, coordinator, catalog, lease=Standing("w1"))
 
 
 def rung_by(world, run):
@@ -54,3 +63,12 @@ def test_the_bell_of_an_aborted_fan_out_is_left_to_who_aborted_it(world, sweeper
     world.pass_time(JOIN_OVERDUE_S + 1)
     sweeper.sweep()
     assert rung_by(world, run) == ["sweeper"]
+
+
+def test_a_lost_attempt_goes_to_the_front_of_its_queue_because_it_has_waited_for_its_turn(world, sweeper, post):
+    world.register_worker("gone", lease_s=5.0)
+    lost, due = world.record(enqueued()).first, world.record(enqueued()).first
+    world.claim(lost, worker="gone")
+    world.pass_time(10)
+    sweeper.sweep()
+    assert post.sent == [(lost.key, True), (due.key, False)]
