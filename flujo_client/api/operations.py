@@ -21,7 +21,7 @@ from flujo_client.api.hold import hold
 from flujo_client.api.options import EnqueueOptions, RunOptions, refuse_unknown
 from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.manager import Settings
-from flujo_client.config.run_settings import RunSettings
+from flujo_client.config.run_settings import RunSettings, Streams
 from flujo_client.contract.approval import OPEN, Approval, signed
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.read import read_result, references
@@ -59,7 +59,7 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fork import NewFork
 from flujo_client.pipeline.limits import AdmissionOptions, gates_of, in_force
-from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import (
     bare,
     default_name,
@@ -114,6 +114,8 @@ class FoundPipeline:
     context_model: type[BaseModel] | None
     context: BaseModel | None = None
     """What its runs have as their context unless the caller gives one: the arguments of a canvas."""
+    stream: Streams = ""
+    """What of its runs is streamed unless the caller says so."""
 
 
 def enqueue(
@@ -227,7 +229,7 @@ def new_run_of(
         metadata=options.get("metadata") or {},
         trace_parent=options.get("trace_parent") or current_trace_parent(),
         aros=settings.aros.table(),
-        settings=RunSettings.of(settings).table(),
+        settings=RunSettings.of(settings, _streams(settings, found, options.get("stream"))).table(),
         gates=gates,
         key_marks=settings.key_marks(),
     )
@@ -240,6 +242,17 @@ def new_run_of(
         allowed=settings.allowed_imports,
         control_queue=settings.worker.control_queue,
     )
+
+
+def _streams(settings: Settings, found: FoundPipeline, wanted: bool | None) -> Streams:  # noqa: FBT001 - an option
+    """Return what of a run is streamed; raises ConfigurationError where there is no Redis for it."""
+    stream: Streams = found.stream if wanted is None else "all" if wanted else ""
+    if stream and not settings.has_redis:
+        raise ConfigurationError(
+            f"stream=True: {found.reference} cannot be streamed, for streams are in Redis, and there is none",
+            suggestion="set result_backend_url to a Redis for clients and workers, or leave `stream` out",
+        )
+    return stream
 
 
 def admission_options(options: RunOptions) -> AdmissionOptions:
@@ -491,7 +504,8 @@ def _compiled(live: Pipeline, reference: str, allowed: Sequence[str], *, has_con
     if key not in known:
         check(live, allowed=allowed, has_context=has_context)
         plan = compile_plan(live, default_name=default_name(reference))
-        known[key] = FoundPipeline(plan, reference, live.context_model, getattr(live, "arguments", None))
+        stream: Streams = "all" if live.stream else "steps" if any(step.config.stream for _, step in walk(live)) else ""
+        known[key] = FoundPipeline(plan, reference, live.context_model, getattr(live, "arguments", None), stream)
     return known[key]
 
 
@@ -499,7 +513,7 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     """Raise PipelineError if a pipeline differs from the blueprint that would be sent for it."""
     reference, text = reference_to(pipeline), str(pipeline.blueprint)
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
-    same = [(each.on_body_change, each.context_migrations.keys()) for each in (written, pipeline)]
+    same = [(each.on_body_change, each.context_migrations.keys(), each.stream) for each in (written, pipeline)]
     if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint or same[0] != same[1]:
         raise PipelineError(
             "the pipeline was changed after it was read from its blueprint, so workers would build a different one",

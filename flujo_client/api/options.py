@@ -34,6 +34,8 @@ class _CommonOptions(TypedDict, total=False):
     """How many runs with the same key may be under way at once. Further runs wait, and are listed as queued."""
     throttle: Throttle | None
     """How many runs may begin in a period."""
+    stream: bool | None
+    """Stream all that the run's steps do and say while they run, or nothing; when None, what the pipeline and its steps ask for. Needs Redis."""
 
 
 class RunOptions(_CommonOptions, total=False):

@@ -54,6 +54,7 @@ class Building:
             static_invariants=tuple(self.document.get("static_invariants", ())),
             run_limits=tuple(RunLimit(**each) for each in self.document.get("run_limits", ())),
             on_body_change=self.document.get("on_body_change", "warn"),
+            stream=self.document.get("stream", False),
             context_migrations={
                 key: self.load(function, "migration")
                 for key, function in self.document.get("context_migrations", {}).items()

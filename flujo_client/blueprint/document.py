@@ -64,6 +64,7 @@ class Writing:
             "pipeline_version": None if pipeline.version == "latest" else pipeline.version,
             "on_change": pipeline.on_change,
             "on_body_change": None if pipeline.on_body_change == "warn" else pipeline.on_body_change,
+            "stream": pipeline.stream or None,
             "context_migrations": {key: self.named(function, "migration") for key, function in migrations},
             "context_model": None if model in (None, PipelineContext) else self.named(model, "context model"),
             "resources": None if pipeline.resources is None else self.named(pipeline.resources, "resources object"),

@@ -16,6 +16,7 @@ from flujo_client.blueprint.kind import BODY
 from flujo_client.blueprint.shapes import (
     ANY,
     COUNT,
+    FLAG,
     NULL,
     TEXT,
     AnyOf,
@@ -276,6 +277,7 @@ DOCUMENT: Final = Table(
             OneOf(ON_BODY_CHANGE),
             "What happens to a run whose conversation would continue with other code; `warn` by default.",
         ),
+        "stream": Key(FLAG, "Whether what all steps do and say while they run is streamed to readers of the run."),
         "context_migrations": Key(
             MapOf(Reference("migration", is_function), "version or fingerprint"),
             "Functions for contexts that were written with other fields of the context model.",

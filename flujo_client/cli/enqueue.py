@@ -85,6 +85,7 @@ _OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
     metavar="RUNS/SECONDS",
     help="So many runs of the pipeline and the tenant begin in so many seconds at most, such as 100/60; the others wait.",
 )
+@click.option("--stream", is_flag=True, default=None, help="Stream what the run's steps do and say while they run.")
 @click.option("--json", "as_json", is_flag=True, help="Print {id, is_new}; a list of them for --input-jsonl.")
 def command(
     *,

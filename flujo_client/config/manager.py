@@ -157,6 +157,7 @@ class Settings(Section):
     cassettes: models.Cassettes = models.Cassettes()
     traces: models.Traces = models.Traces()
     validation: models.Validation = models.Validation()
+    streams: models.Streams = models.Streams()
     ui: models.Ui = models.Ui()
     metrics: models.Metrics = models.Metrics()
 

@@ -747,6 +747,15 @@ class AdmissionSettings(Section):
     )
 
 
+class Streams(Section):
+    """Streams of runs in Redis."""
+
+    max_entries: Count = Field(
+        10_000, description="about how many entries the stream of a run keeps; readers learn which they have missed"
+    )
+    expire_s: Seconds = Field(3600.0, description="seconds after its last entry that a stream is deleted")
+
+
 class Ui(Section):
     """The page."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Agents, Cost, Retry, Section, TemplateSettings
@@ -16,6 +16,8 @@ from flujo_client.serial import canonical
 
 _OF_PROCESSES: Final = {"template": {"folders"}, "agents": {"cancel_grace_s"}, "cost": {"historical"}}
 """Settings that depend on the machine, or that a process reads for many runs at once; each worker uses its own."""
+Streams = Literal["", "steps", "all"]
+"""What of a run is streamed (ADR 57): nothing, the steps that say so, or all."""
 _OF_THE_FLEET: Final = {"breakers"}
 """Sections that older clients send too."""
 
@@ -27,11 +29,13 @@ class RunSettings(Section):
     cost: Cost = Cost()
     template: TemplateSettings = TemplateSettings()
     agents: Agents = Agents()
+    stream: Streams = ""
 
     @classmethod
-    def of(cls, settings: Settings) -> RunSettings:
-        """Take these sections of a process's settings."""
-        return cls.model_construct(**{name: getattr(settings, name) for name in cls.model_fields})
+    def of(cls, settings: Settings, stream: Streams = "") -> RunSettings:
+        """Take these sections of a process's settings, and what of the run is streamed."""
+        sections = {name: getattr(settings, name) for name in cls.model_fields if name != "stream"}
+        return cls.model_construct(**sections, stream=stream)
 
     @cached_property
     def backoff(self) -> Backoff:

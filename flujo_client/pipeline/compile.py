@@ -109,9 +109,10 @@ _NO_TRAITS = {"backoff", "max_retries", "retry_bugs", "preserve_fallback_diagnos
     "fingerprint",
     "enforce_idempotency",
     "blob_threshold_bytes",
+    "stream",
 }
-"""Fields of a `StepConfig` that are in the node itself, in a fallback's rules, or a separate container; or about how calls are recorded, which
-a deploy may change under a run."""
+"""Fields of a `StepConfig` that are in the node itself, in a fallback's rules, or a separate container; or about how calls are recorded and shown,
+which a deploy may change under a run."""
 
 
 def _traits(step: Step) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
             that share this context.
         run_limits: limits on the runs of this pipeline that are under way at once, beside those given to `enqueue`. The outermost
             pipeline's apply.
+        stream: stream what all steps do and say while they run to readers of the run. The outermost pipeline's applies.
     """
 
     steps: Sequence[Step]
@@ -77,6 +78,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
     )
     static_invariants: Sequence[Any] = field(default=(), kw_only=True)
     run_limits: Sequence[RunLimit] = field(default=(), kw_only=True)
+    stream: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""

@@ -75,6 +75,8 @@ class StepConfig(BaseModel):
     """The size above which a result of a durable step's call is stored apart; `limits.snapshot_inline_bytes` when None."""
     enforce_idempotency: bool = False
     """Whether a durable step is refused whose tools look like effects and do not declare what a repetition does."""
+    stream: bool = False
+    """Whether what the step does and says while it runs is streamed to readers of its run; `Pipeline(stream=True)` streams all steps."""
     execution_mode: Literal["sync", "background"] = "sync"
     """With `background`, the step runs as its own run, and the pipeline continues at once with the step's input."""
     expected_cost_usd: float | None = Field(default=None, ge=0, le=1e9)

@@ -14,6 +14,7 @@ from redis.backoff import FullJitterBackoff, NoBackoff
 from redis.connection import parse_url
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoScriptError as NoScript
 from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConnectionLost",
     "NoAnswer",
+    "NoScript",
     "Redis",
     "RedisError",
     "ResponseError",

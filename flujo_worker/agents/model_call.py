@@ -54,14 +54,24 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     from flujo_worker.agents.response_check import ResponseCheck
     from flujo_worker.agents.turns import Turns
 
-    model, work = await effective_model(agent), current_work()
+    model, work, streamed = await effective_model(agent), current_work(), _streamed()
+    if streamed and model is not None:
+        from flujo_worker.agents.streamed import streaming
+
+        model = streaming(model)
     check = ResponseCheck((work and work.step.config.accept_finish_reasons) or ())
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
     durable = _durable(agent, work)
     turns = Turns() if work is None else Turns.of(work.step)
-    around = [check, *turns.history, *(durable or ()), *_around(data, guidance, history, paces=durable is None)]
+    around = [
+        check,
+        *turns.history,
+        *streamed,
+        *(durable or ()),
+        *_around(data, guidance, history, paces=durable is None),
+    ]
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
@@ -90,6 +100,17 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         is_shaped=is_shaped,
         finish_reason=response.finish_reason,
     )
+
+
+def _streamed() -> Sequence[Any]:
+    """Return what streams this call: that of the step's own agent, in an attempt that is streamed."""
+    run = current_run()
+    if run is None or not run.answers_live or run.stream is None:
+        return ()
+    from flujo_worker.agents.streamed import Streamed
+
+    run.answers_live = False
+    return [Streamed(run.stream)]
 
 
 def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:

@@ -15,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 
 from flujo_client.attempt_info import AttemptInfo, running_as
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
+from flujo_client.errors import PausedException
 from flujo_client.pipeline.compiled_text import filled_by
 from flujo_worker.concurrency.call_context import context_of_call
 from flujo_worker.domain.called_model import ModelPermit
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import AttemptReport
     from flujo_worker.guards.pacing import Pacing
     from flujo_worker.ports import Reply, Room
-    from flujo_worker.runtime.attempt_run import AttemptRun
+    from flujo_worker.runtime.attempt_run import AttemptRun, AttemptStream
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,6 +99,7 @@ class StagedAttempt:
         started: since when it is performed, by this process's clock.
         outcome: what came of it, and `result` of its message.
         signalled: the state that the signals of a Celery task have reported, if it ran one.
+        stream: streams it; None if nobody asked for that.
     """
 
     entry: LoadedPipeline
@@ -105,6 +108,7 @@ class StagedAttempt:
     result: DeliveryResult
     outcome: Outcome
     signalled: str | None = None
+    stream: AttemptStream | None = None
 
     def __init__(self, envelope: Envelope, held: ActiveAttempt, room: Room = "shared") -> None:
         self.given = self.envelope = envelope
@@ -141,6 +145,10 @@ class StagedAttempt:
         """Make the context that its code runs in: its events are collected there, and `run` is found."""
         self.run, self._context = run, context_of_call()
         self.story = self._context.run(self._enter, worker)
+        if self.stream is not None:
+            run.stream = self.stream
+            self.story.on_output = partial(self.stream.put, "log")
+            self.stream.put("step_start", {})
 
     def _enter(self, worker: str) -> Story:
         running_as(self.run)
@@ -152,6 +160,18 @@ class StagedAttempt:
         """Call a function in a copy of the attempt's context: what it logs is among the attempt's events."""
         context: Context = self._context.copy()
         return context.run(function, *args, **kwargs)
+
+    def end_stream(self) -> None:
+        """Stream how it has ended: what it has streamed counts if it is merged as a success, or waits for an answer."""
+        if self.stream is None:
+            return
+        fault = self.outcome.fault if self.stage == "merged" and self.result.disposition == "merged" else None
+        if fault is not None and fault.code == PausedException.code:
+            self.stream.put("question", {"message": fault.message})
+        elif self.stage == "merged" and self.result.disposition == "merged" and self.outcome.kind == "success":
+            self.stream.put("step_end", {})
+        else:
+            self.stream.put("withdrawn", {})
 
     def emit_preparation(self) -> None:
         """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
 from flujo_client.config.manager import Settings
-from flujo_client.config.run_settings import RunSettings, settings_of
+from flujo_client.config.run_settings import RunSettings, Streams, settings_of
 from flujo_client.contract.approval import make_token
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import NO_USAGE, Outcome, Usage
@@ -45,7 +45,7 @@ from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import filling_of
 from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Claim, Room, Stores
-from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
+from flujo_worker.runtime.attempt_run import AttemptRun, AttemptStream, CallSettings, RefusalMemory
 from flujo_worker.runtime.effects import note_lock
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.hooks import HookCaller
@@ -53,6 +53,7 @@ from flujo_worker.user_code.hooks import HookCaller
 if TYPE_CHECKING:
     from flujo_worker.durable.journal import Journal
     from flujo_worker.durable.ledger import StoredUnits
+    from flujo_worker.streams.room import StreamRoom
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Attempts:
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
         keys: which keys this process lacks; None: what it cannot decrypt was changed.
         units: returns where the units of durable attempts are written; None: the store, in threads.
+        streams: returns what writes the streams of runs; None: nothing is streamed.
         check: ends this process if an attempt has broken it.
         late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
     """
@@ -102,10 +104,11 @@ class Attempts:
         processes: Processes | None = None,
         keys: OwnKeys | None = None,
         units: Callable[[], StoredUnits] | None = None,
+        streams: Callable[[], StreamRoom] | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        self._units = units or partial(_stored_units, stores)
+        self._units, self._streams = units or partial(_stored_units, stores), streams
         self._stores, self._coordinator, self._lease, self._loop = stores, coordinator, lease, loop
         self.isolation, self.catalog, self._late_s = Isolation(stores.attempts, processes), hooks.catalog, late_s
         self._effects = effects = coordinator.effects
@@ -224,6 +227,8 @@ class Attempts:
                 assert after in NEXT[attempt.stage], f"{attempt.stage} is not followed by {after}"
                 attempt.stage = after
         finally:
+            if attempt.stream is not None:
+                attempt.end_stream()
             await self._admissions.release(attempt)
         return attempt.result
 
@@ -301,8 +306,20 @@ class Attempts:
             journal=partial(self._journal, attempt.given, attempt.held),  # without the attempt, which has the run
             late_s=self._late_s,
         )
+        if own.stream and self._streams is not None and performs_step(attempt.given, attempt.reply):
+            attempt.stream = self._stream_of(attempt, own.stream, self._streams())
         attempt.begin(run, worker=self._lease.worker)
         return "admitted"
+
+    def _stream_of(self, attempt: StagedAttempt, wanted: Streams, room: StreamRoom) -> AttemptStream | None:
+        """Return what streams an attempt, if its run or its step asks for that."""
+        from flujo_client.contract.stream import place_of
+
+        envelope, entry = attempt.given, attempt.entry
+        if wanted == "steps" and not entry.steps[entry.node_of(envelope).path].config.stream:
+            return None
+        place = place_of(envelope.address, envelope.step)
+        return room.writer(envelope.ticket.run, place, envelope.number, attempt.held.fence or 0)
 
     def _journal(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun) -> Journal:
         from flujo_worker.durable.journal import Journal

@@ -175,6 +175,7 @@ class StepAttempt:
         prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
         options = {**run.at_hand(callee), **prompt_options, **work.options}
         run.has_called_agent = run.has_called_agent or callee.is_object
+        run.answers_live = run.stream is not None
         recorded = recording_call(self.agent, work.data) if callee.asks else _NOTHING
         with timed_call(self.agent, most_s=left_s) if callee.may_ask else _NOTHING, recorded:
             question = typed_input(self.agent, self.question, step=work.step.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import Settings
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from flujo_worker.durable.ledger import StoredUnits
     from flujo_worker.engine.rabbit_publisher import RabbitPublisher
     from flujo_worker.observe.metrics import ProcessMetrics
+    from flujo_worker.streams.room import StreamRoom
 
 
 class Services:
@@ -149,12 +151,21 @@ class Services:
 
         return GroupedUnits(self.stores, self.groups, self.engine)
 
+    @cached_property
+    def streams(self) -> StreamRoom:
+        """Return what writes the streams of runs."""
+        from flujo_worker.streams.room import StreamRoom
+
+        return StreamRoom(self.settings)
+
     def worker(self) -> str:
         """Return the id of this process's present incarnation."""
         return self.lease.worker
 
     def close(self) -> None:
         """Close the connections, and end the loops and threads."""
+        if "streams" in vars(self):
+            self.streams.close()
         if self.engine is not None:
             self.engine.close(self.groups.close())
         self.loop.close()
@@ -241,6 +252,7 @@ class AttemptEngine:
             late_s=lambda: services.loop.late_s,
             keys=keys,
             units=services.units,
+            streams=(lambda: services.streams) if settings.has_redis else None,
             check=_unchecked if check is None else check.look,
         )
         self.changes.record = self.attempts.preparation.record

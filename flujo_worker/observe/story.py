@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flujo_client.contract.outcome import Event
@@ -25,9 +25,11 @@ class Story(list[Event]):
     """The events of an attempt.
 
     Attributes:
+        on_output: takes each line that is printed and each record that is logged, for a stream; None: nobody does.
         is_aside: a line is being written to the log: its output does not belong to a step, and its log record is already an event.
     """
 
+    on_output: Callable[[dict[str, Any]], object] | None = None
     is_aside = False
     _lines = _line = ""
     _output_bytes = _dropped_bytes = 0
@@ -61,6 +63,8 @@ class Story(list[Event]):
         with _printing:
             self._flush()
             if self._has_room(sum(map(len, data.values()))):
+                if self.on_output is not None:
+                    self.on_output({**data, "level": level})
                 self._add(Event("step.logged", redact_tree(data), level, time.time()))
 
     def all_events(self) -> tuple[Event, ...]:
@@ -76,6 +80,8 @@ class Story(list[Event]):
 
     def _take(self, line: str) -> None:
         if line and self._has_room(len(line.encode("utf-8", "replace")) + 1):
+            if self.on_output is not None:
+                self.on_output({"text": f"{line}\n"})
             self._lines += f"{line}\n"
             if len(self._lines) > _AT_ONCE:
                 self._flush()

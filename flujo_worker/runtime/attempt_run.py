@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from flujo_client.attempt_info import AttemptInfo, running_attempt
 from flujo_client.config.models import Cost, TemplateSettings
@@ -33,6 +33,9 @@ from flujo_worker.ports import Reply
 from flujo_worker.runtime.call_args import Callee
 from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.http_errors import is_timeout
+
+if TYPE_CHECKING:
+    from flujo_client.contract.stream import StreamKind
 
 T = TypeVar("T")
 
@@ -137,6 +140,16 @@ class RefusalMemory(Protocol):
         """Remember that this was refused."""
 
 
+class AttemptStream(Protocol):
+    """Streams what an attempt does and says (ADR 57)."""
+
+    def put(self, kind: StreamKind, data: Mapping[str, Any]) -> None:
+        """Stream an entry."""
+
+    def say(self, text: str) -> None:
+        """Stream a text of the step's own."""
+
+
 class UnitPayments(Protocol):
     """What the calls of a durable attempt have cost."""
 
@@ -178,6 +191,10 @@ class AttemptRun:
 
     work: Work | None = None
     """Its input; None until that is decoded."""
+    stream: AttemptStream | None = None
+    """Streams it; None if nobody asked for that."""
+    answers_live: bool = False
+    """Its agent is about to be called, and streams; agents in tools do not."""
     stored: StoredContext | None = None
     """Its copy of the context in stored form; None once something has decoded it, and without a context."""
     resources: Any = None

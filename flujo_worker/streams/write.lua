@@ -1,8 +1,8 @@
 -- Append entries of one claim to a run's stream: their ids are `epoch-seq`, and `seq` has no gaps within an epoch (ADR 57).
 -- KEYS: the stream, and the claims of its places. ARGV: place, number, fence, the epoch of the claim's previous write ('' before the first),
 -- most entries, milliseconds until all expires, then for each entry its kind and its data.
--- Returns the epoch; nil if a later claim has the place by now. A place whose claim was open is withdrawn before a later claim writes;
--- what the stream has lost since this claim's previous write is a `gap`.
+-- Returns the epoch; nil if a later claim has the place by now, or this one has ended. A place whose claim was open is withdrawn before a later
+-- claim writes; what the stream has lost since this claim's previous write is a `gap`. Without entries it is an empty claim, which a real one may follow.
 local stream, claims = KEYS[1], KEYS[2]
 local place, number, fence, before = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local most, expire_ms = ARGV[5], ARGV[6]
@@ -22,10 +22,11 @@ local known = redis.call('HGET', claims, place)
 if known then
     local had_number, had_fence, state = string.match(known, '^(%d+) (%d+) (%a+)$')
     had_number, had_fence = tonumber(had_number), tonumber(had_fence)
-    if had_number > number or (had_number == number and had_fence > fence) then
+    local is_same = had_number == number and had_fence == fence
+    if had_number > number or (had_number == number and had_fence > fence) or (is_same and state == 'closed') then
         return nil
     end
-    if state == 'open' and (had_number < number or had_fence < fence) then
+    if state == 'open' and not is_same then
         append('withdrawn', had_number, had_fence, '')
     end
 end
@@ -38,7 +39,7 @@ for i = 7, #ARGV, 2 do
     state = (ARGV[i] == 'step_end' or ARGV[i] == 'withdrawn') and 'closed' or 'open'
 end
 if #ARGV < 7 then
-    state = 'closed'
+    state = 'empty'
 end
 redis.call('HSET', claims, place, string.format('%d %d %s', number, fence, state))
 redis.call('PEXPIRE', stream, expire_ms)

@@ -1,0 +1,59 @@
+"""Pipelines that are streamed. Their models say a story in pieces; a run's input says what goes wrong on the way."""
+
+import asyncio
+import os
+import signal
+
+from acceptance_pipelines import folder
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+
+from flujo_client import Pipeline, Step, StepConfig
+from flujo_client.attempt_info import current_attempt
+
+WORDS = ["Once ", "upon ", "a ", "time ", "there ", "was ", "a ", "worker."]
+PAUSE_S = 0.02
+SECRET = "sk-abcdefghijklmnop1234"
+
+
+def first_time(name: str) -> bool:
+    """Return whether this is the first call with this name in the run."""
+    info = current_attempt()
+    try:
+        (folder() / f"{name}-{info.run_id if info else ''}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+async def tell(messages, info):
+    """Say the story, after a call of a tool if there is one."""
+    prompt = str(messages[0].parts[-1].content)
+    if info.function_tools and not any(isinstance(each, ModelResponse) for each in messages):
+        yield {0: DeltaToolCall("look", '{"at": "sky"}', tool_call_id="c")}
+        return
+    for number, word in enumerate(WORDS):
+        if number == 4 and prompt == "kill" and first_time("kill"):
+            await asyncio.sleep(0.3)  # until what was said is written
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number == 4 and prompt == "down" and first_time("down"):
+            raise ModelHTTPError(503, "scripted", "overloaded")
+        yield word
+        await asyncio.sleep(PAUSE_S)
+    if prompt == "secret":
+        for piece in (" My key is s", "k", "-abcdef", "ghijklmnop", "1234", "."):
+            yield piece
+            await asyncio.sleep(3 * PAUSE_S)
+
+
+async def look(at: str) -> str:
+    """Look at something."""
+    return f"the {at} is blue"
+
+
+teller = Agent(FunctionModel(stream_function=tell), name="teller")
+looker = Agent(FunctionModel(stream_function=tell), name="looker", tools=[look])
+story = Pipeline([Step("tell", teller, StepConfig(max_retries=1))], name="story", stream=True)
+tools = Pipeline([Step("tell", looker, StepConfig(durable=True, max_retries=1))], name="tools", stream=True)
