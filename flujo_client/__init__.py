@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.cache import CacheBackend, CacheStep, InMemoryCache
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.conversation import HistoryManagement
+    from flujo_client.pipeline.event import WaitForEvent
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.machine import StateMachineStep, Transition
@@ -112,6 +113,7 @@ _HOME = {
         "pipeline.cache": "CacheBackend CacheStep InMemoryCache",
         "pipeline.conditional": "ConditionalStep",
         "pipeline.conversation": "HistoryManagement",
+        "pipeline.event": "WaitForEvent",
         "pipeline.human": "HumanInTheLoopStep",
         "pipeline.loop": "LoopStep",
         "pipeline.machine": "StateMachineStep Transition",
@@ -209,6 +211,7 @@ __all__ = [
     "UsageLimitExceededError",
     "UsageLimits",
     "ValidationResult",
+    "WaitForEvent",
     "current_attempt",
     "current_unit",
     "make_agentic_loop_pipeline",

@@ -47,6 +47,7 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 └── ClientError
     ├── RunNotFound
     ├── WaitTimedOut
+    ├── EventError              an event that a run does not take
     ├── RetryError              a run that cannot be retried at this step; names the possible steps
     ├── AdmissionRefused        a limit on runs is reached, and its policy drops new ones
     └── IdempotencyConflict     same key, different work
@@ -402,6 +403,12 @@ class WaitTimedOut(ClientError):
 
 class RetryError(ClientError):
     code = "RETRY"
+
+
+class EventError(ClientError):
+    """An event that a run does not take."""
+
+    code = "EVENT"
 
 
 class AdmissionRefused(ClientError):

@@ -98,12 +98,13 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class HumanAnswer:
-    """A person's answer: the value, who, why, and when in unix seconds."""
+    """A person's answer, or an event: the value, who, why, and when in unix seconds; `waited_s` is how long the question had waited for an event."""
 
     value: Packed
     actor: str | None
     note: str | None
     at: float
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +442,13 @@ class BacklogStore(Protocol):
 
     def envelopes(self, keys: Collection[str]) -> list[Envelope]:
         """Rebuild the messages of work rows. One that cannot be read is left out: a sweep finds it due, and fails its run."""
+
+    def hand_over_events(self, limit: int) -> int:
+        """Give the events of runs to the steps that wait for them, and return how many were given.
+
+        Events of one name are given in the order in which they were sent, each to one step, first to the one that has waited longest. Each step that
+        gets one is due as an attempt with an answer.
+        """
 
     def expire_questions(self, limit: int) -> int:
         """Close questions whose time is over: from now on they cannot be answered, and are due as attempts without an answer."""

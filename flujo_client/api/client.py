@@ -12,9 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
 
-from flujo_client.api import approvals, background_runs, bulk, explanations, operations
+from flujo_client.api import approvals, background_runs, bulk, events, explanations, operations
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
-from flujo_client.api.options import ApprovalFilters, BulkOptions, DeletedRunFilters, EnqueueOptions, RunFilters
+from flujo_client.api.options import (
+    ApprovalFilters,
+    BulkOptions,
+    DeletedRunFilters,
+    EnqueueOptions,
+    RunFilters,
+    SendOptions,
+)
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.parameters import ContextT, OutputT
@@ -245,6 +252,14 @@ class FlujoClient(_Connected):
         """
         return self.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
+    def send_by_token(self, token: str, value: Any = None, **options: Unpack[SendOptions]) -> str:
+        """Send the event that a token of `RunHandle.event_token` is for, as `RunHandle.send` does.
+
+        Raises:
+            EventError: the token is forged (`BAD_TOKEN`) or over (`TOKEN_EXPIRED`), or as for `RunHandle.send`.
+        """
+        return self.perform(events.send_by_token(self.settings, token, value, options))
+
     def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
         """List the background runs that failed in the last hours and have not been started again, newest first.
 
@@ -395,6 +410,10 @@ class AsyncFlujoClient(_Connected):
     async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
         """Answer the question that a token is for, as `FlujoClient.answer` does."""
         return await self.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
+
+    async def send_by_token(self, token: str, value: Any = None, **options: Unpack[SendOptions]) -> str:
+        """Send the event that a token is for, as `FlujoClient.send_by_token` does."""
+        return await self.perform(events.send_by_token(self.settings, token, value, options))
 
     async def get_failed_background_tasks(
         self, parent_run_id: str | None = None, hours_back: float = 24

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from flujo_client.api import approvals, explanations, operations, retry
+from flujo_client.api import approvals, events, explanations, operations, retry
 from flujo_client.api.operations import Enqueued
-from flujo_client.api.options import AnswerOptions, RetryOptions
+from flujo_client.api.options import AnswerOptions, RetryOptions, SendOptions
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.parameters import ContextT, OutputT
@@ -137,6 +137,36 @@ class RunHandle(Generic[OutputT, ContextT]):
         """
         return self._client.perform(approvals.resume(self._client.settings, self.id, value, options))
 
+    def send(self, name: str, value: Any = None, **options: Unpack[SendOptions]) -> str:
+        """Send an event to the run, and return its id once it is recorded. A step `WaitForEvent` continues with the value within a second.
+
+        It may be sent before the step begins: it waits for it. Of several events of one name each is taken once, in the order in which they came.
+
+        Args:
+            name: the event's name, as `WaitForEvent(event=…)` has it in this run or in a child run.
+            value: its value. If a step already waits for it, it is checked against its JSON Schema where `jsonschema-rs` is installed; a worker
+                checks it in any case, and leaves the step waiting if it does not fit.
+            options: those of `SendOptions`.
+
+        Raises:
+            EventError: the run has ended (`RUN_ENDED`), no step of its plan waits for this event (`UNKNOWN_EVENT`), the value does not fit
+                (`EVENT_REFUSED`), the id was used with another value (`EVENT_CONFLICT`), or name or id are empty or too long (`INVALID_EVENT`).
+            SerializationError: the value cannot be serialized, or is too large.
+        """
+        return self._client.perform(events.send(self._client.settings, self.id, name, value, options))
+
+    def event_token(self, name: str, *, expires_s: float | None = None) -> str:
+        """Return a token for a webhook's address, `POST …/events/<token>` of the page, which sends this event with its JSON body as the value.
+
+        Args:
+            name: the event's name.
+            expires_s: seconds for which the token is valid; as long as the run takes events when None.
+
+        Raises:
+            ConfigurationError: `signing_keys` is not set.
+        """
+        return events.event_token(self._client.settings, self.id, name, expires_s)
+
     def cancel(
         self, *, reason: str | None = None, actor: str | None = None, timeout: float = CANCEL_PATIENCE_S
     ) -> bool:
@@ -261,6 +291,14 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
     async def resume(self, value: Any, **options: Unpack[AnswerOptions]) -> Approval:
         """Answer the run's open question, as `RunHandle.resume` does."""
         return await self._client.perform(approvals.resume(self._client.settings, self.id, value, options))
+
+    async def send(self, name: str, value: Any = None, **options: Unpack[SendOptions]) -> str:
+        """Send an event to the run, as `RunHandle.send` does."""
+        return await self._client.perform(events.send(self._client.settings, self.id, name, value, options))
+
+    def event_token(self, name: str, *, expires_s: float | None = None) -> str:
+        """Return a token for a webhook's address, as `RunHandle.event_token` does."""
+        return events.event_token(self._client.settings, self.id, name, expires_s)
 
     async def cancel(
         self,

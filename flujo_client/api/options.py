@@ -125,6 +125,17 @@ class AnswerOptions(TypedDict, total=False):
     """The reason; stored with the answer."""
 
 
+class SendOptions(TypedDict, total=False):
+    """Options of `RunHandle.send`."""
+
+    id: str | None
+    """The event's id: the same id again changes nothing, and is rejected with another value. Each event has its own when None."""
+    actor: str | None
+    """The name of the person or the system that sends it; stored with the event."""
+    connection: Any
+    """Your own transaction, as for `enqueue`: the event is sent if and only if you commit."""
+
+
 class RetryOptions(TypedDict, total=False):
     """Options of `RunHandle.retry` and `fork`; all but the key default to those of the run."""
 

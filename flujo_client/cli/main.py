@@ -30,6 +30,7 @@ _OURS = {
     "ui": "Open a page on this machine: where runs stopped, and why.",
     "metrics": "Serve the fleet's metrics for Prometheus.",
     "approvals": "List and answer approval requests.",
+    "send": "Send an event to a run that waits for it.",
     "breakers": "List and change circuit breakers of models.",
     "rates": "List and change rate limits of models.",
     "dev": "Operate pipelines: health-check, show-config, env, budgets, alive.",

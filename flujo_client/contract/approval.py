@@ -1,7 +1,6 @@
 """A question to a person as it is recorded and read back, the check of an answer, and the token of a link that answers it. Pure.
 
-A token is signed and names one question: `fq1:<key id>:<hex of HMAC-SHA256>:<base64url of JSON: run, key, expires>`. It proves its origin,
-not its sender. It contains no secret, and does not reopen an answered question.
+A token is signed and names one question: run, key, expires. It does not reopen an answered question.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import ConfigurationError, ResumeError
 
 OPEN = "open"
+Keys = Sequence[tuple[str, bytes]]
+"""Signing keys with their ids; the first one signs, any of them verifies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,44 +157,58 @@ class Bound(NamedTuple):
     key: str
 
 
-def make_token(run_id: str, key: str, expires_at: datetime | None, keys: Sequence[tuple[str, bytes]]) -> str | None:
+def make_token(run_id: str, key: str, expires_at: datetime | None, keys: Keys) -> str | None:
     """Sign a question with the first of the keys; None without any."""
-    if not keys:
-        return None
-    key_id, secret = keys[0]
-    expires = None if expires_at is None else expires_at.timestamp()
-    body = base64.urlsafe_b64encode(json.dumps([run_id, key, expires]).encode()).decode().rstrip("=")
-    return f"{_MARK}:{key_id}:{_mac(secret, key_id, body)}:{body}"
+    return sign_token(_MARK, [run_id, key, None if expires_at is None else expires_at.timestamp()], keys)
 
 
-def signed(approvals: Sequence[Approval], keys: Sequence[tuple[str, bytes]]) -> list[Approval]:
+def signed(approvals: Sequence[Approval], keys: Keys) -> list[Approval]:
     """Give questions their tokens."""
     return [replace(each, token=make_token(each.run_id, each.key, each.expires_at, keys)) for each in approvals]
 
 
-def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> Bound:
+def read_token(token: str, keys: Keys, *, now: float) -> Bound:
     """Read the question that a token is bound to; any of the keys may have signed it, and `now` is in unix seconds.
 
     Raises:
         ResumeError: it was not signed by one of the keys, is damaged, or its question has expired.
     """
-    mark, _, rest = token.partition(":")
-    key_id, _, rest = rest.partition(":")
-    claimed, _, body = rest.partition(":")
-    secret = dict(keys).get(key_id)
-    is_signed = secret is not None and claimed.isascii() and hmac.compare_digest(_mac(secret, key_id, body), claimed)
-    if mark != _MARK or not is_signed:
+    bound = verify_token(_MARK, token, keys)
+    if bound is None:
         raise ResumeError(
             "this is not a valid approval token",
             suggestion="use the token from `approvals` unchanged, on a client with the same signing keys",
             code="BAD_TOKEN",
         )
-    run_id, key, expires = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    run_id, key, expires = bound
     if expires is not None and expires <= now:
         raise ResumeError("the question of this token has expired", code="QUESTION_EXPIRED")
     return Bound(run_id, key)
 
 
-def _mac(secret: bytes, key_id: str, body: str) -> str:
+def sign_token(mark: str, content: Sequence[Any], keys: Keys) -> str | None:
+    """Sign plain values with the first of the keys; None without any. The `mark` tells tokens of different purposes apart."""
+    if not keys:
+        return None
+    key_id, secret = keys[0]
+    body = base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+    return f"{mark}:{key_id}:{_mac(secret, mark, key_id, body)}:{body}"
+
+
+def verify_token(mark: str, token: str, keys: Keys) -> list[Any] | None:
+    """Return the values that a token was signed for; None if it is damaged, of another purpose, or signed with none of the keys."""
+    claimed_mark, _, rest = token.partition(":")
+    key_id, _, rest = rest.partition(":")
+    claimed, _, body = rest.partition(":")
+    secret = dict(keys).get(key_id)
+    if claimed_mark != mark or secret is None or not claimed.isascii():
+        return None
+    if not hmac.compare_digest(_mac(secret, mark, key_id, body), claimed):
+        return None
+    content: list[Any] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    return content
+
+
+def _mac(secret: bytes, mark: str, key_id: str, body: str) -> str:
     # Messages are signed with the same keys: the prefix prevents that one is taken for the other.
-    return hmac.new(secret, f"{_MARK}:{key_id}:{body}".encode(errors="replace"), hashlib.sha256).hexdigest()
+    return hmac.new(secret, f"{mark}:{key_id}:{body}".encode(errors="replace"), hashlib.sha256).hexdigest()

@@ -88,7 +88,7 @@ def event_record(row: Row) -> EventRecord:
 
 def approval_record(row: Row) -> Approval:
     """Read a row of `approvals.sql` or `questions.sql`; what cannot be read takes the place of the question."""
-    values, wrong = read_columns(row, {"question": _question})
+    values, wrong = read_columns(row, {"question": question_of})
     names = ("run_id", "pipeline", "address", "step", "key", "asked_at", "expires_at", "run_status")
     question = values["question"] or {}
     return Approval(
@@ -159,7 +159,8 @@ def _texts(tree: Any) -> tuple[str, ...] | None:
     return None if tree is None else tuple(tree)
 
 
-def _question(tree: Any) -> dict[str, Any]:
+def question_of(tree: Any) -> dict[str, Any]:
+    """Read a question as it is stored; raises TypeError."""
     question = _mapping(tree)
     if not isinstance(question.get("message"), str):
         raise TypeError("has no message")

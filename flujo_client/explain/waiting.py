@@ -121,7 +121,8 @@ def _attempt(facts: RunFacts, at: AttemptFacts) -> Sentence:
     due = at.available_at
     guard, _, name = (at.waits_for or "").partition(" ")
     if at.status == "paused":
-        return _person(facts, at)
+        event = (at.question or {}).get("event")
+        return _person(facts, at) if event is None else _event(facts, at, str(event))
     if at.status == "running":
         return _running(facts, at) if at.has_lease else _lost(facts, at)
     if due is None:
@@ -143,6 +144,15 @@ def _wait(
     reason = kind_of_place(facts, at) if about is None else (about,)
     given = Moves(since=at.waits_since or at.created_at, acts=CANCEL) | moves
     return sentence(cause, "wait", "Waits at ", place(facts, at), *why, about=reason, at=at, **given)
+
+
+def _event(facts: RunFacts, at: AttemptFacts, name: str) -> Sentence:
+    question, closes = at.question or {}, at.available_at
+    wording = parts(" for event ", code(name), own(until(closes, facts.now) if closes else ""))
+    fix = f"Send it: `flujo send {facts.run.id} {line(name)} VALUE`."
+    if question.get("refused"):
+        fix = f"The last one was refused: {line(str(question['refused']))}"
+    return _wait(facts, "event", at, wording, about=name, until=closes, fix=fix, since=at.created_at)
 
 
 def _person(facts: RunFacts, at: AttemptFacts) -> Sentence:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.deployment import SchemaVersion
 from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.event import EventState
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.records import (
     AttemptRecord,
@@ -39,6 +40,7 @@ from flujo_client.contract.rows import (
     event_record,
     fault_of,
     packed,
+    question_of,
     run_record,
     scope_record,
     worker_record,
@@ -380,6 +382,18 @@ def answer(key: str, value: Packed, *, actor: str | None, note: str | None) -> R
     return Request("answer", parameters, bool)
 
 
+def event_state(run_id: str, name: str, event_id: str) -> Request[EventState]:
+    """Read what a run knows about an event; raises RunNotFound."""
+    parameters = {"run": run_id, "name": name, "id": event_id}
+    return Request("event_state", parameters, lambda rows: _event_state(only(rows, run_id)))
+
+
+def send(run_id: str, name: str, event_id: str, value: Packed, *, actor: str | None) -> Request[bool]:
+    """Record an event; False when the run takes none, or the id is in use."""
+    parameters = {"run": run_id, "name": name, "id": event_id, "digest": value.digest, "value": bytes(value)}
+    return Request("send", {**parameters, "actor": _text(actor)}, bool)
+
+
 def blobs(digests: Collection[str]) -> Request[dict[str, Packed]]:
     """Read values by digest."""
     return Request("blobs", {"digests": list(digests)}, lambda rows: _blobs(rows, digests))
@@ -493,6 +507,11 @@ def _text(text: str | None) -> str | None:
 
 def _launch(row: Row) -> Launch:
     return Launch(packed(row["launched_with"]), row["key"], row["address"], row["step"], row["kind"])
+
+
+def _event_state(row: Row) -> EventState:
+    schemas = tuple(question_of(each)["schema"] for each in row["questions"])
+    return EventState(row["status"], row["is_live"], row["names"], schemas, row["digest"])
 
 
 def _recording(row: Row) -> Recording:

@@ -6,33 +6,22 @@ about a run: that is the workers' part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import pydantic
-from pydantic import TypeAdapter
-
-from flujo_client.contract.approval import check_schema
-from flujo_client.contract.json_schema import fits_schema
-from flujo_client.errors import FlujoError, HumanInputError
+from flujo_client.pipeline.answered import Answered
 from flujo_client.pipeline.container import Container, aliases, function_findings
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.plan import kinds
-from flujo_client.plan.identity import identify, whole
-from flujo_client.schemas.ambiguity import ambiguity
-from flujo_client.schemas.fail_fast import fail_fast
-from flujo_client.serial import digest, encode
 from flujo_client.sizes import MAX_QUESTION
 
-MOST_S = 10 * 366 * 86_400
-"""The maximum seconds until a question closes."""
 ON_EXPIRY = ("fail", "default", "escalate")
 
 
 @aliases(message="message_for_user")
 @dataclass(frozen=True, eq=False)
-class HumanInTheLoopStep(Container):
+class HumanInTheLoopStep(Answered, Container):
     """Ask a person, and continue with the answer as output.
 
     Args:
@@ -66,8 +55,7 @@ class HumanInTheLoopStep(Container):
     def traits(self) -> dict[str, Any]:
         return {
             "message": None if callable(self.message_for_user) else self.message_for_user,
-            "input_schema": _identity(self.input_schema),
-            "default": encode(self.default, path="default"),
+            **self._answer_traits(),
         }
 
     def text(self) -> str:
@@ -75,33 +63,6 @@ class HumanInTheLoopStep(Container):
         if self.message_for_user is None:
             return f"Step '{self.name}' requires human input."
         return str(self.message_for_user)
-
-    def schema(self) -> dict[str, Any] | None:
-        """Return the JSON Schema of answers; None if any answer is valid."""
-        if self.input_schema is None or isinstance(self.input_schema, Mapping):
-            return None if self.input_schema is None else dict(self.input_schema)
-        return TypeAdapter(self.input_schema).json_schema()
-
-    def read(self, value: Any) -> Any:
-        """Read an answer as the required type. Raises HumanInputError, which names the places but not the values, if it does not fit."""
-        if self.input_schema is None:
-            return value
-        if isinstance(self.input_schema, Mapping):
-            wrong = fits_schema(value, dict(self.input_schema))
-            if wrong:
-                raise HumanInputError(f"the answer to '{self.name}' does not fit: {wrong}", code="ANSWER_REFUSED")
-            return value
-        if ambiguous := ambiguity(self.input_schema, value):
-            raise HumanInputError(f"the answer to '{self.name}' does not fit: {ambiguous}", code="ANSWER_REFUSED")
-        try:
-            fail_fast(self.input_schema, value)
-            return TypeAdapter(self.input_schema).validate_python(value)
-        except pydantic.ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, each['loc'])) or 'answer'}: {each['msg']}" for each in error.errors()
-            )
-            message = f"the answer to '{self.name}' does not fit: {wrong}"
-        raise HumanInputError(message, code="ANSWER_REFUSED")  # without its cause, which shows the values
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
@@ -114,33 +75,6 @@ class HumanInTheLoopStep(Container):
             yield "message_for_user is empty"
         elif message is not None and len(message) > MAX_QUESTION:
             yield f"message_for_user has {len(message):,} characters; at most {MAX_QUESTION:,} are allowed"
-        if self.on_expiry not in ON_EXPIRY:
-            yield f"on_expiry {str(self.on_expiry)[:40]!r} must be one of {', '.join(ON_EXPIRY)}"
-        elif self.on_expiry != "fail" and self.expires_s is None:
-            yield f"on_expiry '{self.on_expiry}' needs expires_s"
-        given: Any = self.expires_s
-        is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        if given is not None and not (is_number and 0 < given <= MOST_S):
-            yield f"expires_s must be a number of seconds above 0, got {str(self.expires_s)[:40]!r}"
         if self.escalate_to is not None and (not isinstance(self.escalate_to, str) or self.on_expiry != "escalate"):
             yield "escalate_to must be a text, and needs on_expiry 'escalate'"
-        yield from self._schema_findings()
-
-    def _schema_findings(self) -> Iterator[str]:
-        try:
-            schema = self.schema()
-            if schema is not None:
-                check_schema(schema)
-            encode(self.default, path="default")
-            if self.on_expiry == "default":
-                self.read(self.default)
-        except FlujoError as error:
-            yield error.message
-        except (pydantic.errors.PydanticUserError, TypeError, ValueError) as error:
-            yield f"input_schema must be a type or a JSON Schema: {str(error).splitlines()[0][:200]}"
-
-
-def _identity(schema: Any) -> Any:
-    if isinstance(schema, Mapping):
-        return {"schema": digest(whole(schema))}
-    return None if schema is None else identify(schema)
+        yield from self._answer_findings(("expires_s", self.expires_s), ("on_expiry", self.on_expiry), ON_EXPIRY)

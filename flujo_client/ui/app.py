@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.errors import ClientError, FlujoError, RunNotFound, SchemaVersionError, ServiceUnreachable
-from flujo_client.ui import approvals, fleet, health, live, metrics, run, runs, spend
+from flujo_client.ui import approvals, events, fleet, health, live, metrics, run, runs, spend
 from flujo_client.ui.security import HEADERS, Auth, Gatekeeper, SafeHeaders
 from flujo_client.ui.view import FILES, STATIC, Page, respond_error
 
@@ -58,7 +58,7 @@ def flujo_ui(
         await run_in_threadpool(page.close)
 
     app = Starlette(
-        routes=[Mount(STATIC, _Static(directory=FILES)), Mount("", routes=behind, middleware=[gate])],
+        routes=[Mount(STATIC, _Static(directory=FILES)), *events.ROUTES, Mount("", routes=behind, middleware=[gate])],
         middleware=[Middleware(SafeHeaders)],
         lifespan=closing,
         exception_handlers={HTTPException: _refused, FlujoError: _failed, Exception: _broken},

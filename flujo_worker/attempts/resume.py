@@ -1,4 +1,4 @@
-"""Going on with a person's answer: answer → typed value → context. No answer: its time was over.
+"""Going on with a person's answer, or with an event: answer → typed value → context. No answer: its time was over.
 
 An answer to the question of a tool's agent is that agent's: the step is performed again, and finds it there.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from flujo_client.errors import HumanInputError, SerializationError
-from flujo_client.pipeline.human import HumanInTheLoopStep
+from flujo_client.pipeline.answered import Answered
 from flujo_client.serial import Packed, decode
 from flujo_worker.attempts.conversation import going_on, remember
 from flujo_worker.attempts.step import perform_step
 from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import Reply
+from flujo_worker.ports import HumanAnswer, Reply
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work
 from flujo_worker.runtime.write_context import absorb
+
+_AT_LEAST_S = 0.001
+"""0 would be for ever."""
 
 
 async def perform_resume(work: Work, run: AttemptRun) -> Done:
@@ -33,7 +36,9 @@ async def perform_resume(work: Work, run: AttemptRun) -> Done:
     if is_for_tool(work.reply):  # what it is given of people's answers, it remembers
         return await perform_step(work, run)
     output = _output(work, work.reply)
-    return Done(output, absorb(work.step, output, remember(work, context, work.reply, output)))
+    if "event" not in work.reply.question:
+        context = remember(work, context, work.reply, output)
+    return Done(output, absorb(work.step, output, context))
 
 
 def is_for_tool(reply: Reply) -> bool:
@@ -42,16 +47,31 @@ def is_for_tool(reply: Reply) -> bool:
 
 
 def _output(work: Work, reply: Reply) -> Any:
-    step: Any = work.step
     if reply.answer is not None:
         value = _value(work, reply.answer.value)
-        return step.read(value) if isinstance(step, HumanInTheLoopStep) else value
-    if step.on_expiry == "default":
+        return _read(work.step, value, reply, reply.answer) if isinstance(work.step, Answered) else value
+    step, rules = work.step, work.step.rules()
+    assert isinstance(step, Answered), "only these have a time"
+    if rules["on_expiry"] == "default":
         return step.read(step.default)
-    escalates = step.on_expiry == "escalate" and not reply.question.get("escalated")
-    message = f"the question of step '{step.name}' was not answered within {reply.question['expires_s']:g} s"
-    code = ESCALATES if escalates else "QUESTION_EXPIRED"
-    raise HumanInputError(message, code=code, details={"waited_s": reply.question["expires_s"]})
+    waited_s = reply.question["expires_s"]
+    escalates = rules["on_expiry"] == "escalate" and not reply.question.get("escalated")
+    message, code = f"the question of step '{step.name}' was not answered within {waited_s:g} s", "QUESTION_EXPIRED"
+    if "event" in rules:
+        waited_s, code = rules["expires_s"], "EVENT_TIMED_OUT"
+        message = f"step '{step.name}' got no event '{rules['event']}' within {waited_s:g} s"
+    raise HumanInputError(message, code=ESCALATES if escalates else code, details={"waited_s": waited_s})
+
+
+def _read(step: Answered, value: Any, reply: Reply, answer: HumanAnswer) -> Any:
+    """Read the value as the step's type; where an event does not fit, the error says for how long the step waits for another."""
+    try:
+        return step.read(value)
+    except HumanInputError as error:
+        if "event" not in reply.question or (expires_s := reply.question["expires_s"]) is None:
+            raise
+        left_s = max(_AT_LEAST_S, expires_s - answer.waited_s)
+        raise HumanInputError(error.message, code=error.error_code, details={"left_s": left_s}) from None
 
 
 def _value(work: Work, packed: Packed) -> Any:

@@ -1,7 +1,8 @@
 """Human in the loop: a question to a person is a paused work row, and nothing else waits (ADR 23).
 
 A step of any kind may ask too, by raising a pause. A question is asked again if it expires and is to be escalated, once, and if its answer
-does not fit. Anywhere inside an import that does not propagate questions it fails its step instead.
+does not fit. Anywhere inside an import that does not propagate questions it fails its step instead. A step that waits for an event asks too, but
+no person: an event answers it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def ask_again(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Faul
     if fault.code == ESCALATES:
         yield from _ask(draft, scope, node, number=number, escalated=True, actor=node.rules["escalate_to"])
     else:
-        yield from _ask(draft, scope, node, number=number, refused=fault.message)
+        left = {"expires_s": fault.details["left_s"]} if "left_s" in fault.details else {}
+        yield from _ask(draft, scope, node, number=number, refused=fault.message, **left)
 
 
 def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault) -> Steps:
@@ -71,7 +73,10 @@ def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault)
 def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **fields: Any) -> Steps:
     try:
         message, schema, context = yield CallUserCode("question", node.path, (scope.output, scope.context))
-        _let_through(draft, scope, node, message)
+        if "event" in node.rules:
+            fields["event"] = node.rules["event"]
+        else:
+            _let_through(draft, scope, node, message)
     except UserCodeFailed as refused:
         draft.work(scope, node, kind="resume", number=number, fault=refused.fault)
         yield from fail(draft, scope, node, refused.fault)

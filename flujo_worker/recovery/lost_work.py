@@ -1,7 +1,7 @@
 """Find what was dropped, and signal it again.
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
-are past their deadline, questions whose time is over, child runs without their parent, and joins whose signal was lost. Now and
+are past their deadline, events for steps that wait, questions whose time is over, child runs without their parent, and joins whose signal was lost. Now and
 then it makes place for the events of the days to come, and drops events that have passed their retention. Parked runs whose code is here
 continue: each process checks for itself, because no other process knows its code.
 """
@@ -61,6 +61,7 @@ class LostWork:
             Chore(self._wind_down),
             Chore(self._strand, STRAND_EVERY_S),
             Chore(self._join),
+            Chore(partial(self._stores.backlog.hand_over_events, BATCH)),
             Chore(partial(self._stores.backlog.expire_questions, BATCH)),
             Chore(self._offer_permits),
             Chore(self._housekeep, HOUSEKEEPING_EVERY_S),

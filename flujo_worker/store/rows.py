@@ -108,8 +108,12 @@ def reply_of(row: Row) -> Reply:
         question.pop("schema_text", None)
         if not isinstance(question["message"], str):
             raise TypeError("its message is not a text")
-        answer = None if given is None else HumanAnswer(Packed.from_bytes(given), row["actor"], row["note"], row["at"])
+        answer = None if given is None else _answer(given, row)
         return Reply(question, answer)
+
+
+def _answer(given: bytes, row: Row) -> HumanAnswer:
+    return HumanAnswer(Packed.from_bytes(given), row["actor"], row["note"], row["at"], row["waited_s"] or 0.0)
 
 
 def plan_of(row: Row, fingerprint: str) -> Plan:

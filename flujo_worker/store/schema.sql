@@ -146,7 +146,7 @@ CREATE TABLE flujo_attempts (
     address      text NOT NULL,
     step         text NOT NULL,
     number       integer NOT NULL CHECK (number >= 1),
-    kind         text NOT NULL DEFAULT 'step' CHECK (kind IN ('step', 'start', 'join', 'resume')),  -- resume: a question to a person
+    kind         text NOT NULL DEFAULT 'step' CHECK (kind IN ('step', 'start', 'join', 'resume')),  -- resume: a question to a person, or the wait for an event
     status       text NOT NULL DEFAULT 'ready'
                  CHECK (status IN ('ready', 'queued', 'running', 'succeeded', 'failed', 'paused', 'cancelled')),
     reason       text,
@@ -168,7 +168,7 @@ CREATE TABLE flujo_attempts (
     guidance     text,                            -- what was wrong with the answer of the attempt before
     units_from   integer,                         -- the number of the attempt whose units it shares; null: its own
     pauses       integer NOT NULL DEFAULT 0,      -- the number of attempts before it that ended with a question: they are no tries
-    question     jsonb,                           -- to a person; it stays when that is answered
+    question     jsonb,                           -- to a person, or the `event` it waits for; it stays when that is answered
     answers      jsonb,                           -- of user code and rows, when its outcome was decided: a replay needs neither
     code         text,                            -- the version that it ran with: `flujo_code.digest`
     input        bytea,                           -- of one that failed
@@ -211,11 +211,12 @@ CREATE TABLE flujo_blobs (
 );
 ALTER TABLE flujo_blobs ALTER COLUMN body SET STORAGE EXTERNAL;
 
--- The actions of people. A question has one answer: if two arrive at once, only one of them is recorded.
+-- The actions of people, and events that were sent to runs. A question has one answer: if two arrive at once, only one of them is recorded. An event
+-- becomes the answer of the step that gets it.
 CREATE TABLE flujo_inputs (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id   text NOT NULL,
-    kind     text NOT NULL CHECK (kind IN ('answer', 'cancel', 'retry', 'fork')),  -- the note of the last two is the id of the new run
+    kind     text NOT NULL CHECK (kind IN ('answer', 'cancel', 'retry', 'fork', 'event')),  -- the note of a retry and a fork is the id of the new run
     attempt  text,
     address  text,
     step     text,
@@ -223,10 +224,14 @@ CREATE TABLE flujo_inputs (
     note     text,
     answer   bytea,
     at       timestamptz NOT NULL DEFAULT now(),
-    acted_at timestamptz
+    acted_at timestamptz,
+    name     text,  -- of an event, whose note is its id
+    digest   text   -- of its value: the same id with another one is refused
 );
 CREATE INDEX flujo_inputs_run ON flujo_inputs (run_id);
 CREATE UNIQUE INDEX flujo_inputs_answer ON flujo_inputs (attempt) WHERE kind = 'answer';
+CREATE UNIQUE INDEX flujo_inputs_event ON flujo_inputs (run_id, name, note) WHERE name IS NOT NULL;
+CREATE INDEX flujo_inputs_buffered ON flujo_inputs (run_id, name, id) WHERE kind = 'event' AND acted_at IS NULL;
 
 -- The hook calls that follow a commit that ended a run or opened a question; deleted once they were made (ADR 22).
 CREATE TABLE flujo_hook_calls (
@@ -657,7 +662,7 @@ CREATE FUNCTION flujo_owe_pause() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO flujo_hook_calls (run_id, payload, attempt)
     SELECT r.id, 'on_pause_requested', NEW.key FROM flujo_runs r JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
-    WHERE r.id = NEW.run_id AND p.hooked
+    WHERE r.id = NEW.run_id AND p.hooked AND NEW.question ->> 'event' IS NULL  -- nobody is asked for an event
     ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $$;

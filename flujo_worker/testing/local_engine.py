@@ -26,6 +26,7 @@ from flujo_client.config.model_guards import first_rows
 from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN, Approval, check_answer, choose, closed
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope, JoinSignal
+from flujo_client.contract.event import check_event, check_words, id_taken
 from flujo_client.contract.read import read_result
 from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
@@ -247,6 +248,19 @@ class LocalEngine:
         self.drain()
         return self.result(run_id)
 
+    def send(self, run_id: str, name: str, value: Any = None, *, id: str | None = None) -> str:  # noqa: A002 - as in `RunHandle.send`
+        """Send an event to a run as `RunHandle.send` does, and run on to the end or to what it waits for next; return the event's id."""
+        event_id = f"event-{len(self.stores.tables.sent_events) + 1}" if id is None else id
+        check_words(name, event_id)
+        packed, state = Packed.of(encode(value, path="event")), self.stores.client.event_state(run_id, name, event_id)
+        if state.digest not in (None, packed.digest):
+            raise id_taken(run_id, name, event_id)
+        if state.digest is None:
+            check_event(run_id, name, value, state)
+            self.stores.client.send(run_id, name, event_id, packed)
+        self.drain()
+        return event_id
+
     def retry(self, run_id: str, from_step: str | None = None, **options: Any) -> PipelineResult:
         """Fork a run from one that has ended, as `RunHandle.retry` does and with its options, and run it to the end."""
         forked = self.fork(run_id, from_step, **options)
@@ -349,6 +363,7 @@ class LocalEngine:
                 for message in (self.bus.popleft(),) if self._faulty is None else self._faulty.take(self.bus):
                     self.deliver(message)
             self._wind_down()
+            self.stores.backlog.hand_over_events(1000)
             self.stores.backlog.expire_questions(1000)
             if not self._publish_due() and not self._admit() and not self._deliver_hooks():
                 return

@@ -65,7 +65,13 @@ def test_every_kind_is_a_class_in_the_module_of_its_name():
     assert {name: step.spec for name, step in MADE_OF_OPTIONS.items()} == {name: KINDS[name] for name in named}
 
 
-INNER = {"dynamic_router": "router", "hitl": "human", "StateMachine": "machine", "import": "nested"}
+INNER = {
+    "dynamic_router": "router",
+    "hitl": "human",
+    "StateMachine": "machine",
+    "import": "nested",
+    "wait_for_event": "event",
+}
 """The kinds that plans call otherwise than blueprints."""
 
 

@@ -100,6 +100,7 @@ CLIENT = [
     "UsageLimitExceededError",
     "UsageLimits",
     "ValidationResult",
+    "WaitForEvent",
     "current_attempt",
     "current_unit",
     "make_agentic_loop_pipeline",

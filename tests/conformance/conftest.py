@@ -115,6 +115,22 @@ def race():
 
 
 @pytest.fixture
+def settings_of_threads(postgres, database_url):
+    """A function that returns the database over a connection of each thread's own, as another process has one."""
+    made, own = [], threading.local()
+
+    def setting():
+        if not hasattr(own, "setting"):
+            own.setting = Postgres(postgres.stores, database_url)
+            made.append(own.setting)
+        return own.setting
+
+    yield setting
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
 def no_deadlock(postgres, caplog):
     """Nothing is tried again: a deadlock would be, and would say so."""
     before = deadlocks(postgres)

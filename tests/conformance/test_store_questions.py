@@ -1,11 +1,10 @@
 """Questions to people, in memory and in Postgres (SYS-17): one thing moves an open question, and the rest finds it closed."""
 
-import threading
 from functools import partial
 
 import pytest
 from trees import ASKED, FAN, asking, closing, concluded, fanned_out, moved, signal_join
-from worlds import ROUNDS, Postgres, World, key_of, run_of
+from worlds import ROUNDS, World, key_of, run_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.transport.chords import NO_LANE
@@ -217,19 +216,8 @@ class TestRaces:
         return World(postgres)
 
     @pytest.fixture
-    def ask_in_threads(self, postgres, database_url):
-        """Answer on a connection of one's own, as another process does."""
-        made, own = [], threading.local()
-
-        def answer(key, value, **rest):
-            if not hasattr(own, "setting"):
-                own.setting = Postgres(postgres.stores, database_url)
-                made.append(own.setting)
-            return own.setting.answer(key, value, **rest)
-
-        yield answer
-        for each in made:
-            each.close()
+    def ask_in_threads(self, settings_of_threads):
+        return lambda key, value, **rest: settings_of_threads().answer(key, value, **rest)
 
     def test_of_two_people_at_once_one_is_heard(self, world, race, ask_in_threads):
         """M-452."""

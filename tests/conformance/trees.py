@@ -116,10 +116,10 @@ def joined(world: World, arm: Envelope) -> Envelope:
 ASKED = {"message": "go?", "schema": {"type": "string"}, "expires_s": None}
 
 
-def asking(at, *, fence=1, expires_s=0.0, **rest):
+def asking(at, *, fence=1, expires_s=0.0, question=ASKED, **rest):
     """An attempt ends at a question in its own scope."""
     given = {"input": at.input, "context": at.context, "version": at.version, "lanes": dict(at.lanes)}
-    question = NextAttempt(
-        at.address, "ask", 1, "flujo.attempts", kind="resume", question=ASKED, delay_s=expires_s, **given
+    wait = NextAttempt(
+        at.address, "ask", 1, "flujo.attempts", kind="resume", question=question, delay_s=expires_s, **given
     )
-    return concluded(at, moved(at), fence=fence, next=(question,), **rest)
+    return concluded(at, moved(at), fence=fence, next=(wait,), **rest)

@@ -16,6 +16,7 @@ from psycopg.rows import dict_row
 from flujo_client.address import new_run_id
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
+from flujo_client.contract.event import EventState
 from flujo_client.contract.outcome import Outcome
 from flujo_client.contract.records import (
     AttemptRecord,
@@ -96,6 +97,8 @@ class Setting(Protocol):
     def read_corrections(self, run: str) -> Sequence[CorrectionRecord]: ...
     def read_questions(self, run: str) -> Sequence[Approval]: ...
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
+    def send(self, run: str, name: str, event_id: str, value: Packed) -> bool: ...
+    def event_state(self, run: str, name: str, event_id: str) -> EventState: ...
     def read_budgets(self) -> Mapping[str, Budget]: ...
     def read_deleted_runs(self) -> Sequence[RunSummary]: ...
     def read_models(self) -> list[str | None]: ...
@@ -114,7 +117,7 @@ class Memory:
         client, reads = self.stores.client, self.stores.reads
         self.record, self.request_cancel, self.answer = client.record, client.request_cancel, client.answer
         self.retryable_run, self.beginning, self.fork = client.retryable_run, client.beginning, client.fork
-        self.edit_guard = client.edit_guard
+        self.edit_guard, self.send, self.event_state = client.edit_guard, client.send, client.event_state
         self.read_run, self.read_attempts, self.read_scopes = reads.read_run, reads.read_attempts, reads.read_scopes
         self.read_attempt_values = reads.read_attempt_values
         self.read_events, self.read_system_events = reads.read_events, reads.read_system_events
@@ -215,6 +218,12 @@ class Postgres:
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
         return bool(self.ask(requests.answer(key, value, actor=actor, note=note)))
 
+    def send(self, run: str, name: str, event_id: str, value: Packed) -> bool:
+        return bool(self.ask(requests.send(run, name, event_id, value, actor=None)))
+
+    def event_state(self, run: str, name: str, event_id: str) -> EventState:
+        return self.ask(requests.event_state(run, name, event_id))
+
     def read_models(self) -> list[str | None]:
         return [row["model"] for row in self.rows("SELECT model FROM flujo_spends ORDER BY at")]
 
@@ -266,6 +275,7 @@ class World:
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.values, self.models = setting.read_attempt_values, setting.read_models
         self.questions, self.answer = setting.read_questions, setting.answer
+        self.send, self.event_state = setting.send, setting.event_state
         self.read_deleted_runs = setting.read_deleted_runs
         self.budgets, self.forget_claim = setting.read_budgets, setting.forget_claim
         self.retryable_run, self.beginning = setting.retryable_run, setting.beginning

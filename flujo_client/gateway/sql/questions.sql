@@ -9,5 +9,5 @@ FROM flujo_kin(%(run)s::text) k
 JOIN flujo_attempts a ON a.run_id = k
 JOIN flujo_runs r ON r.id = a.run_id
 LEFT JOIN flujo_inputs i ON i.attempt = a.key AND i.kind = 'answer'
-WHERE a.question IS NOT NULL
+WHERE a.question IS NOT NULL AND a.question ->> 'event' IS NULL
 ORDER BY a.created_at, a.number, a.address;

@@ -7,5 +7,5 @@ SELECT (SELECT count(*) FROM (
               AND status <> 'cancelled' AND retried_as IS NULL AND parent_run IS NULL LIMIT %(most)s::int
         ) AS f) AS failed,
        (SELECT count(*) FROM (
-            SELECT FROM flujo_attempts WHERE question IS NOT NULL AND ended_at IS NULL AND status = 'paused' AND available_at > now() LIMIT %(most)s::int
+            SELECT FROM flujo_attempts WHERE question IS NOT NULL AND question ->> 'event' IS NULL AND ended_at IS NULL AND status = 'paused' AND available_at > now() LIMIT %(most)s::int
         ) AS q) AS asked;

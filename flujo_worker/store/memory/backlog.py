@@ -6,9 +6,18 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from flujo_client.contract.envelope import Envelope
-from flujo_worker.ports import BrokerSnapshot, Damaged, Due, PoisonedAttempt, Publish, ignore, publish_nothing
+from flujo_worker.ports import (
+    BrokerSnapshot,
+    Damaged,
+    Due,
+    HumanAnswer,
+    PoisonedAttempt,
+    Publish,
+    ignore,
+    publish_nothing,
+)
 from flujo_worker.store.memory.budgets import BudgetsInMemory
-from flujo_worker.store.memory.rows import StoredAttempt, StoredRun
+from flujo_worker.store.memory.rows import StoredAttempt, StoredEvent, StoredRun
 from flujo_worker.store.memory.tables import InMemory, Tables
 
 
@@ -64,6 +73,28 @@ class BacklogInMemory(InMemory):
 
     def envelopes(self, keys: Collection[str]) -> list[Envelope]:
         return [self._t.envelope(self._t.attempts[key]) for key in keys if key in self._t.attempts]
+
+    def hand_over_events(self, limit: int) -> int:
+        given = 0
+        for event in [each for each in self._t.sent_events.values() if not each.is_over]:
+            run = self._t.runs.get(event.run)
+            if run is None or not run.is_live:
+                event.is_over = True
+            elif given < limit and self._t.may_merge(run) and self._give(event):
+                given += 1
+        return given
+
+    def _give(self, event: StoredEvent) -> bool:
+        rows = [row for row in self._t.family_of(event.run) if row.status == "paused" and row.event == event.name]
+        row = min(rows, key=lambda each: (each.created_at, str(each.key)), default=None)
+        if row is None:
+            return False
+        event.is_over, now = True, self._t.clock()
+        row.move("ready")
+        row.available_at, row.answer = now, HumanAnswer(event.value, None, event.id, event.at, now - row.created_at)
+        told = {"step": row.key.step, "event": event.name, "id": event.id}
+        self._t.add_event(row.key.run, str(row.key), "run.event_received", "info", told)
+        return True
 
     def expire_questions(self, limit: int) -> int:
         paused = [row for row in self._t.attempts.values() if row.status == "paused"]

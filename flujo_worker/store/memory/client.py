@@ -8,13 +8,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from flujo_client.address import ROOT, AttemptKey
+from flujo_client.contract.event import EventState, event_names
 from flujo_client.contract.limits import WAKE_S, Guard, GuardRow
 from flujo_client.contract.records import LIVE_RUN, NewRun
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_client.serial import Packed
 from flujo_worker.ports import HumanAnswer
 from flujo_worker.store.memory.admission import AdmissionInMemory
-from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
+from flujo_worker.store.memory.rows import StoredAttempt, StoredEvent, StoredRun, StoredScope
 from flujo_worker.store.memory.tables import InMemory, Tables
 from flujo_worker.store.shared_rules import GRACE_S
 
@@ -78,6 +79,25 @@ class ClientInMemory(InMemory):
         self._t.add_event(
             row.key.run, key, "run.answered", "info", {"step": row.key.step, "actor": actor, "note": note}
         )
+        return True
+
+    def event_state(self, run_id: str, name: str, event_id: str) -> EventState:
+        """Read what a run knows about an event, as `flujo_client.gateway.requests.event_state` does; raises RunNotFound."""
+        run, sent = self._t.run(run_id), self._t.sent_events.get((run_id, name, event_id))
+        is_live = self._t.may_merge(run) and not self._t.is_over(run)
+        waiting = [row for row in self._t.family_of(run_id) if row.status == "paused" and row.event == name]
+        schemas = [row.question["schema"] for row in waiting if row.question is not None]
+        return EventState(
+            run.status, is_live, event_names(run.plan.nodes), schemas, sent.value.digest if sent else None
+        )
+
+    def send(self, run_id: str, name: str, event_id: str, value: Packed) -> bool:
+        """Record an event; False if the run takes none, or the id is in use."""
+        run, key = self._t.runs.get(run_id), (run_id, name, event_id)
+        if run is None or not self._t.may_merge(run) or self._t.is_over(run) or key in self._t.sent_events:
+            return False
+        self._t.sent_events[key] = StoredEvent(*key, value, self._t.clock())
+        self._t.add_event(run_id, None, "run.event_sent", "info", {"event": name, "id": event_id})
         return True
 
     def retryable_run(self, run_id: str) -> RetryableRun:

@@ -66,7 +66,7 @@ class ReadsInMemory(InMemory):
 
     def read_questions(self, run_id: str) -> list[Approval]:
         """Read the questions to people of a run and its child runs, open and closed, in the order they were asked."""
-        rows = [row for row in self._t.family_of(run_id) if row.question is not None]
+        rows = [row for row in self._t.family_of(run_id) if row.question is not None and row.event is None]
         return [self._t.approval(row) for row in sorted(rows, key=lambda row: row.created_at)]
 
     def status(self, run_id: str) -> str:

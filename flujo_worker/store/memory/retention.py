@@ -139,6 +139,8 @@ class RetentionInMemory(InMemory):
             self._t.unit_times.pop(unit, None)
         for context in [context for context in self._t.contexts if context[0] in runs]:
             del self._t.contexts[context]
+        for event in [event for event in self._t.sent_events if event[0] in runs]:
+            del self._t.sent_events[event]
         for call in [call for call in self._t.owed if call[0] in runs]:
             del self._t.owed[call]
         self._t.events = [event for event in self._t.events if event.run_id not in runs]

@@ -262,6 +262,18 @@ class StoredScope:
         )
 
 
+@dataclass(slots=True)
+class StoredEvent:
+    """An event that was sent to a run; `is_over`: it was given to a step, or its run has ended."""
+
+    run: str
+    name: str
+    id: str
+    value: Packed
+    at: float
+    is_over: bool = False
+
+
 @dataclass
 class StoredAttempt:
     """One row of the attempts."""
@@ -306,6 +318,11 @@ class StoredAttempt:
     def is_live(self) -> bool:
         """Return whether the attempt has not ended."""
         return self.status in OPEN_ATTEMPT
+
+    @property
+    def event(self) -> str | None:
+        """Return the event that it waits for; None where it waits for none."""
+        return (self.question or {}).get("event")
 
     @property
     def is_held(self) -> bool:

@@ -30,6 +30,7 @@ from flujo_worker.domain.values import ChildRun
 from flujo_worker.ports import ClaimId, Member
 from flujo_worker.store.memory.rows import (
     StoredAttempt,
+    StoredEvent,
     StoredPermit,
     StoredRequest,
     StoredReservation,
@@ -79,6 +80,7 @@ class Tables:
         self.units: dict[tuple[str, UnitName], RecordedUnit] = {}
         self.batch_requests: dict[str, StoredRequest] = {}
         self.unit_times: dict[tuple[str, UnitName], tuple[float, float | None]] = {}
+        self.sent_events: dict[tuple[str, str, str], StoredEvent] = {}
         self.exporting: tuple[str | None, float] = None, float("-inf")
         self.exported: dict[Kind, Position] = {}
         self.refused_spans = 0
@@ -120,7 +122,7 @@ class Tables:
     def add_attempt(self, row: StoredAttempt) -> None:
         self.attempts[str(row.key)] = row
         self.rows_at[row.key.run, row.key.address].append(row)
-        if row.status == "paused":
+        if row.status == "paused" and row.event is None:
             self.owe(row.key.run, "on_pause_requested", str(row.key))
 
     def owe(self, run: str, payload: str, attempt: str = "") -> None:
@@ -137,10 +139,11 @@ class Tables:
         return (row for row in self.attempts.values() if row.key.run == run)
 
     def family_of(self, run: str) -> Iterator[StoredAttempt]:
-        """Yield the attempts of a run and its child runs."""
+        """Yield the attempts of a run and of the child runs that it waits for."""
         yield from self.attempts_of(run)
         for child in self.child_runs_of(run):
-            yield from self.family_of(child.ticket.run)
+            if not child.is_background:
+                yield from self.family_of(child.ticket.run)
 
     def approval(self, row: StoredAttempt) -> Approval:
         """Return a question as clients read it."""

@@ -77,4 +77,11 @@ CREATE TABLE flujo_exports (
 );
 INSERT INTO flujo_exports DEFAULT VALUES;
 
--- from schema.sql: flujo_due flujo_counted flujo_totals flujo_waiting flujo_sizes
+-- Events that are sent to runs (ADR 58).
+ALTER TABLE flujo_inputs
+    ADD COLUMN name text, ADD COLUMN digest text,
+    DROP CONSTRAINT flujo_inputs_kind_check, ADD CONSTRAINT flujo_inputs_kind_check CHECK (kind IN ('answer', 'cancel', 'retry', 'fork', 'event'));
+CREATE UNIQUE INDEX flujo_inputs_event ON flujo_inputs (run_id, name, note) WHERE name IS NOT NULL;
+CREATE INDEX flujo_inputs_buffered ON flujo_inputs (run_id, name, id) WHERE kind = 'event' AND acted_at IS NULL;
+
+-- from schema.sql: flujo_owe_pause flujo_due flujo_counted flujo_totals flujo_waiting flujo_sizes

@@ -73,6 +73,9 @@ class BacklogInPostgres(InPostgres):
         found = {envelope.key: envelope for _, envelope in read_envelopes(rows, _log)}
         return [found[key] for key in keys if key in found]
 
+    def hand_over_events(self, limit: int) -> int:
+        return self._pool.do("hand_over_events", {"limit": limit})
+
     def expire_questions(self, limit: int) -> int:
         return self._pool.do("expire_questions", {"limit": limit})
 

@@ -41,7 +41,7 @@ client_right (relname, words) AS (
            ('flujo_contexts', 'INSERT (run_id, place, context)'),
            ('flujo_blobs', 'INSERT (digest, body), UPDATE (touched_at)'),
            ('flujo_events', 'INSERT (run_id, attempt, name, level, data)'),
-           ('flujo_inputs', 'INSERT (run_id, attempt, kind, address, step, actor, note, answer)'),
+           ('flujo_inputs', 'INSERT (run_id, attempt, kind, address, step, actor, note, answer, name, digest)'),
            ('flujo_gates', 'INSERT (name), UPDATE (touched_at)'),
            ('flujo_gate_places', 'INSERT (gate, run_id, is_window, until)'),
            ('flujo_waiting_runs', 'INSERT (run_id, key, gate, flow, most, priority, not_before)'),

@@ -23,6 +23,7 @@ from flujo_client import (
     Step,
     StepConfig,
     UsageLimits,
+    WaitForEvent,
 )
 from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.router import DynamicParallelRouterStep
@@ -213,7 +214,9 @@ def people(engine):
     engine.drain()
     engine.answer(first, "yes")
     engine.pass_time(10)
-    return [first, second]
+    awaiting = engine.enqueue(Pipeline([WaitForEvent("go")]))
+    engine.send(awaiting, "go")
+    return [first, second, awaiting]
 
 
 def aros(engine):

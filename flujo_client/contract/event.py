@@ -1,0 +1,118 @@
+"""Events that are sent to runs: their names and ids, what refuses one, and the token of a webhook's address. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flujo_client.contract.approval import Keys, sign_token, verify_token
+from flujo_client.contract.json_schema import fits_schema
+from flujo_client.errors import ConfigurationError, EventError
+from flujo_client.sizes import MAX_WORD
+
+if TYPE_CHECKING:
+    from flujo_client.plan.plan import Node
+
+_MARK = "fe1"
+
+
+@dataclass(frozen=True, slots=True)
+class EventState:
+    """What a run knows about an event before it is recorded.
+
+    Attributes:
+        status: the run's.
+        is_live: whether it takes events.
+        names: the events that its plan waits for anywhere.
+        schemas: the JSON Schema of each step that waits for this one now; None for any value.
+        digest: of the value that was sent under this id before; None if there was none.
+    """
+
+    status: str
+    is_live: bool
+    names: Collection[str]
+    schemas: Sequence[dict[str, Any] | None] = ()
+    digest: str | None = None
+
+
+def event_names(nodes: Iterable[Node]) -> set[str]:
+    """Return the events that nodes of a plan wait for, with all that is inside them."""
+    found = set[str]()
+    for node in nodes:
+        found |= {node.rules["event"]} if "event" in node.rules else event_names(chain(*node.bodies.values()))
+    return found
+
+
+def wrong_name(name: Any) -> str | None:
+    """Return what is wrong with an event's name, or with its id; None if nothing is."""
+    if not isinstance(name, str) or not name.strip():
+        return "must be a text that is not empty"
+    if len(name) > MAX_WORD or not name.isprintable():
+        return f"must have at most {MAX_WORD} characters, all of them printable"
+    return None
+
+
+def check_words(name: Any, event_id: Any) -> None:
+    """Raise EventError for a name or an id that cannot be one."""
+    for what, given in (("name", name), ("id", event_id)):
+        if wrong := wrong_name(given):
+            raise EventError(f"an event's {what} {wrong}, got {str(given)[:40]!r}", code="INVALID_EVENT")
+
+
+def check_event(run_id: str, name: str, value: Any, state: EventState) -> None:
+    """Raise EventError if a run will never take an event, or if no step that waits for it takes this value."""
+    if not state.is_live:
+        raise EventError(f"run {run_id} is {state.status}: it takes no events any more", code="RUN_ENDED")
+    if name not in state.names:
+        known = ", ".join(f"'{each}'" for each in sorted(state.names)) or "none"
+        raise EventError(
+            f"no step of run {run_id} waits for an event '{name}'; it waits for: {known}", code="UNKNOWN_EVENT"
+        )
+    wrong = [None if schema is None else fits_schema(value, schema, shows_value=True) for schema in state.schemas]
+    if wrong and all(wrong):
+        raise EventError(f"the event '{name}' for run {run_id} does not fit: {wrong[0]}", code="EVENT_REFUSED")
+
+
+def id_taken(run_id: str, name: str, event_id: str) -> EventError:
+    """Return the error for an id under which another value was sent."""
+    return EventError(
+        f"event '{name}' with id '{event_id}' was sent to run {run_id} before, with another value",
+        suggestion="give another event its own id",
+        code="EVENT_CONFLICT",
+    )
+
+
+class EventAddress(NamedTuple):
+    """What a webhook's token is bound to."""
+
+    run_id: str
+    name: str
+
+
+def make_event_token(run_id: str, name: str, expires_at: float | None, keys: Keys) -> str:
+    """Sign the right to send an event to a run until a time in unix seconds; raises ConfigurationError without a signing key."""
+    if wrong := wrong_name(name):
+        raise EventError(f"an event's name {wrong}, got {str(name)[:40]!r}", code="INVALID_EVENT")
+    token = sign_token(_MARK, [run_id, name, expires_at], keys)
+    if token is None:
+        raise ConfigurationError(
+            "a token for events needs a key to sign it", suggestion="set `signing_keys`; `flujo doctor` says how"
+        )
+    return token
+
+
+def read_event_token(token: str, keys: Keys, *, now: float) -> EventAddress:
+    """Read what a token is bound to; any of the keys may have signed it, and `now` is in unix seconds.
+
+    Raises:
+        EventError: it was not signed by one of the keys, is damaged (`BAD_TOKEN`), or has expired (`TOKEN_EXPIRED`).
+    """
+    bound = verify_token(_MARK, token, keys)
+    if bound is None:
+        raise EventError("this is not a valid token for an event", code="BAD_TOKEN")
+    run_id, name, expires = bound
+    if expires is not None and expires <= now:
+        raise EventError(f"the token for event '{name}' has expired", code="TOKEN_EXPIRED")
+    return EventAddress(run_id, name)

@@ -1,0 +1,93 @@
+"""What a question to a person and the wait for an event have in common: a value from outside, of a given type, and a time after which it is late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pydantic
+from pydantic import TypeAdapter
+
+from flujo_client.contract.approval import check_schema
+from flujo_client.contract.json_schema import fits_schema
+from flujo_client.errors import FlujoError, HumanInputError
+from flujo_client.plan.identity import identify, whole
+from flujo_client.schemas.ambiguity import ambiguity
+from flujo_client.schemas.fail_fast import fail_fast
+from flujo_client.serial import digest, encode
+
+MOST_S = 10 * 366 * 86_400
+"""The maximum seconds until a question closes, or an event is late."""
+
+
+class Answered:
+    """A step whose output is a value that the run is given while it waits."""
+
+    name: str
+    input_schema: Any
+    default: Any
+    _answer_name = "the answer"
+    """What the value is called in errors."""
+
+    def _answer_traits(self) -> dict[str, Any]:
+        """Return what the fingerprint has of the value."""
+        return {"input_schema": _identity(self.input_schema), "default": encode(self.default, path="default")}
+
+    def schema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema of the value; None if any is valid."""
+        if self.input_schema is None or isinstance(self.input_schema, Mapping):
+            return None if self.input_schema is None else dict(self.input_schema)
+        return TypeAdapter(self.input_schema).json_schema()
+
+    def read(self, value: Any) -> Any:
+        """Read the value as the required type. Raises HumanInputError, which names the places but not the values, if it does not fit."""
+        if self.input_schema is None:
+            return value
+        refused = f"{self._answer_name} to '{self.name}' does not fit: "
+        if isinstance(self.input_schema, Mapping):
+            wrong = fits_schema(value, dict(self.input_schema))
+            if wrong:
+                raise HumanInputError(refused + wrong, code="ANSWER_REFUSED")
+            return value
+        if ambiguous := ambiguity(self.input_schema, value):
+            raise HumanInputError(refused + ambiguous, code="ANSWER_REFUSED")
+        try:
+            fail_fast(self.input_schema, value)
+            return TypeAdapter(self.input_schema).validate_python(value)
+        except pydantic.ValidationError as error:
+            wrong = "; ".join(
+                f"{'.'.join(map(str, each['loc'])) or 'answer'}: {each['msg']}" for each in error.errors()
+            )
+        raise HumanInputError(refused + wrong, code="ANSWER_REFUSED")  # without its cause, which shows the values
+
+    def _answer_findings(
+        self, expires: tuple[str, Any], on_expiry: tuple[str, Any], known: tuple[str, ...]
+    ) -> Iterator[str]:
+        """Find what is wrong with the type, and with the options of the time: each is given with its name."""
+        name, policy = on_expiry
+        is_default = policy == "default"
+        if policy not in known:
+            yield f"{name} {str(policy)[:40]!r} must be one of {', '.join(known)}"
+        elif policy != "fail" and expires[1] is None:
+            yield f"{name} '{policy}' needs {expires[0]}"
+        given = expires[1]
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if given is not None and not (is_number and 0 < given <= MOST_S):
+            yield f"{expires[0]} must be a number of seconds above 0, got {str(given)[:40]!r}"
+        try:
+            schema = self.schema()
+            if schema is not None:
+                check_schema(schema)
+            encode(self.default, path="default")
+            if is_default:
+                self.read(self.default)
+        except FlujoError as error:
+            yield error.message
+        except (pydantic.errors.PydanticUserError, TypeError, ValueError) as error:
+            yield f"input_schema must be a type or a JSON Schema: {str(error).splitlines()[0][:200]}"
+
+
+def _identity(schema: Any) -> Any:
+    if isinstance(schema, Mapping):
+        return {"schema": digest(whole(schema))}
+    return None if schema is None else identify(schema)

@@ -1,0 +1,8 @@
+"""Waiting for an event: a question that no person is asked, and that an event of its name answers (ADR 58)."""
+
+from __future__ import annotations
+
+from flujo_worker.domain import human
+from flujo_worker.domain.draft import Kind
+
+KIND = Kind(enter=human.enter, answered=human.answered)

@@ -1,0 +1,188 @@
+"""Events that are sent to runs, in memory and in Postgres: each is taken once, in order, whether it comes before the step or after it (ADR 58)."""
+
+from functools import partial
+
+import pytest
+from test_store_questions import open_question
+from trees import ASKED, asking, concluded, fanned_out, moved
+from worlds import ROUNDS, World, key_of, run_of
+
+from flujo_worker.domain.retention import RetentionRule
+from flujo_worker.domain.values import EndRun
+from tests.support.builders import enqueued, envelopes, packed, pipeline_of
+
+GO = ASKED | {"event": "go"}
+
+
+def begun(world):
+    """A run whose first step is claimed; the run and the fence."""
+    new = world.record(enqueued(pipeline_of("a", "ask")))
+    return new.first, world.claim(new)
+
+
+def waiting(world, question=GO, **rest):
+    """A run that waits for an event; the envelope of the wait."""
+    first, fence = begun(world)
+    return await_event(world, first, fence, question, **rest)
+
+
+def await_event(world, at, fence, question=GO, **rest):
+    decision = asking(at, fence=fence, question=question, **rest)
+    assert world.commit(decision) == "merged"
+    return envelopes(decision)[0]
+
+
+def hand_over(world, limit=100):
+    return world.stores.backlog.hand_over_events(limit)
+
+
+def given(world, *waits):
+    """The values that waits were given; None for one that still waits."""
+    replies = [world.stores.records.reply(key_of(each)).answer for each in waits]
+    return [None if reply is None else reply.value.tree() for reply in replies]
+
+
+def test_an_event_that_is_awaited_becomes_work_that_is_due(world):
+    wait = waiting(world)
+    assert world.run(run_of(wait)).status == "paused"
+    assert world.send(run_of(wait), "go", "1", packed({"n": 1}))
+    assert (hand_over(world), hand_over(world)) == (1, 0)
+    assert [each.envelope.key for each in world.due()] == [key_of(wait)]
+    assert given(world, wait) == [{"n": 1}]
+    assert world.stores.records.reply(key_of(wait)).answer.note == "1"
+
+
+def test_an_event_that_comes_early_waits_for_its_step(world):
+    first, fence = begun(world)
+    assert world.send(first.ticket.run, "go", "1", packed("early"))
+    assert hand_over(world) == 0
+    wait = await_event(world, first, fence)
+    assert hand_over(world) == 1
+    assert given(world, wait) == ["early"]
+
+
+def test_the_same_id_is_recorded_once(world):
+    wait = waiting(world)
+    assert [world.send(run_of(wait), "go", "1", packed(each)) for each in ("a", "a", "b")] == [True, False, False]
+    assert world.event_state(run_of(wait), "go", "1").digest == packed("a").digest
+    hand_over(world)
+    assert not world.send(run_of(wait), "go", "1", packed("a"))
+    assert world.send(run_of(wait), "stop", "1", packed("another name has ids of its own"))
+    assert given(world, wait) == ["a"]
+
+
+def test_events_of_one_name_are_taken_in_their_order_by_the_steps_that_wait_longest(world):
+    first, second, _ = fanned_out(world, 3)
+    for number in range(3):
+        world.send(run_of(first), "go", str(number), packed(number))
+    world.send(run_of(first), "other", "x", packed("not this one"))
+    waits = []
+    for each in (second, first):
+        waits.append(await_event(world, each, world.claim(each)))
+        world.pass_time(1)
+    assert hand_over(world) == 2
+    assert given(world, *waits) == [0, 1]
+
+
+def test_another_name_another_run_and_a_person_get_nothing(world):
+    wait, question, other = waiting(world), open_question(world), waiting(world, ASKED | {"event": "stop"})
+    for each in (question, other):
+        world.send(run_of(each), "go", "1", packed("x"))
+    assert hand_over(world) == 0
+    assert given(world, wait, question, other) == [None, None, None]
+    assert world.questions(run_of(wait)) == []
+
+
+def test_no_more_are_given_at_once_than_asked_for(world):
+    for _ in range(3):
+        world.send(run_of(waiting(world)), "go", "1", packed("x"))
+    assert [hand_over(world, 2) for _ in range(3)] == [2, 1, 0]
+
+
+def test_what_has_ended_or_is_cancelled_takes_no_event(world):
+    wait = waiting(world)
+    world.send(run_of(wait), "go", "1", packed("x"))
+    world.request_cancel(run_of(wait))
+    assert not world.event_state(run_of(wait), "go", "2").is_live
+    assert not world.send(run_of(wait), "go", "2", packed("x"))
+    assert hand_over(world) == 0
+    world.stores.backlog.stop(run_of(wait), "cancelled", "enough")
+    assert (hand_over(world), world.status(wait)) == (0, "cancelled")
+    assert not world.send("no such run", "go", "1", packed("x"))
+
+
+def test_an_event_in_time_is_taken_until_the_wait_has_expired(world):
+    waits = [waiting(world, expires_s=60.0) for _ in range(2)]
+    world.send(run_of(waits[0]), "go", "1", packed("in time"))
+    world.pass_time(61)
+    assert (hand_over(world), world.stores.backlog.expire_questions(10)) == (1, 1)
+    assert given(world, *waits) == ["in time", None]
+
+
+def test_events_are_deleted_with_their_run(world):
+    first, fence = begun(world)
+    world.send(first.ticket.run, "go", "1", packed("nobody waits"))
+    world.commit(concluded(first, moved(first, status="succeeded"), fence=fence, end=EndRun("succeeded")))
+    assert world.event_state(first.ticket.run, "go", "1").digest is not None
+    world.pass_time(100)
+    assert len(world.stores.retention.prune_runs([RetentionRule("succeeded", 1.0)], 10)) == 1
+    assert not world.send(first.ticket.run, "go", "1", packed("nobody waits"))
+
+
+@pytest.mark.services
+@pytest.mark.usefixtures("no_deadlock")
+class TestRaces:
+    @pytest.fixture
+    def world(self, postgres):
+        postgres.empty()
+        return World(postgres)
+
+    @pytest.fixture
+    def send_in_threads(self, settings_of_threads):
+        return lambda *event: settings_of_threads().send(*event)
+
+    def test_a_step_begins_while_an_event_is_sent_and_two_sweeps_look(self, world, race, send_in_threads):
+        """Nothing is lost and nothing is given twice, whoever is first."""
+        for _ in range(ROUNDS):
+            first, fence = begun(world)
+            decision = asking(first, fence=fence, question=GO)
+            verdict, is_sent, *handed = race(
+                partial(world.commit, decision),
+                partial(send_in_threads, first.ticket.run, "go", "1", packed("x")),
+                partial(hand_over, world),
+                partial(hand_over, world),
+            )
+            assert (verdict, is_sent) == ("merged", True)
+            assert sum(handed) + hand_over(world) == 1
+            assert given(world, *envelopes(decision)) == ["x"]
+
+    def test_two_sweeps_give_two_events_to_two_steps_in_order(self, world, race):
+        for _ in range(ROUNDS):
+            arms = fanned_out(world, 2)
+            waits = []
+            for each in arms:
+                waits.append(await_event(world, each, world.claim(each)))
+                world.pass_time(1)
+            for number in range(2):
+                world.send(run_of(arms[0]), "go", str(number), packed(number))
+            race(partial(hand_over, world), partial(hand_over, world))
+            hand_over(world)
+            assert given(world, *waits) == [0, 1]
+
+    def test_of_two_senders_with_one_id_one_is_heard(self, world, race, send_in_threads):
+        for _ in range(ROUNDS):
+            wait = waiting(world)
+            sent = race(*(partial(send_in_threads, run_of(wait), "go", "1", packed(who)) for who in ("ana", "bob")))
+            assert sorted(sent) == [False, True]
+            hand_over(world)
+            assert given(world, wait) == [("ana", "bob")[sent.index(True)]]
+
+    def test_an_event_and_the_timeout(self, world, race):
+        """Either it is given, or the step is late; the row moves once."""
+        for _ in range(ROUNDS):
+            wait = waiting(world, expires_s=0.001)
+            world.send(run_of(wait), "go", "1", packed("x"))
+            world.pass_time(1)
+            handed, expired = race(partial(hand_over, world), lambda: world.stores.backlog.expire_questions(9))
+            assert handed + expired + hand_over(world) + world.stores.backlog.expire_questions(9) == 1
+            assert given(world, wait) == (["x"] if not expired else given(world, wait))
