@@ -13,10 +13,12 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
+from flujo_client.contract.stream import StreamEvent
 from flujo_client.contract.trace import TraceNode
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Operation
+from flujo_client.streams.follow import reading_stream
 
 if TYPE_CHECKING:
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
@@ -102,6 +104,25 @@ class RunHandle(Generic[OutputT, ContextT]):
         while page := self._client.perform(operations.next_events(self.id, after)):
             yield from page
             after = page[-1].cursor
+
+    def stream(self, after: str | None = None) -> Iterator[StreamEvent]:
+        """Yield what the run's steps do and say, as it comes, in order and each event once; the last one is the `end`.
+
+        It waits for Redis and Postgres while they are away. Entries that were trimmed or flushed are a `gap`, and a `snapshot` of what is
+        merged follows. `withdrawn` voids the text of a step.
+
+        Args:
+            after: the `cursor` of the last event that was seen, to go on from there.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ClientError: the run has no stream, or `after` is not a cursor.
+            SerializationError: a value cannot be read here, such as for want of a value key.
+        """
+        page: list[StreamEvent]
+        with reading_stream(self._client.settings, self.id, after) as stream:
+            while page := self._client.perform(stream.next_page()):
+                yield from page
 
     def budgets(self) -> list[BudgetRecord]:
         """Read the budgets of the run's tree, its steps and its tenant that attempts have used."""
@@ -271,6 +292,14 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
             for event in page:
                 yield event
             after = page[-1].cursor
+
+    async def stream(self, after: str | None = None) -> AsyncIterator[StreamEvent]:
+        """Yield what the run's steps do and say, as `RunHandle.stream` does."""
+        page: list[StreamEvent]
+        with reading_stream(self._client.settings, self.id, after) as stream:
+            while page := await self._client.perform(stream.next_page()):
+                for event in page:
+                    yield event
 
     async def budgets(self) -> list[BudgetRecord]:
         """Read the budgets that the run is under, as far as they have begun."""

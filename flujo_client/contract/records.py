@@ -251,6 +251,16 @@ class AttemptRecord:
     that kind."""
 
 
+class StepRecord(NamedTuple):
+    """An attempt at a step, as a stream shows it."""
+
+    address: str
+    step: str
+    attempt: int
+    status: str
+    output: Packed | None
+
+
 class AttemptValues(NamedTuple):
     """The values of an attempt."""
 

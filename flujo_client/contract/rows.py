@@ -21,6 +21,7 @@ from flujo_client.contract.records import (
     EventRecord,
     RunRecord,
     ScopeRecord,
+    StepRecord,
     WorkerRecord,
     without_code,
 )
@@ -71,6 +72,11 @@ def attempt_record(row: Row) -> AttemptRecord:
 def attempt_values_of(row: Row) -> AttemptValues:
     """Read the row of `attempt_values.sql`; what cannot be read is None."""
     return AttemptValues(**read_columns(row, _VALUES)[0])
+
+
+def step_record(row: Row) -> StepRecord:
+    """Read a row of `merged.sql`; an output that cannot be read is None."""
+    return StepRecord(**read_columns(row, _VALUES)[0])
 
 
 def scope_record(row: Row) -> ScopeRecord:

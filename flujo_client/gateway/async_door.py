@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +32,17 @@ from flujo_client.gateway.door import (
     send,
     to_flujo_error,
 )
-from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, ReachBroker, Sleep, Together
+from flujo_client.gateway.effects import (
+    AwaitNews,
+    AwaitRun,
+    Effect,
+    MarkSent,
+    Operation,
+    Query,
+    ReachBroker,
+    Sleep,
+    Together,
+)
 from flujo_client.gateway.groups import CallGroups, GroupedCall, answer_all
 from flujo_client.gateway.post import MARK_AFTER_S, PATIENCE_S, ClientPublisher, Unmarked
 from flujo_client.gateway.requests import mark_sent, statement
@@ -91,8 +101,10 @@ class AsyncRunner:
                     return await _answer(await async_connection(connection), effect)
             case Sleep(seconds):
                 await asyncio.sleep(seconds)
-            case AwaitRun():
-                await self._await_run(effect)
+            case AwaitRun(run_id, statuses, seconds):
+                await _wait(partial(watch_of(self._url).waiting, run_id, statuses), seconds)
+            case AwaitNews(listen, seconds):
+                return await _wait(listen, seconds)
             case MarkSent(keys, sent_at):
                 if self._unmarked.add(keys, sent_at):
                     asyncio.get_running_loop().call_later(MARK_AFTER_S, self._start_marking)
@@ -128,16 +140,6 @@ class AsyncRunner:
         finally:
             answer_all(group, results)
             self._groups.hand_over(effect.kind)
-
-    async def _await_run(self, wait: AwaitRun) -> None:
-        loop, is_over = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop has ended before its waiting task
-                loop.call_soon_threadsafe(is_over.set)
-
-        with watch_of(self._url).waiting(wait.run_id, wait.statuses, wake), suppress(TimeoutError):
-            await asyncio.wait_for(is_over.wait(), wait.seconds)
 
     async def _answer(self, query: Query) -> Any:
         """Execute a query; retry it at once after a conflict with another statement."""
@@ -215,6 +217,18 @@ async def _check(connection: _Connection) -> None:
         connection.answer_s = CHECK_S
         await connection.execute("")
         connection.answer_s = ANSWER_S
+
+
+async def _wait(listen: Callable[[Callable[[], object]], AbstractContextManager[None]], seconds: float) -> bool:
+    loop, is_over = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop has ended before its waiting task
+            loop.call_soon_threadsafe(is_over.set)
+
+    with listen(wake), suppress(TimeoutError):
+        return await asyncio.wait_for(is_over.wait(), seconds)
+    return False
 
 
 async def _answer(connection: Any, query: Query) -> Any:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -25,6 +25,7 @@ from flujo_client.contract.rows import EARLIEST, LATEST
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway.effects import (
     AskBroker,
+    AwaitNews,
     AwaitRun,
     Effect,
     MarkSent,
@@ -138,9 +139,9 @@ class SyncRunner:
             case Sleep(seconds):
                 time.sleep(seconds)
             case AwaitRun(run_id, statuses, seconds):
-                is_over = threading.Event()
-                with watch_of(self._url).waiting(run_id, statuses, is_over.set):
-                    is_over.wait(seconds)
+                _wait(partial(watch_of(self._url).waiting, run_id, statuses), seconds)
+            case AwaitNews(listen, seconds):
+                return _wait(listen, seconds)
             case MarkSent(keys, sent_at):
                 self._marks.add(keys, sent_at)
             case Together():
@@ -284,6 +285,12 @@ def connection_options(settings: Settings) -> dict[str, Any]:
 def is_undone_by_another(error: psycopg.Error) -> bool:
     """Return whether a conflict with another statement undid this, and not a timeout."""
     return fate(error) in ("again", "locked") and not isinstance(error, psycopg.errors.QueryCanceled)
+
+
+def _wait(listen: Callable[[Callable[[], object]], AbstractContextManager[None]], seconds: float) -> bool:
+    is_over = threading.Event()
+    with listen(is_over.set):
+        return is_over.wait(seconds)
 
 
 def _answer(connection: Any, query: Query) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -69,13 +70,21 @@ class AwaitRun:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitNews:
+    """Wait until what `listen` was given is called, from any thread, for at most some seconds; the answer is whether it was."""
+
+    listen: Callable[[Callable[[], object]], AbstractContextManager[None]]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sleep:
     """Wait some seconds."""
 
     seconds: float
 
 
-Effect = Query | AskBroker | ReachBroker | Together | Publish | MarkSent | AwaitRun | Sleep
+Effect = Query | AskBroker | ReachBroker | Together | Publish | MarkSent | AwaitRun | AwaitNews | Sleep
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -29,6 +29,7 @@ from flujo_client.contract.records import (
     RunRecord,
     RunSummary,
     ScopeRecord,
+    StepRecord,
     WorkerRecord,
     read_statuses,
 )
@@ -43,6 +44,7 @@ from flujo_client.contract.rows import (
     question_of,
     run_record,
     scope_record,
+    step_record,
     worker_record,
 )
 from flujo_client.errors import ClientError, RunNotFound
@@ -236,6 +238,12 @@ def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
 def attempts(run_id: str) -> Request[list[AttemptRecord]]:
     """Read a run's attempts in the order they were made."""
     return Request("attempts", {"run": run_id}, lambda rows: [attempt_record(row) for row in rows])
+
+
+def merged(run_id: str, places: Collection[str] | None = None) -> Request[list[StepRecord]]:
+    """Read the attempts at a run's steps that succeeded or run, in the order they were made; or all that ended at these places."""
+    parameters = {"run": run_id, "places": None if places is None else list(places)}
+    return Request("merged", parameters, lambda rows: [step_record(row) for row in rows])
 
 
 def attempt_values(key: str) -> Request[AttemptValues | None]:

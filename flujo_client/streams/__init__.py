@@ -1,0 +1,1 @@
+"""Reads runs' streams from Redis, and says what was lost (ADR 57)."""
