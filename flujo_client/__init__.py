@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
     from flujo_client.pipeline.pipeline import Pipeline
     from flujo_client.pipeline.router import DynamicParallelRouterStep
+    from flujo_client.pipeline.sleep import Sleep
     from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig, step
     from flujo_client.plan.plan import Backoff
     from flujo_client.recipes.agentic_loop import AgenticLoopStep, make_agentic_loop_pipeline
@@ -122,6 +123,7 @@ _HOME = {
         "pipeline.parallel": "BranchFailureStrategy MergeStrategy ParallelStep",
         "pipeline.pipeline": "Pipeline",
         "pipeline.router": "DynamicParallelRouterStep",
+        "pipeline.sleep": "Sleep",
         "pipeline.step": "AgentProcessors Step StepConfig step",
         "plan.plan": "Backoff",
         "recipes.agentic_loop": "AgenticLoopStep make_agentic_loop_pipeline",
@@ -194,6 +196,7 @@ __all__ = [
     "RunLimit",
     "RunRequest",
     "Settings",
+    "Sleep",
     "StateMachineStep",
     "Step",
     "StepConfig",

@@ -15,7 +15,7 @@ from flujo_client.contract.records import NewRun
 from flujo_client.errors import ConfigurationError, FlujoError, IdempotencyConflict
 from flujo_client.gateway import requests
 from flujo_client.gateway.admission import Entered, through_gates
-from flujo_client.gateway.effects import Operation, ReachBroker, Sleep, query
+from flujo_client.gateway.effects import Delay, Operation, ReachBroker, query
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
@@ -163,7 +163,7 @@ def _next_chunk(
         if chunk.is_full:
             break
         if place % BREATH_RUNS == 0:
-            yield Sleep(0.0)
+            yield Delay(0.0)
     return chunk
 
 

@@ -43,11 +43,11 @@ from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
 from flujo_client.gateway.effects import (
     AskBroker,
     AwaitRun,
+    Delay,
     MarkSent,
     Operation,
     Publish,
     ReachBroker,
-    Sleep,
     Together,
     query,
 )
@@ -215,7 +215,13 @@ def new_run_of(
         tenant=tenant,
         background=settings.background_tasks.limits(),
     )
-    gates = gates_of(settings.admission, admission_options(options), plan=found.plan, tenant=tenant, value=value)
+    now, admission = time.time(), admission_options(options)
+    gates = gates_of(settings.admission, admission, plan=found.plan, tenant=tenant, value=value, now=now)
+    if deadline_s is not None and (late := next((gate for gate in gates if gate.wait_s >= deadline_s), None)):
+        raise ConfigurationError(
+            f"the run would expire before it begins: `deadline_s` is {deadline_s:g}, and it waits {late.wait_s:g} s",
+            suggestion="give it a later deadline; it counts from now, not from the run's beginning",
+        )
     order = Order(
         run_id,
         context=found.context if options.get("context") is None else options["context"],
@@ -224,7 +230,7 @@ def new_run_of(
         queue=options.get("queue") or settings.worker.attempts_queue,
         priority=options.get("priority"),
         tenant=tenant,
-        deadline=None if deadline_s is None else time.time() + deadline_s,
+        deadline=None if deadline_s is None else now + deadline_s,
         limits=limits,
         metadata=options.get("metadata") or {},
         trace_parent=options.get("trace_parent") or current_trace_parent(),
@@ -432,7 +438,7 @@ def next_events(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
             if status not in LIVE_RUN:
                 break
         if not page:
-            yield Sleep(pause)
+            yield Delay(pause)
             pause = min(pause * 1.5, SLOWEST_POLL_S)
     return page
 

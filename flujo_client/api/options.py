@@ -36,6 +36,10 @@ class _CommonOptions(TypedDict, total=False):
     """How many runs may begin in a period."""
     stream: bool | None
     """Stream all that the run's steps do and say while they run, or nothing; when None, what the pipeline and its steps ask for. Needs Redis."""
+    delay_s: float | None
+    """Seconds that the run waits before it begins, from 0 to ten years."""
+    at: datetime | str | None
+    """When the run begins: a datetime with a time zone, or one as an ISO 8601 text; at once if it has passed."""
 
 
 class RunOptions(_CommonOptions, total=False):

@@ -50,6 +50,10 @@ _OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
     metavar="SECONDS",
     help="The time after which the run expires.",
 )
+@click.option("--delay", "delay_s", type=float, metavar="SECONDS", help="Begin so much later.")
+@click.option(
+    "--at", metavar="TIME", help="Begin then: an ISO 8601 time with its zone, such as 2027-01-31T09:00:00+01:00."
+)
 @click.option(
     "--metadata",
     multiple=True,

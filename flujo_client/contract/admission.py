@@ -17,6 +17,8 @@ Singleton = Literal["return", "queue", "replace"]
 Policy = Literal["queue", "drop", "cancel_oldest", "return"]
 WAITING_S: Final = 200 * 366 * 86_400.0
 """When a waiting run's first attempt is due, in seconds from its recording: so late that no sweep publishes it."""
+START: Final = "start time"
+"""The gate at which runs wait for the time they are to begin at."""
 LONGEST_S: Final = 366 * 86_400.0
 """The longest period of a throttle, and the longest debounce; seconds."""
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final, Unpack
 
+from flujo_client.contract.admission import START
 from flujo_client.explain.ended import by_whom
 from flujo_client.explain.facts import AttemptFacts, FanOutFacts, GateFacts, LimitFacts, QueueFacts, RunFacts
 from flujo_client.explain.sentence import Act, Part, Sentence, clock, ordinal, span, times
@@ -71,6 +72,10 @@ def gated(facts: RunFacts, gate: GateFacts) -> Sentence:
     if not facts.fleet.workers:
         return _no_workers(facts, "Not begun", None)
     ahead = own(f"; {gate.ahead} ahead of it" if gate.ahead else "")
+    if gate.name == START and gate.not_before is not None and gate.not_before > facts.now:
+        begins = parts("Not begun: it waits for its time", own(f", {clock(gate.not_before, facts.now)}"))
+        moved = Moves(since=facts.run.created_at, until=gate.not_before, acts=CANCEL)
+        return sentence(START, "wait", begins, about=(facts.run.name,), **moved)
     cause, fix, moves, wording = "admission", "", None, parts(" lets it begin next", ahead)
     if gate.wait_s and gate.not_before is not None and gate.not_before > facts.now:
         cause, moves = "debounce", gate.not_before
@@ -238,6 +243,19 @@ def _breaker(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Se
 def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence:
     """Say when an attempt begins that nothing but time holds."""
     fault, about = at.fault_before, kind_of_place(facts, at)
+    if at.sleeps:
+        return sentence(
+            "sleep",
+            "wait",
+            "Sleeps at ",
+            place(facts, at),
+            own(until(due, facts.now)),
+            about=about,
+            at=at,
+            since=at.created_at,
+            until=due,
+            acts=CANCEL,
+        )
     cause, wording = "delayed", parts(" to begin ", place(facts, at))
     if fault is not None and fault.code == "WAITING":  # it is no try
         wording = parts(" to go on with ", place(facts, replace(at, number=1)), f": {line(fault.message)}")

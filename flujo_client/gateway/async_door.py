@@ -40,7 +40,7 @@ from flujo_client.gateway.effects import (
     Operation,
     Query,
     ReachBroker,
-    Sleep,
+    Delay,
     Together,
 )
 from flujo_client.gateway.groups import CallGroups, GroupedCall, answer_all
@@ -99,7 +99,7 @@ class AsyncRunner:
                     return await self._answer(effect)
                 with flujo_tables_expected():
                     return await _answer(await async_connection(connection), effect)
-            case Sleep(seconds):
+            case Delay(seconds):
                 await asyncio.sleep(seconds)
             case AwaitRun(run_id, statuses, seconds):
                 await _wait(partial(watch_of(self._url).waiting, run_id, statuses), seconds)

@@ -27,13 +27,13 @@ from flujo_client.gateway.effects import (
     AskBroker,
     AwaitNews,
     AwaitRun,
+    Delay,
     Effect,
     MarkSent,
     Operation,
     Publish,
     Query,
     ReachBroker,
-    Sleep,
     Together,
 )
 from flujo_client.gateway.groups import CallGroups, GroupedCall, answer_all
@@ -136,7 +136,7 @@ class SyncRunner:
                     return self._answer(effect)
                 with flujo_tables_expected():
                     return _answer(sync_connection(connection), effect)
-            case Sleep(seconds):
+            case Delay(seconds):
                 time.sleep(seconds)
             case AwaitRun(run_id, statuses, seconds):
                 _wait(partial(watch_of(self._url).waiting, run_id, statuses), seconds)

@@ -78,13 +78,13 @@ class AwaitNews:
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
+class Delay:
     """Wait some seconds."""
 
     seconds: float
 
 
-Effect = Query | AskBroker | ReachBroker | Together | Publish | MarkSent | AwaitRun | AwaitNews | Sleep
+Effect = Query | AskBroker | ReachBroker | Together | Publish | MarkSent | AwaitRun | AwaitNews | Delay
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]

@@ -16,6 +16,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from flujo_client.contract.admission import (
+    START,
     Gate,
     Policy,
     RunLimit,
@@ -40,6 +41,7 @@ from flujo_client.sizes import MAX_WORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from flujo_client.config.models import AdmissionSettings, Budgets
     from flujo_client.pipeline.context_info import ContextInfo
@@ -193,12 +195,14 @@ class AdmissionOptions:
     debounce_s: float | None = None
     debounce_key: str = ""
     throttle: Throttle | None = None
+    delay_s: float | None = None
+    at: datetime | str | None = None
 
 
 def gates_of(
-    settings: AdmissionSettings, options: AdmissionOptions, *, plan: Plan, tenant: str, value: Any
+    settings: AdmissionSettings, options: AdmissionOptions, *, plan: Plan, tenant: str, value: Any, now: float
 ) -> tuple[Gate, ...]:
-    """Return the gates of a run; none for a run without limits. The plan's limits apply beside those of the caller.
+    """Return the gates of a run that is recorded `now`; none for a run without limits. The plan's limits apply beside those of the caller.
 
     Raises:
         ConfigurationError: an option is invalid, or a template does not fit the input; names it.
@@ -207,7 +211,7 @@ def gates_of(
     options = replace(options, run_limits=[*of_plan, *options.run_limits])
     share, own = _fitting(settings.tenant, tenant), _fitting(settings.pipeline, pipeline)
     weight, of_pipeline = (1.0 if share is None else share.weight), (1.0 if own is None else own.weight)
-    gates = [*_asked(options, pipeline=pipeline, tenant=tenant, value=value)]
+    gates = [*_begins_later(options, now), *_asked(options, pipeline=pipeline, tenant=tenant, value=value)]
     if own is not None and own.max_running is not None:
         gates.append(Gate(f"pipeline {pipeline}", own.max_running, is_window=True))
     gates = [replace(gate, flow=tenant, weight=weight) for gate in gates]
@@ -217,6 +221,22 @@ def gates_of(
         name = f"tenant '{tenant}'" if tenant else "runs without a tenant"
         gates.append(Gate(name, most, flow=pipeline, weight=of_pipeline, is_window=True))
     return tuple(gates)
+
+
+def _begins_later(options: AdmissionOptions, now: float) -> list[Gate]:
+    """Return the gate at which a run waits for its time. It holds no place there, so nothing has to lock it."""
+    if options.delay_s is None and options.at is None:
+        return []
+    from flujo_client.contract.wake_time import seconds_problem, time_problem, unix_seconds
+
+    given = [name for name in ("delay_s", "at", "debounce_s") if getattr(options, name) is not None]
+    if len(given) > 1:
+        raise ConfigurationError(f"`{given[0]}` and `{given[1]}` both say when the run begins; give one of them")
+    problem = seconds_problem(options.delay_s) if options.at is None else time_problem(options.at)
+    if problem is not None:
+        raise ConfigurationError(f"`{given[0]}` {problem}")
+    wait_s = options.delay_s or 0.0 if options.at is None else max(0.0, unix_seconds(options.at) - now)
+    return [Gate(START, None, wait_s=float(wait_s), is_window=True)] if wait_s else []
 
 
 def _asked(options: AdmissionOptions, *, pipeline: str, tenant: str, value: Any) -> list[Gate]:

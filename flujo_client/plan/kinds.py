@@ -46,6 +46,7 @@ MAP: Final = KindSpec(name="map", yaml_name="map", child="item", fans_out="paral
 ROUTER: Final = KindSpec(name="router", yaml_name="dynamic_router", child="branch", fans_out=True, performs=True)
 HUMAN: Final = KindSpec(name="human", yaml_name="hitl")
 EVENT: Final = KindSpec(name="event", yaml_name="wait_for_event")
+SLEEP: Final = KindSpec(name="sleep", yaml_name="sleep")
 CACHE: Final = KindSpec(name="cache", yaml_name="cache", child="body")
 TREE_SEARCH: Final = KindSpec(name="tree_search", yaml_name="tree_search", is_composed=True)
 MACHINE: Final = KindSpec(name="machine", yaml_name="StateMachine", child="state", revisits=True)

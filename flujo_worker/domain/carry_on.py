@@ -8,6 +8,7 @@ from typing import Final
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.carry_on import AttemptPlace, RunPosition, RunState
+from flujo_client.plan import kinds
 from flujo_client.plan.plan import Node, Plan
 from flujo_client.plan.plan_difference import Difference
 
@@ -87,9 +88,10 @@ def _moved(new: Plan, state: RunState, control_queue: str) -> Iterator[MovedAtte
 
 def _key(attempt: AttemptPlace, node: Node, state: RunState) -> AttemptKey:
     """Return the attempt's key at the step that is in its place: the same for the same step, or that of the next try there."""
+    is_asleep = node.spec is kinds.SLEEP and (attempt.step, attempt.kind) == (node.name, "step")
     kind = "step" if node.spec.performs else "start"
     key = AttemptKey.parse(attempt.key)
-    if attempt.kind == "resume" or (attempt.step, attempt.kind) == (node.name, kind):
+    if is_asleep or attempt.kind == "resume" or (attempt.step, attempt.kind) == (node.name, kind):
         return key
     tried = [
         each.number

@@ -128,6 +128,8 @@ class NextAttempt:
     lanes: dict[str, int] = field(default_factory=dict)
     kind: AttemptKind = "step"
     delay_s: float = 0.0
+    until: float | None = None
+    """The unix second at which it is due, by the store's clock; at once if that has passed."""
     guidance: str | None = None
     units_from: int | None = None
     """The number of the attempt whose units it shares."""
@@ -156,7 +158,7 @@ class NextAttempt:
 
     @property
     def _is_sent(self) -> bool:
-        return not (self.held or self.question or self.fault)
+        return not (self.held or self.question or self.fault or self.until is not None)
 
     def key_in(self, run: str) -> str:
         """Return the key of its row in a run."""

@@ -56,7 +56,7 @@ def wait(
     if context is not None:
         scope.context, scope.merges = context, True
     draft.work(scope, node, kind=kind, number=number, question=question, delay_s=question["expires_s"] or 0.0, **place)
-    draft.lane_left = _lane_left(draft, scope)
+    draft.lane_left = lane_left(draft, scope)
     draft.emit("flujo.paused", step=node.name, message=question["message"])
 
 
@@ -109,7 +109,7 @@ def _without_place(paused: UserCodePaused) -> Fault:
     return Fault("human", "HumanInputError", problem, problem, module="flujo_client.errors", code=WITHOUT_PLACE)
 
 
-def _lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:
+def lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:
     """Release the lane of the innermost fan-out, if its lanes are counted: a branch that waits for a person must not delay its siblings."""
     fan_out = max(scope.lanes, key=len, default=None)
     if fan_out is None or scope.lanes[fan_out] == NO_LANE:

@@ -220,7 +220,7 @@ class LocalEngine:
         )
         words = [each.name for each in fields(AdmissionOptions)]
         admission = AdmissionOptions(**{name: options.pop(name) for name in words if name in options})
-        gates = gates_of(self.settings.admission, admission, plan=plan, tenant=tenant, value=value)
+        gates = gates_of(self.settings.admission, admission, plan=plan, tenant=tenant, value=value, now=self.now)
         order = Order(run, gates=gates, **options)
         size = ValueLimits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)

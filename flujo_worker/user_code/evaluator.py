@@ -54,6 +54,7 @@ ROLES: dict[str, Callable[[UserCodeCall], Any]] = {
     "task_context": contexts.task_context,
     "next_state": contexts.next_state,
     "question": functions.question,
+    "sleep": functions.sleep,
     "cached": cache.cached,
     "pause": functions.pause,
 }

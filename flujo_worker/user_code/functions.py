@@ -128,6 +128,18 @@ def pause(question: UserCodeCall) -> tuple[str, Packed | None]:
     return message, _paused(question, message)
 
 
+def sleep(question: UserCodeCall) -> tuple[str, float]:
+    """Return how many `seconds` a run sleeps, or `until` which unix second. Values: the input, the context."""
+    from flujo_client.contract.wake_time import seconds_problem, time_problem, unix_seconds
+
+    name, given = question.step.given
+    if callable(given):
+        given = question.call(name, question.value(0), CONTEXT)
+    if problem := (time_problem if name == "until" else seconds_problem)(given):
+        raise PipelineError(f"`{name}` of step '{question.step.name}' {problem}")
+    return name, unix_seconds(given) if name == "until" else float(given)
+
+
 def _paused(question: UserCodeCall, message: str) -> Packed | None:
     context = question.value(1)
     if not isinstance(context, PipelineContext):

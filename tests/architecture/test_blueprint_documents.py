@@ -29,6 +29,7 @@ TABLES = {
     "Kind dynamic_router": ROUTER.keys,
     "Kind hitl": KINDS["hitl"].table.keys,
     "Kind wait_for_event": KINDS["wait_for_event"].table.keys,
+    "Kind sleep": KINDS["sleep"].table.keys,
     "Kind cache": KINDS["cache"].table.keys,
     "Kind tree_search": KINDS["tree_search"].table.keys,
     "Kind StateMachine": KINDS["StateMachine"].table.keys,

@@ -83,6 +83,7 @@ CLIENT = [
     "RunLimit",
     "RunRequest",
     "Settings",
+    "Sleep",
     "StateMachineStep",
     "Step",
     "StepConfig",

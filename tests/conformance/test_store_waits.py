@@ -3,14 +3,30 @@
 from decimal import Decimal
 
 import pytest
+from trees import concluded, moved
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.domain.budget import Amount, Reservation
-from tests.support.builders import enqueued, pipeline_of, succeeded
+from flujo_worker.domain.values import NextAttempt
+from tests.support.builders import enqueued, packed, pipeline_of, succeeded
 
 WAITING = Event("flujo.breaker.waiting", {"step": "a", "delay_seconds": 20.0}, "warning")
 RUN = "run_waits"
+
+
+@pytest.mark.parametrize("later", [60.0, -60.0])
+def test_what_is_due_at_a_time_is_due_then_by_the_clock_of_the_store(world, later):
+    """At once, if that has passed."""
+    new = world.record(enqueued(pipeline_of("a", "b"), run_id=RUN))
+    follows = NextAttempt("", "b", 1, "flujo.attempts", packed("x"), None, 1, until=world.now() + later)
+    move = moved(new.first, cursor=1, merges=True)
+    assert world.commit(concluded(new.first, move, fence=world.claim(new), next=(follows,))) == "merged"
+    if later > 0:
+        world.pass_time(later - 1)
+        assert world.due() == []
+        world.pass_time(2)
+    assert [due.envelope.step for due in world.due()] == ["b"]
 
 
 @pytest.fixture

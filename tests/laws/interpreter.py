@@ -135,6 +135,10 @@ class _Reference:
         told.output = answer_to(message)
         return told.output, absorbed(step, told.output, deepcopy(context))
 
+    def _sleep(self, step: Any, _: str, value: Any, context: Any, told: Told) -> tuple[Any, Any]:
+        told.output = value
+        return value, absorbed(step, value, deepcopy(context))
+
     # one child at a time
 
     def _loop(self, step: Any, at: str, value: Any, context: Any, told: Told) -> tuple[Any, Any]:

@@ -19,6 +19,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import AgentIOValidationError, PipelineAbortSignal
 from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.sleep import Sleep
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.values import AttemptReport, Decision
 from flujo_worker.testing import LocalEngine
@@ -187,6 +188,24 @@ SHAPES |= {
         Step.loop_until("l", pipeline(asking("ask"), *ADDING), exit_condition_callable=enough, max_loops=3),
     ),
 }
+
+
+def nap(data: Any, context: Book) -> float:
+    """How long a run sleeps: sometimes longer than a lane is kept."""
+    return float(context.total)
+
+
+SHAPES["sleeping"] = pipeline(
+    *ADDING,
+    Sleep("n", nap),
+    Step.parallel(
+        "p",
+        {f"b{number}": pipeline(*ADDING, Sleep("n", nap), step("s", tell)) for number in range(3)},
+        max_concurrency=1,
+    ),
+    step("m", tell),
+    Step.loop_until("l", pipeline(*ADDING, Sleep("n", nap)), exit_condition_callable=enough, max_loops=3),
+)
 
 
 class Talk(Book):

@@ -282,7 +282,7 @@ class AttemptsInMemory(InMemory):
         for each in decision.next:
             key = AttemptKey(run, each.address, each.step, each.number, each.kind)
             after_s = due_after_s(each, grace)
-            available = inf if after_s is None else now + after_s
+            available = inf if after_s is None else max(now, each.until or now + after_s)
             row = StoredAttempt(
                 key, each.kind, each.queue, available, now, each.guidance, each.question, status=each.status
             )

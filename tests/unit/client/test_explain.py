@@ -285,6 +285,10 @@ CAUSES = {
         ),
         "Not begun: the debounce k9 of pipeline quote of tenant acme waits for a newer input, and lets it begin at 10:04 (in 4 min 44 s).",
     ),
+    "start time": (
+        gated("start time", most=None, wait_s=300.0, not_before=after(minutes=4)),
+        "Not begun: it waits for its time, 10:04 (in 4 min).",
+    ),
     "person": (
         PERSON,
         "Waits at approve for a person: “Refund order A-7?” Closes 4 Dec 09:00 (in 5 d 23 h).",
@@ -344,6 +348,10 @@ CAUSES = {
     "delayed": (
         live(status="ready", available_at=after(minutes=4)),
         "Waits until 10:04 (in 4 min) to begin pay.",
+    ),
+    "sleep": (
+        live(step="nap", sleeps=True, status="ready", available_at=after(minutes=4)),
+        "Sleeps at nap until 10:04 (in 4 min).",
     ),
     "lane": (
         live(status="ready", available_at=None),

@@ -33,7 +33,9 @@ def start_times(engine, *runs):
 
 def gates(value="x", settings=None, *, tenant="", **options):
     admission = Settings.model_validate({"admission": settings or {}}).admission
-    return gates_of(admission, AdmissionOptions(**options), plan=compile_plan(PIPELINE), tenant=tenant, value=value)
+    return gates_of(
+        admission, AdmissionOptions(**options), plan=compile_plan(PIPELINE), tenant=tenant, value=value, now=0.0
+    )
 
 
 def test_a_run_without_anything_of_this_has_no_gates():

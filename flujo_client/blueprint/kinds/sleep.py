@@ -1,0 +1,44 @@
+"""Sleeps in blueprints."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.kind import BlueprintKind, Data
+from flujo_client.blueprint.shapes import AnyOf, Key, Number
+from flujo_client.blueprint.value_types import TEMPLATE
+from flujo_client.pipeline.compiled_text import Templated
+from flujo_client.pipeline.sleep import Sleep
+from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
+
+
+def _build(build: Building, data: Data) -> Step:
+    [(name, given)] = [(name, data[name]) for name in ("seconds", "until") if name in data]
+    given = Templated(given) if isinstance(given, str) and "{{" in given else given
+    return Sleep(**build.contained(data) | {name: given})
+
+
+def _write(writing: Writing, step: Sleep) -> dict[str, Any]:
+    name, given = step.given
+    if isinstance(given, Templated):
+        return {name: given.value}
+    if callable(given):
+        writing.cannot(f"its {name} is a function, and a blueprint can only hold templates")
+    return {name: given.isoformat() if isinstance(given, datetime) else given}
+
+
+KIND: Final = BlueprintKind(
+    spec=kinds.SLEEP,
+    step=Sleep,
+    keys={
+        "seconds": Key(AnyOf((Number(least=0), TEMPLATE)), "How many seconds the run sleeps, or a template of them."),
+        "until": Key(TEMPLATE, "Until when: an ISO 8601 time with its zone, or a template of one."),
+    },
+    one_of=(("name", "step"), ("seconds", "until")),
+    build=_build,
+    write=_write,
+)

@@ -1,0 +1,67 @@
+"""Sleep: a step at which the run waits for a time, without occupying a worker.
+
+How long is decided when the step begins. It must not decide anything else about a run: that is the workers' part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from flujo_client.contract.wake_time import seconds_problem, time_problem
+from flujo_client.pipeline.container import Container, function_findings
+from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.plan import kinds
+
+
+async def pass_on(data: Any) -> Any:
+    """Return what a sleep began with: its agent, which the attempt calls that begins when the sleep is over."""
+    return data
+
+
+_TAKES: Final = {"seconds": seconds_problem, "until": time_problem}
+
+
+@dataclass(frozen=True, eq=False)
+class Sleep(Container):
+    """Wait, and continue with the input as output. No worker is held meanwhile; the run wakes within a second of its time.
+
+    Exactly one of the two is needed, as a value or as a function `(input, context) -> value`.
+
+    Args:
+        seconds: how long; from 0 to ten years.
+        until: a datetime with a time zone, or one as an ISO 8601 text. The run continues at once if it has passed.
+    """
+
+    spec = kinds.SLEEP
+
+    agent: Any = field(default_factory=lambda: pass_on, init=False)
+    seconds: Any = None
+    until: Any = None
+
+    @property
+    def given(self) -> tuple[str, Any]:
+        """Return the option that is given, and its value."""
+        return ("seconds", self.seconds) if self.until is None else ("until", self.until)
+
+    def functions(self) -> dict[str, Any]:
+        name, value = self.given
+        return {name: value} if callable(value) else {}
+
+    def traits(self) -> dict[str, Any]:
+        name, value = self.given
+        if callable(value):
+            return {}
+        return {name: value.isoformat() if isinstance(value, datetime) else value}
+
+    def findings(self, place: ContextInfo) -> Iterator[str]:
+        yield from super().findings(place)
+        name, value = self.given
+        if (self.seconds is None) == (self.until is None):
+            yield "it needs either seconds or until: how long the run sleeps, or until when"
+        elif callable(value):
+            yield from function_findings(name, value, "input, context")
+        elif problem := _TAKES[name](value):
+            yield f"{name} {problem}"
