@@ -35,12 +35,12 @@ from flujo_client.gateway.door import (
 from flujo_client.gateway.effects import (
     AwaitNews,
     AwaitRun,
+    Delay,
     Effect,
     MarkSent,
     Operation,
     Query,
     ReachBroker,
-    Delay,
     Together,
 )
 from flujo_client.gateway.groups import CallGroups, GroupedCall, answer_all
