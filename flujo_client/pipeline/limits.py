@@ -227,7 +227,7 @@ def _begins_later(options: AdmissionOptions, now: float) -> list[Gate]:
     """Return the gate at which a run waits for its time. It holds no place there, so nothing has to lock it."""
     if options.delay_s is None and options.at is None:
         return []
-    from flujo_client.contract.wake_time import seconds_problem, time_problem, unix_seconds
+    from flujo_client.pipeline.wake_time import seconds_problem, time_problem, unix_seconds
 
     given = [name for name in ("delay_s", "at", "debounce_s") if getattr(options, name) is not None]
     if len(given) > 1:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from flujo_client.contract.wake_time import seconds_problem, time_problem
 from flujo_client.pipeline.container import Container, function_findings
 from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.pipeline.wake_time import seconds_problem, time_problem
 from flujo_client.plan import kinds
 
 

@@ -130,7 +130,7 @@ def pause(question: UserCodeCall) -> tuple[str, Packed | None]:
 
 def sleep(question: UserCodeCall) -> tuple[str, float]:
     """Return how many `seconds` a run sleeps, or `until` which unix second. Values: the input, the context."""
-    from flujo_client.contract.wake_time import seconds_problem, time_problem, unix_seconds
+    from flujo_client.pipeline.wake_time import seconds_problem, time_problem, unix_seconds
 
     name, given = question.step.given
     if callable(given):
