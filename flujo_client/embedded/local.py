@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from typing import IO, TYPE_CHECKING, Self
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Final, Self
 
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.process import open_log
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 GRACE_S = 15.0
 LOG = "workers.log"
 """The file in the folder of embedded services that takes what their workers print."""
+_PORT: Final = "FLUJO_METRICS_PORT"
+_END_OF_PORTS: Final = 1 << 16
 
 
 def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
@@ -115,6 +119,7 @@ class Fleet:
         self._command = command
         self.processes: list[subprocess.Popen[bytes]] = []
         self._replaced: list[tuple[subprocess.Popen[bytes], float]] = []
+        self._ports: dict[subprocess.Popen[bytes], int] = {}
 
     def __enter__(self) -> Self:
         self.start()
@@ -131,13 +136,23 @@ class Fleet:
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start one process."""
         out = None if self._log is None else open_log(self._log, truncate=False)
+        port = self._next_port()
         environment = ConfigManager().child_environment(self._settings)
-        environment["PYTHONPATH"] = search_path(environment.get("PYTHONPATH"))
+        environment |= {"PYTHONPATH": search_path(environment.get("PYTHONPATH")), _PORT: str(port)}
         try:
-            return self.launch([self._command, f"--parent={os.getpid()}", *self._arguments], environment, out)
+            started = self.launch([self._command, f"--parent={os.getpid()}", *self._arguments], environment, out)
+            self._ports[started] = port
+            return started
         finally:
             if out is not None:
                 out.close()
+
+    def _next_port(self) -> int:
+        """Return the first free port for metrics, from the one that is set; 0 if none is."""
+        metrics, living = self._settings.metrics, (*self.processes, *(process for process, _ in self._replaced))
+        given = {self._ports[process] for process in living}  # they may not listen yet
+        ports = range(metrics.port, _END_OF_PORTS) if metrics.port else ()
+        return next((each for each in ports if each not in given and _is_free(metrics.host, each)), metrics.port)
 
     def launch(
         self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | None
@@ -173,6 +188,12 @@ class Fleet:
                 process.wait()
         self.processes.clear()
         self._replaced.clear()
+
+
+def _is_free(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_server((host, port)):
+        return True
+    return False
 
 
 def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -111,6 +111,7 @@ class Host:
     def measure(self, metrics: ProcessMetrics) -> None:
         """Count what this process does from now on."""
         self._services.metrics = metrics
+        logger.info("metrics are at %s", metrics.address)
 
     def throttle(self, slots: PoolSlots) -> None:
         """Adapt the slots of this process's pool to how late its event loop is, from now on."""

@@ -34,6 +34,9 @@ class ProcessMetrics:
         settings: where to serve them.
         has_children: whether prefork's children perform the attempts.
 
+    Attributes:
+        address: where they are served.
+
     Raises:
         ConfigurationError: the port is taken, or prometheus_client is missing.
     """
@@ -61,6 +64,7 @@ class ProcessMetrics:
         if not has_children:
             ProcessCollector(registry=registry)
         self._server = serve(served, settings.host, settings.port)
+        self.address = f"http://{settings.host}:{settings.port}/metrics"
         for verdict in ("stale", "stopped"):  # Prometheus sees no increase in a series that begins above 0
             self._known["flujo_worker_merges_refused_total"].labels(verdict)
         self._references, self._worker = set[str](), ""

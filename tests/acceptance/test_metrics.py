@@ -1,5 +1,6 @@
 """Metrics of real workers and of their fleet: what Prometheus reads, before and after restarts."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from starlette.testclient import TestClient
 
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.ui.app import flujo_ui
-from tests.support.fleet import BRISK, Site, wait_until
+from tests.support.fleet import BRISK, Site, one_process, wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -91,17 +92,28 @@ def test_the_children_of_a_prefork_pool_are_counted_together_also_after_the_deat
     wait_until(lambda: scraped(port)[("flujo_worker_slots",)] == 2)
 
 
-def test_a_port_in_use_ends_the_worker_before_it_takes_a_message(site):
-    run = site.enqueue("three")
-    with socket.create_server(("127.0.0.1", site.settings.metrics.port)):
-        fleet = site.unready_workers(1)
-        wait_until(lambda: "metrics cannot be served" in site.log(), what=site.log)
-        assert "Address already in use" in site.log()
-        assert "FLUJO_METRICS_PORT" in site.log()
-        wait_until(lambda: not fleet.pids)
-    assert [row["started_at"] for row in site.attempts(run.id)] == [None]
-    fleet.replace_dead()
-    assert run.result(timeout=60).success
+@one_process
+def test_a_port_in_use_ends_a_worker_before_it_takes_a_message_and_a_fleet_takes_the_next_ones(site):
+    run, port = site.enqueue("three"), site.settings.metrics.port
+    with socket.create_server(("127.0.0.1", port)):
+        alone = subprocess.run(
+            [sys.executable, "-m", "flujo_worker", "worker"],
+            env=ConfigManager().child_environment(site.settings),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert alone.returncode != 0
+        for said in ("metrics cannot be served", "Address already in use", "FLUJO_METRICS_PORT"):
+            assert said in alone.stderr
+        assert [row["started_at"] for row in site.attempts(run.id)] == [None]
+        fleet = site.workers(2)
+        assert run.result(timeout=60).success
+        ports = {int(each) for each in re.findall(r"metrics are at http://127.0.0.1:(\d+)/metrics", site.log())}
+        assert len(ports) == len(fleet.pids) == 2
+        assert port not in ports
+        assert sum(total(scraped(each), "flujo_worker_attempts_total") for each in ports) == 3
 
 
 def test_the_fleets_counters_survive_the_death_of_every_process(site):
