@@ -7,6 +7,7 @@ trace is its own. It must not import OpenTelemetry, which few programs use: in o
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from hashlib import sha256
 
 _TRACE, _SPAN = slice(3, 35), slice(36, 52)
@@ -22,6 +23,7 @@ def trace_id(run: str, trace_parent: str | None) -> str:
     return (trace_parent or own_trace_parent(run))[_TRACE]
 
 
+@lru_cache(maxsize=1024)
 def own_trace_parent(run: str) -> str:
     """Return the trace context of what a run without a caller's begins: its own trace, below the run's span."""
     digest = sha256(run.encode()).hexdigest()

@@ -33,7 +33,7 @@ class Export(NamedTuple):
     until: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Ended:
     """What all rows have: of which run they are, and when they began and ended, by the store's clock."""
 
@@ -51,7 +51,7 @@ class Ended:
         return Position(self.ended, self.key)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Ending(Ended):
     """How a run, a scope or an attempt ended."""
 
@@ -62,7 +62,7 @@ class Ending(Ended):
     root: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EndedRun(Ending):
     """A run. Each of its `links` has what the other run is to it, that one's id, and its trace context."""
 
@@ -72,7 +72,7 @@ class EndedRun(Ending):
     links: Sequence[tuple[str, str, str | None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EndedScope(Ending):
     """A container, or an iteration, a branch or a path of one."""
 
@@ -84,7 +84,7 @@ class EndedScope(Ending):
     is_cached: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EndedAttempt(Ending):
     """An attempt.
 
@@ -115,7 +115,7 @@ class EndedAttempt(Ending):
     unknown: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EndedUnit(Ended):
     """A call of a durable attempt that was answered. `tries`: how many claims have begun it."""
 

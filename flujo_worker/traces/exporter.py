@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PROTOCOLS = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
-_HTTP, _PACKAGE = "http/protobuf", "opentelemetry-exporter-otlp-proto-http"
+_HTTP, _PACKAGE = "http/protobuf", "opentelemetry-proto"
 
 EVERY_S: Final = 1.0
 LONGEST_WAIT_S: Final = 5.0
@@ -41,8 +41,9 @@ JUMP_S: Final = 300.0
 """Seconds that are sent again after the store's clock was set back."""
 MARGIN_S: Final = 1.5
 """Seconds for which ended rows wait: a clock that is set back by less goes unnoticed."""
-PAGE: Final = 256
-"""Rows of one kind that are read and sent together."""
+PAGE: Final = 1024
+BATCH: Final = 512
+"""Rows of one kind that are read together, and spans that are sent together."""
 PARTS: Final = 3
 """How often what was refused is halved."""
 
@@ -99,7 +100,9 @@ class Exporter:
             for kind in KINDS:
                 while not self._stopping.is_set():
                     rows = self._exports.ended(kind, positions[kind], turn.until, PAGE)
-                    self._send(self._of(kind, rows))
+                    spans = self._of(kind, rows)
+                    for first in range(0, len(spans), BATCH):
+                        self._send(spans[first : first + BATCH])
                     sent += len(rows)
                     if len(rows) < PAGE:
                         positions[kind] = max(positions[kind], Position(turn.until, ""))
@@ -132,7 +135,8 @@ class Exporter:
         return {kind: each if each.at <= latest else back for kind, each in turn.positions.items()}
 
     def _of(self, kind: Kind, rows: Sequence[AnyEnded]) -> list[Span]:
-        taken = [row for row in rows if self._takes(row.run, row.trace_parent)]
+        sampled = {run for run, parent in {(row.run, row.trace_parent) for row in rows} if self._takes(run, parent)}
+        taken = [row for row in rows if row.run in sampled]
         attempts = [row for row in taken if isinstance(row, EndedAttempt)]
         events = self._exports.events(attempts, NAMES) if kind == "attempt" else {}
         return [span for row in taken for span in self._spans.of(row, events.get(row.key, ()))]
@@ -161,9 +165,12 @@ class Exporter:
         return self._exports.advance(self._worker(), positions, refused=refused)
 
     def _export_forever(self) -> None:
-        wait = EVERY_S
+        wait = 0.0
         while not self._stopping.wait(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
+                self._collector = (
+                    self._collector or self._connect()
+                )  # its imports take a while: better now than among work
                 self.export()
             except StoreError as error:
                 logger.warning("traces postponed: %s", error)
@@ -200,7 +207,7 @@ def exporter_of(
     def connect() -> Collector:
         from flujo_worker.traces.collector import Collector
 
-        return Collector(conventions.version)
+        return Collector(conventions.version, variables)
 
     spans = Spans(conventions, calls=settings.calls == "rows", content=settings.content)
     return Exporter(exports, spans, sampling.takes, connect, worker)

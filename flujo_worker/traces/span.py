@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from flujo_worker.domain.ended import Ended, Ending
 from flujo_worker.traces.conventions import Attributes
+
+_PLAIN: Final = (str, int, float)
 
 
 class SpanEvent(NamedTuple):
@@ -63,14 +65,15 @@ def span_of(row: Ended, key: str, parent: str | None, name: str, attributes: Map
         error = (row.feedback or row.reason or row.status) if is_failed else None
         known |= {"flujo.status": row.status, "flujo.reason": row.reason, "success": row.status == "succeeded"}
         known |= {"error.type": row.error or row.status} if is_failed else {}
-    ended, known = max(row.began, row.ended), plain({**known, **attributes})
+    known |= attributes
+    ended, known = max(row.began, row.ended), plain(known)
     return Span(row.run, row.trace_parent, key, parent, name, row.began, ended, known, error, **rest)
 
 
 def plain(values: Mapping[str, Any]) -> Attributes:
     """Return values as attributes can be: what is nothing is left out, and what is not plain is JSON."""
     return {
-        name: value if isinstance(value, (str, int, float, bool)) else orjson.dumps(value, default=str).decode()
+        name: value if isinstance(value, _PLAIN) else orjson.dumps(value, default=str).decode()
         for name, value in values.items()
         if value is not None
     }

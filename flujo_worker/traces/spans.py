@@ -8,11 +8,10 @@ Keys are those of the view `flujo_spans`, and a span's id is derived from its ke
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import singledispatchmethod
 from typing import Any, Final
 
 from flujo_client.trace_context import caller_of, span_id
-from flujo_worker.domain.ended import AttemptEvent, Ended, EndedAttempt, EndedRun, EndedScope, EndedUnit, Ending
+from flujo_worker.domain.ended import AnyEnded, AttemptEvent, EndedAttempt, EndedRun, EndedScope, EndedUnit, Ending
 from flujo_worker.traces.calls import CALL_EVENTS, Calls
 from flujo_worker.traces.conventions import EVENTS, REPLAYED, UNKNOWN, Attributes, Conventions
 from flujo_worker.traces.span import Span, SpanEvent, SpanLink, plain, span_of
@@ -41,13 +40,18 @@ class Spans:
     def __init__(self, conventions: Conventions, *, calls: bool = True, content: bool = False) -> None:
         self._conventions, self._calls, self._content = conventions, calls, content
 
-    @singledispatchmethod
-    def of(self, row: Ended, events: Sequence[AttemptEvent] = ()) -> Iterator[Span]:  # noqa: ARG002
-        """Yield the spans of a row; `events` are those of an attempt."""
-        raise TypeError(f"{type(row).__name__} has no spans")
+    def of(self, row: AnyEnded, events: Sequence[AttemptEvent] = ()) -> Iterator[Span]:
+        """Return the spans of a row; `events` are those of an attempt."""
+        match row:
+            case EndedAttempt():
+                return self._of_attempt(row, events)
+            case EndedRun():
+                return self._of_run(row)
+            case EndedScope():
+                return self._of_scope(row)
+        return self._of_unit(row)
 
-    @of.register
-    def _(self, row: EndedRun, _: Sequence[AttemptEvent] = ()) -> Iterator[Span]:
+    def _of_run(self, row: EndedRun) -> Iterator[Span]:
         parent = caller_of(row.trace_parent)
         if row.parent_run is not None and row.trace_parent is not None:
             parent = span_id(f"{row.parent_run}:{row.root.removesuffix(_BODY)}")
@@ -56,16 +60,14 @@ class Spans:
         links = [SpanLink(run, trace_parent, run, word) for word, run, trace_parent in row.links]
         yield span_of(row, row.key, parent, row.pipeline, attributes, links=links)
 
-    @of.register
-    def _(self, row: EndedScope, _: Sequence[AttemptEvent] = ()) -> Iterator[Span]:
+    def _of_scope(self, row: EndedScope) -> Iterator[Span]:
         if row.address == row.root:
             return
         place = {"flujo.step.id": row.address, "flujo.step.type": row.kind}
         end = {"exit_reason": row.exit_reason, "flujo.cache.hit": row.is_cached or None}
         yield span_of(row, row.key, _place(row, row.parent), row.name, {**place, **end})
 
-    @of.register
-    def _(self, row: EndedAttempt, events: Sequence[AttemptEvent] = ()) -> Iterator[Span]:
+    def _of_attempt(self, row: EndedAttempt, events: Sequence[AttemptEvent]) -> Iterator[Span]:
         if row.kind not in _TRIES:
             return
         node = f"{row.address}/{row.step}" if row.address else row.step
@@ -76,7 +78,7 @@ class Spans:
             step.began = row.step_began or step.began
             yield step
         yield self._attempt(row, events, span_id(f"{row.run}:{row.container or node}"), place)
-        if self._calls and not row.has_units:
+        if self._calls and events and not row.has_units:
             yield from Calls(row, self._conventions, content=self._content).spans(events)
 
     def _attempt(self, row: EndedAttempt, events: Sequence[AttemptEvent], parent: str, place: Attributes) -> Span:
@@ -105,8 +107,7 @@ class Spans:
             span.links = [SpanLink(row.run, row.trace_parent, before, "retry_of")]
         return span
 
-    @of.register
-    def _(self, row: EndedUnit, _: Sequence[AttemptEvent] = ()) -> Iterator[Span]:
+    def _of_unit(self, row: EndedUnit) -> Iterator[Span]:
         if not self._calls:
             return
         used = {name: getattr(row, name) for name in ("input_tokens", "output_tokens", "cost_usd")}

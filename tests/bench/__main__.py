@@ -16,7 +16,7 @@ from tests.bench.checkouts import checked_out
 from tests.bench.peers.installing import durable, installed
 from tests.bench.report import as_json, show_bench, show_sides
 from tests.bench.sides import Services, Side, measure
-from tests.bench.workloads import BARE, DURABLE, KILLS, LIBRARY, LONG, PEER, WORKLOADS
+from tests.bench.workloads import BARE, DURABLE, KILLS, LIBRARY, LONG, OBSERVED, PEER, WORKLOADS
 
 OURS = Side("ours")
 BESIDE = [Side(f"bare {pool}", "side_bare", BARE, arguments=(f"--pool={pool}",)) for pool in ("prefork", "threads")]
@@ -31,6 +31,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="a workload, or all whose names begin so, such as W3")
     rivals = parser.add_mutually_exclusive_group()
     rivals.add_argument("--base", help="compare with this revision instead of bare Celery")
+    rivals.add_argument(
+        "--observed", action="store_true", help="compare with itself: traces, metrics and JSON logs on and off"
+    )
     rivals.add_argument("--peers", action="store_true", help="compare with other projects instead")
     options = parser.parse_args()
     os.environ[KILLS] = str(options.kills or (2 if options.peers else 50))
@@ -38,6 +41,8 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         if options.base:
             sides = [Side("base", python=stack.enter_context(checked_out(options.base, folder))), OURS]
+        elif options.observed:
+            sides = [Side("off", offers=OBSERVED, is_observed=False), Side("on", offers=OBSERVED, is_observed=True)]
         elif options.peers:
             sides = [*installed(folder), OURS]
         else:
@@ -45,8 +50,9 @@ def main() -> None:
             sides = [*BESIDE, ALONE, *beside, OURS]
         samples = measure(stack.enter_context(Services()), sides, chosen(options), options.rounds)
     options.json.write_text(json.dumps(as_json(samples), indent=2) + "\n")
-    if options.base or options.peers:
-        show_sides(samples, against="base" if options.base else "ours")
+    against = "base" if options.base else "off" if options.observed else "ours"
+    if options.base or options.peers or options.observed:
+        show_sides(samples, against)
     else:
         show_bench(samples)
     if samples.failures:
@@ -57,6 +63,8 @@ def chosen(options: argparse.Namespace) -> set[str]:
     """The workloads that were asked for; else all, but of a comparison only those that do not take minutes."""
     if options.only:
         return {name for name in WORKLOADS if name.startswith(tuple(options.only))}
+    if options.observed:
+        return set(OBSERVED)
     if options.peers:
         return set(PEER)
     return set(WORKLOADS) - (LONG if options.base else set())

@@ -30,6 +30,7 @@ from tests.support.services import temporary_folder
 PATIENCE_S = 900.0
 GRACE_S = 60.0
 ROUND_TRIPS = 50
+METRICS_PORT = "9541"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Side:
         offers: the workloads it has.
         python: of its environment.
         arguments: further ones.
+        is_observed: whether it exports traces, serves metrics, and writes its log as JSON; None leaves the defaults.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Side:
     offers: Collection[str] = OURS
     python: Path = Path(sys.executable)
     arguments: tuple[str, ...] = ()
+    is_observed: bool | None = None
 
     @property
     def database(self) -> str:
@@ -80,7 +83,14 @@ class Services:
         database = urlsplit(self._embedded.database_url)._replace(path=f"/{side.database}").geturl()
         broker = f"{self._embedded.broker_url.rpartition('/')[0]}/{self._numbers[side.name]}"
         model = {"OPENAI_BASE_URL": f"http://127.0.0.1:{self._model}/v1", "OPENAI_API_KEY": "unused"}
-        return {DATABASE: database, BROKER: broker, **model}
+        return {DATABASE: database, BROKER: broker, **model, **self._observers(side.is_observed)}
+
+    def _observers(self, is_observed: bool | None) -> dict[str, str]:
+        """Return the variables that send traces to the model's server, which takes whatever is posted, and turn on the rest; or off."""
+        if not is_observed:
+            return {} if is_observed is None else {"FLUJO_LOG_JSON": "false"}
+        collector = f"http://127.0.0.1:{self._model}"
+        return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "FLUJO_METRICS_PORT": METRICS_PORT, "FLUJO_LOG_JSON": "true"}
 
     @cached_property
     def _model(self) -> int:

@@ -67,6 +67,7 @@ WORKLOADS = {
     "W1": Workload("one run of 20 steps at a time, idle"),
     "W2": Workload("200 runs of 10 steps, enqueued one by one"),
     "W2 bulk": Workload("200 runs of 10 steps, enqueued with `enqueue_many`"),
+    "W2 further": Workload("200 runs of 10 steps, right after as many", request="W2", after="W2"),
     "W2 hops": Workload("200 times 10 tasks, each of which sends the next"),
     "W3 100": Workload("fan-out of 100 and join"),
     "W3 1000": Workload("fan-out of 1000 and join"),
@@ -94,7 +95,8 @@ WORKLOADS = {
     "W7": Workload("kill -9 of the worker that runs a step", processes=3, is_single=True),
 }
 BARE = frozenset({"W1", "W2", "W2 hops", "W3 100", "W3 1000", "W4", "W5 1 KB", "W5 100 KB", "W5 1 MB"})
-OURS = frozenset(WORKLOADS) - {"W2 hops"}
+OURS = frozenset(WORKLOADS) - {"W2 hops", "W2 further"}
+OBSERVED = frozenset({"W2", "W2 bulk", "W2 further"})
 PEER = frozenset({"W1", "W2", "W3 100", "W3 1000", "W3 further", "W7"})
 LIBRARY = frozenset({"W9"})
 DURABLE = frozenset({"W8 1", "W8 16"})

@@ -55,6 +55,7 @@ class ExportsInPostgres(InPostgres):
                 "attempts": [each.key for each in attempts],
                 "names": list(names),
                 "since": min(each.began for each in attempts),
+                "until": max(each.ended for each in attempts),
             }
             for row in self._pool.rows("events_of_attempts", parameters):
                 found[row["attempt"]].append(AttemptEvent(row["at"], row["name"], row["data"]))

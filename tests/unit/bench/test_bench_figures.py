@@ -10,7 +10,7 @@ from tests.bench.figures import Samples, hot_share, judge, per_step, percentile,
 from tests.bench.meter import rows_per_step
 from tests.bench.peers import installing
 from tests.bench.report import as_json
-from tests.bench.workloads import BARE, CONNECTED, LIBRARY, LONG, OURS, PEER, ROWS, WORKLOADS, Row
+from tests.bench.workloads import BARE, CONNECTED, LIBRARY, LONG, OBSERVED, OURS, PEER, ROWS, WORKLOADS, Row
 
 
 def samples(**figures: list[float]) -> Samples:
@@ -139,10 +139,11 @@ def test_every_project_has_a_side():
     [
         ({"only": ["W3", "one chain, l"]}, {"W3 100", "W3 1000", "W3 further", "one chain, limits"}),
         ({"peers": True}, PEER),
+        ({"observed": True}, OBSERVED),
         ({}, set(WORKLOADS)),
         ({"base": "v1"}, set(WORKLOADS) - LONG),
     ],
 )
 def test_all_workloads_are_measured_unless_some_are_chosen(options, workloads):
-    given = argparse.Namespace(**{"only": None, "peers": False, "base": None} | options)
+    given = argparse.Namespace(**{"only": None, "peers": False, "observed": False, "base": None} | options)
     assert chosen(given) == workloads
