@@ -1,6 +1,7 @@
 """A collector of OpenTelemetry on this machine, over HTTP with protobuf: whatever is exported to it is kept."""
 
 import gzip
+from collections import defaultdict
 from typing import NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -45,7 +46,7 @@ class TraceCollector(PostServer):
 
     def __init__(self):
         super().__init__()
-        self.spans, self.headers = [], {}
+        self.spans, self.headers, self._by_run = [], {}, defaultdict(dict)
         self.refuses = lambda spans: None
 
     @property
@@ -61,11 +62,13 @@ class TraceCollector(PostServer):
         if status is not None:
             return status, b""
         self.spans += spans
+        for span in spans:
+            self._by_run[span.attributes.get("flujo.run_id")][span.id] = span
         return 200, b""
 
     def of(self, run):
         """Return a run's spans by their ids, each once."""
-        return {each.id: each for each in list(self.spans) if each.attributes.get("flujo.run_id") == run}
+        return dict(self._by_run[run])
 
 
 def _read(request):
