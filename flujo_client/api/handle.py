@@ -51,7 +51,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         self._client.perform(operations.publish(self.unpublished))
 
     def status(self) -> str:
-        """Read the run's status: queued, running, paused (it waits for a person), parked, succeeded, failed, cancelled or expired."""
+        """Read the run's status: queued, running, paused (it waits for a person or an event), parked, succeeded, failed, cancelled or expired."""
         return self._client.perform(operations.status_of(self.id))
 
     def record(self) -> RunRecord:

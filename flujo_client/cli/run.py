@@ -177,8 +177,9 @@ def _progress(run: RunHandle, record: RunRecord, client: FlujoClient) -> tuple[s
         return in_a_line(f"parked: {record.reason}"), []
     if record.status == "paused":
         approvals = run.approvals()
+        places = ", ".join(each.place for each in approvals)
         return in_a_line(
-            f"waits for an answer from a person at {', '.join(each.place for each in approvals)}"
+            f"waits for an answer from a person at {places}" if places else "waits for an event"
         ), approvals
     if record.waits_for is not None:
         return in_a_line(f"waits for its admission, at {record.waits_for}"), []
@@ -214,8 +215,9 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, worker_s: 
                 return run.result()
             if left < LOOK_EVERY_S:
                 raise client.perform(timed_out(record, timeout or 0.0, client.settings.services_named))
-            held.show(record)
             now, approvals = _progress(run, record, client)
+            if not (approvals and record.status == "paused"):  # its question is shown, with the commands that answer it
+                held.show(record)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
             if now != last_line and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")
@@ -239,8 +241,6 @@ class _Holds:
 
     def show(self, run: RunRecord) -> None:
         """Show what holds the run."""
-        if run.status == "paused":  # its question is shown, with the commands that answer it
-            return
         found = self._client.perform(hold(run, self._client.settings.services_named))
         if found is None or found.key == self._shown or (found.needs_worker and time.monotonic() < self._worker_at):
             return

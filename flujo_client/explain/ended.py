@@ -282,6 +282,7 @@ _BY_CODE: Final[Mapping[str, _Cause]] = MappingProxyType(
             "no branch", lambda _, fault: line(fault.message), "Add the branch or a default, deploy, then retry."
         ),
         "QUESTION_EXPIRED": _Cause("unanswered", _unanswered, "Retry it to ask again."),
+        "EVENT_TIMED_OUT": _Cause("no event", lambda _, fault: line(fault.message), "Retry it to wait again."),
         "PIPELINE_ABORT": _Cause(
             "aborted", lambda _, fault: parts(quote(fault.message), "."), verb="Stopped by its own code", tone="off"
         ),

@@ -5,7 +5,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
-from flujo_client import HumanInTheLoopStep, ParallelStep, Pipeline, Step, StepConfig
+from flujo_client import HumanInTheLoopStep, ParallelStep, Pipeline, Step, StepConfig, WaitForEvent
 
 MARK = "Ada Lovelace, born 1815"
 ROWS = 12_000
@@ -54,6 +54,7 @@ file = Pipeline(
         Step("count", count),
         Step("look", agent, config=StepConfig(durable=True, blob_threshold_bytes=1000)),
         ParallelStep("both", branches={"left": Step("left", echo), "right": Step("right", echo)}),
+        WaitForEvent("go"),
         HumanInTheLoopStep("ask", "May it go out?"),
         Step("end", echo),
     ],

@@ -46,7 +46,8 @@ def rotate(site, *names):
 
 def paused_run(site):
     run = site.client.enqueue("secret_pipelines:file", MARK, context={"name": MARK})
-    wait_until(lambda: run.status() == "paused", what=site.log)
+    run.send("go", MARK)
+    wait_until(run.approvals, what=site.log)
     return run.id
 
 
@@ -86,7 +87,8 @@ def readable(site):
 def test_values_are_encrypted_while_keys_rotate(site):
     site.standing()
     first, second = paused_run(site), paused_run(site)
-    waiting = site.client.enqueue("secret_pipelines:file", MARK, queue="nowhere").id
+    later = site.client.enqueue("secret_pipelines:file", MARK, queue="nowhere")
+    later.send("go", MARK)
     assert readable(site) == []
     assert units(site) == {("request", False), ("tool", True)}
     end(site, first)
@@ -107,8 +109,8 @@ def test_values_are_encrypted_while_keys_rotate(site):
     site.workers(arguments=["-Q", "nowhere"])
     for run in (first, second, third):
         assert site.client.get_run(run).result(timeout=0).final_pipeline_context.name == MARK
-    wait_until(lambda: site.client.get_run(waiting).status() == "paused", what=site.log)
-    end(site, waiting)
+    wait_until(site.client.get_run(later.id).approvals, what=site.log)
+    end(site, later.id)
 
 
 def test_values_from_before_there_were_keys_are_encrypted(site):

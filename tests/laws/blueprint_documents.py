@@ -25,7 +25,7 @@ IMPORTS: dict[str, Any] = {
     "other": {"name": "other", "pipeline_version": "2", "on_change": "pin", "steps": [{"name": "x", "uses": FUNCTION}]},
 }
 SEARCHERS = ("proposer", "evaluator")
-LEAVES = ("plain", "imported", "human", "sleep")
+LEAVES = ("plain", "imported", "human", "event", "sleep")
 CONTAINERS = (
     "parallel",
     "conditional",
@@ -90,6 +90,9 @@ class Maker:
 
     def human(self, _: int) -> dict[str, Any]:
         return {"kind": "hitl", **self.some(message=TEMPLATES, input_schema=SCHEMAS, sink_to=PATHS, expires_s=[5, 0.5])}
+
+    def event(self, _: int) -> dict[str, Any]:
+        return {"kind": "wait_for_event", **self.some(event=["go"], input_schema=SCHEMAS, sink_to=PATHS, timeout_s=[5])}
 
     def sleep(self, _: int) -> dict[str, Any]:
         times = [{"seconds": 5}, {"seconds": TEMPLATES[0]}, {"until": "2027-01-31T09:00:00+01:00"}]

@@ -18,6 +18,7 @@ from flujo_client.contract.commands import ExecutedCommandLog
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import AgentIOValidationError, PipelineAbortSignal
+from flujo_client.pipeline.event import WaitForEvent
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.sleep import Sleep
 from flujo_client.pipeline.step import Step, StepConfig
@@ -178,6 +179,10 @@ def asking(name: str) -> Step:
 
 
 SHAPES |= {
+    "awaiting": pipeline(
+        Step.parallel("p", {f"b{number}": pipeline(WaitForEvent("go"), step("s", tell)) for number in range(2)}),
+        WaitForEvent("last", event="go", input_schema=str),
+    ),
     "asking": pipeline(step("a", add, updates_context=True), asking("ask"), *ADDING),
     "waiting": pipeline(
         Step.parallel(
@@ -274,6 +279,13 @@ PLANNED = Step.agentic_loop("g", plan, {"work": pipeline(*ADDING, step("s", Stub
 SHAPES["planning"] = replace(pipeline(step("a", tell), PLANNED, step("z", tell)), context_model=Minutes)
 
 
+def send_some(client: Any, run: str) -> None:
+    """Send a run an event of each name that it waits for, the same id twice, if it takes any."""
+    state, number = client.event_state(run, "", ""), len(client._t.sent_events)
+    for name in state.names if state.is_live else ():
+        assert [client.send(run, name, f"{number}", packed("event")) for _ in range(2)] == [True, False]
+
+
 class Rough(LocalEngine):
     """An engine whose messages can be lost, doubled and shuffled, whose workers die, and which remembers every notice."""
 
@@ -337,6 +349,8 @@ class Rough(LocalEngine):
             if question.state == "open":
                 self.stores.client.answer(question.key, packed(f"answer to {question.message}"))
                 assert not self.stores.client.answer(question.key, packed("too late"))
+        send_some(self.stores.client, self.run_id)
+        self.stores.backlog.hand_over_events(1)
         self.recover()
         self.sweep(may_judge=True)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from shapes import ADDING, SHAPES, Stubborn, pipeline, step, tell
+from shapes import ADDING, SHAPES, Stubborn, pipeline, send_some, step, tell
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.admission import RunLimit
@@ -55,9 +55,7 @@ CHILD = pipeline(step("a", tell), pipeline(*ADDING).as_step("own", own_run=True)
 ENOUGH = UsageLimits(total_tokens_limit=100_000)
 ONE, TWO = RunLimit("one", 1), RunLimit("two", 2)
 
-PLAIN = (
-    "adding stumbling failing looping branching lanes spoilt forgiving falling asking waiting launching aborted deep"
-)
+PLAIN = "adding stumbling failing looping branching lanes spoilt forgiving falling asking awaiting waiting launching aborted deep"
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {name: (SHAPES[name], {}) for name in PLAIN.split()}
 CASES |= {
     "fanned": (FANNED, {}),
@@ -130,7 +128,11 @@ def prepared() -> tuple[CodeRegistry, Mapping[str, Case]]:
 
 
 def answer_all(stores: MemoryStores, run: str) -> Iterator[bool]:
-    """Answer the open questions of a run and its child runs; yield whether each answer was taken."""
+    """Answer the open questions of a run and its child runs, and send it events; yield whether each was taken."""
+    before = len(stores.tables.sent_events)
+    send_some(stores.client, run)
+    if len(stores.tables.sent_events) > before and stores.reads.status(run) == "paused":
+        yield True
     for question in stores.reads.read_questions(run):
         if question.state == "open":
             yield stores.client.answer(question.key, packed(f"answer to {question.message}"))
