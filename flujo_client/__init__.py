@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         StepResult,
         Success,
     )
+    from flujo_client.contract.schedules import ScheduleRecord
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
     from flujo_client.pipeline.cache import CacheBackend, CacheStep, InMemoryCache
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
     from flujo_client.pipeline.pipeline import Pipeline
     from flujo_client.pipeline.router import DynamicParallelRouterStep
+    from flujo_client.pipeline.schedule import Schedule
     from flujo_client.pipeline.sleep import Sleep
     from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig, step
     from flujo_client.plan.plan import Backoff
@@ -108,6 +110,7 @@ _HOME = {
         "contract.limits": "Limit UsageEstimate UsageGovernor UsageLimits",
         "contract.recipes": "Candidate Checklist ChecklistItem EvaluatorInput ProposerInput TreeSearchResult",
         "contract.results": "Aborted BackgroundLaunched Failure Paused PipelineResult Refinement RefinementCheck StepResult Success",
+        "contract.schedules": "ScheduleRecord",
         "contract.trace": "TraceNode",
         "contract.verdict": "PluginOutcome ValidationResult validator",
         "errors": "FlujoError NonRetryableError UsageLimitExceededError",
@@ -123,6 +126,7 @@ _HOME = {
         "pipeline.parallel": "BranchFailureStrategy MergeStrategy ParallelStep",
         "pipeline.pipeline": "Pipeline",
         "pipeline.router": "DynamicParallelRouterStep",
+        "pipeline.schedule": "Schedule",
         "pipeline.sleep": "Sleep",
         "pipeline.step": "AgentProcessors Step StepConfig step",
         "plan.plan": "Backoff",
@@ -195,6 +199,8 @@ __all__ = [
     "RunHandle",
     "RunLimit",
     "RunRequest",
+    "Schedule",
+    "ScheduleRecord",
     "Settings",
     "Sleep",
     "StateMachineStep",

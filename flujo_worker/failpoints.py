@@ -35,6 +35,7 @@ NAMES = (
     "task_taken",
     "run_started",
     "task_ended",
+    "schedule_fired",
 )
 
 _armed: dict[str, tuple[str, Path]] = {}

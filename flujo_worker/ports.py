@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.ended import AnyEnded, AttemptEvent, EndedAttempt, Export, Kind, Position
     from flujo_worker.domain.permit import PermitRequest
+    from flujo_worker.domain.schedules import DueSchedule, Fired
 
 Refusal = Literal[
     "unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect", "locked"
@@ -734,6 +735,16 @@ class BatchStore(Protocol):
         """Give the requests of a batch their results, and the rest this one; the attempts that wait for them are due."""
 
 
+class ScheduleStore(Protocol):
+    """The schedules, whose slots a sweep fires."""
+
+    def due(self, limit: int) -> list[DueSchedule]:
+        """Read schedules whose next slot is due and that are not paused, the longest due first."""
+
+    def advance(self, due: DueSchedule, fired: Fired) -> bool:
+        """Record what has become of a schedule's due slots; return False if its next slot is another by now."""
+
+
 class ExportStore(Protocol):
     """What has ended, for one exporter of traces in the fleet, and up to where that has sent it."""
 
@@ -772,6 +783,7 @@ class Stores:
     units: UnitStore
     exports: ExportStore
     batches: BatchStore
+    schedules: ScheduleStore
 
 
 class Publisher(Protocol):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
 
-from flujo_client.api import approvals, background_runs, bulk, events, explanations, operations
+from flujo_client.api import approvals, background_runs, bulk, events, explanations, operations, schedules
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.api.options import (
     ApprovalFilters,
@@ -27,15 +27,17 @@ from flujo_client.contract.approval import Approval
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import EventRecord, RunRecord, RunSummary
 from flujo_client.contract.run_filter import RunFilter
+from flujo_client.contract.schedules import ScheduleRecord
 from flujo_client.embedded.local import open_services
 from flujo_client.errors import ConfigurationError
 from flujo_client.explain.sentence import Sentence
-from flujo_client.gateway import requests
+from flujo_client.gateway import requests, schedule_requests
 from flujo_client.gateway.async_door import AsyncRunner
 from flujo_client.gateway.door import SyncRunner
 from flujo_client.gateway.effects import Operation, query
 from flujo_client.gateway.transaction import publish_on_commit
 from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.schedule import Schedule
 from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
@@ -314,6 +316,40 @@ class FlujoClient(_Connected):
         """
         return self.perform(background_runs.fail_stale(self.settings, stale_hours))
 
+    def add_schedule(self, schedule: Schedule) -> ScheduleRecord:
+        """Store a schedule, whose runs workers begin from now on; or replace that of its name.
+
+        A replaced one stays paused if it is, and keeps its next slot if its timing does not change.
+
+        Raises:
+            FlujoError: as for `enqueue`, for the runs of the schedule; or it would never fire.
+        """
+        return self.perform(schedules.add(self.settings, schedule))
+
+    def schedules(self) -> list[ScheduleRecord]:
+        """List the schedules by name; `upcoming` of each returns when it fires next."""
+        return self.ask(schedule_requests.schedules())
+
+    def pause_schedule(self, name: str) -> None:
+        """Let a schedule fire nothing until it is resumed; raises ClientError if there is none of that name."""
+        self.perform(schedules.pause(name))
+
+    def resume_schedule(self, name: str) -> None:
+        """Let a paused schedule fire again from now on; what would have fired meanwhile does not. Raises as `pause_schedule` does."""
+        self.perform(schedules.resume(name))
+
+    def remove_schedule(self, name: str) -> None:
+        """Delete a schedule; its runs stay. Raises as `pause_schedule` does."""
+        self.perform(schedules.remove(name))
+
+    def run_schedule(self, name: str) -> RunHandle:
+        """Enqueue a run of a schedule now, paused or not, under its overlap policy; its slots stay as they are.
+
+        Raises:
+            FlujoError: as for `enqueue`; ClientError if there is no such schedule.
+        """
+        return RunHandle(self, self.perform(schedules.run_now(self.settings, name)))
+
     def ask(self, request: requests.Request[T]) -> T:
         """Send one of the gateway's requests."""
         return self.perform(query(request))
@@ -433,6 +469,30 @@ class AsyncFlujoClient(_Connected):
     async def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
         """Fail background steps without activity, as `FlujoClient.cleanup_stale_background_tasks` does."""
         return await self.perform(background_runs.fail_stale(self.settings, stale_hours))
+
+    async def add_schedule(self, schedule: Schedule) -> ScheduleRecord:
+        """Store a schedule, as `FlujoClient.add_schedule` does."""
+        return await self.perform(schedules.add(self.settings, schedule))
+
+    async def schedules(self) -> list[ScheduleRecord]:
+        """List the schedules, as `FlujoClient.schedules` does."""
+        return await self.ask(schedule_requests.schedules())
+
+    async def pause_schedule(self, name: str) -> None:
+        """Let a schedule fire nothing until it is resumed, as `FlujoClient.pause_schedule` does."""
+        await self.perform(schedules.pause(name))
+
+    async def resume_schedule(self, name: str) -> None:
+        """Let a paused schedule fire again, as `FlujoClient.resume_schedule` does."""
+        await self.perform(schedules.resume(name))
+
+    async def remove_schedule(self, name: str) -> None:
+        """Delete a schedule, as `FlujoClient.remove_schedule` does."""
+        await self.perform(schedules.remove(name))
+
+    async def run_schedule(self, name: str) -> AsyncRunHandle:
+        """Enqueue a run of a schedule now, as `FlujoClient.run_schedule` does."""
+        return AsyncRunHandle(self, await self.perform(schedules.run_now(self.settings, name)))
 
     async def ask(self, request: requests.Request[T]) -> T:
         """Send one of the gateway's requests."""

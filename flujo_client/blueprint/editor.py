@@ -138,6 +138,7 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     shapes.MapOf: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
     shapes.AnyOf: lambda shape: {"anyOf": [of(each) for each in shape.shapes]},
     shapes.Table: _table,
+    keys.ScheduleShape: _table,
     value_types.Reference: _ref("text"),
     value_types.OneOfOr: lambda shape: {
         "anyOf": [{"enum": list(shape.words.words)}, {"type": "string", "pattern": ":"}]

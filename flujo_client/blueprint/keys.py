@@ -46,11 +46,14 @@ from flujo_client.contract.admission import LimitScope, OnFull
 from flujo_client.contract.code import ON_BODY_CHANGE
 from flujo_client.contract.limits import AttemptScope
 from flujo_client.contract.providers import PROVIDERS
+from flujo_client.contract.schedules import CATCH_UPS, OVERLAPS
 from flujo_client.contract.validation import Finding
+from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.agents import is_made_here
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import RESOURCES, is_file, is_reference
+from flujo_client.pipeline.schedule import Schedule, schedule_arguments
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan.plan import ON_CHANGE
 from flujo_client.recipes.agentic_loop import registry_findings
@@ -240,6 +243,39 @@ RUN_LIMIT: Final = Table(
     },
     "a limit of runs",
 )
+
+
+class ScheduleShape(Table):
+    """A schedule of the blueprint's pipeline."""
+
+    def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
+        found = list(super().findings(value, location))
+        yield from found
+        if not found:
+            try:
+                Schedule(name=str(location.path[-1]), pipeline="", **schedule_arguments(value))
+            except (ConfigurationError, ValueError) as error:
+                if isinstance(error.__cause__, ImportError):  # only who adds the schedule needs the library
+                    return
+                yield location.finding("Y-VALUE", getattr(error, "message", str(error)))
+
+
+SCHEDULE: Final = ScheduleShape(
+    {
+        "cron": Key(TEXT, "A cron line of five fields, such as `30 2 * * 1-5`."),
+        "every_s": Key(COUNT, "Or: the seconds between two firings, counted from 1970-01-01 00:00 UTC."),
+        "zone": Key(TEXT, "The time zone of the cron line; UTC by default."),
+        "jitter_s": Key(Number(least=0), "Seconds up to which each firing is delayed; 0 by default."),
+        "until": Key(TEXT, "Nothing fires after this time, as `2027-01-31T00:00:00Z`."),
+        "input": Key(ANY, "The first step's input."),
+        "tenant": Key(TEXT, "The owner of the runs."),
+        "overlap": Key(OneOf(OVERLAPS), "What happens while the run before is under way; skip by default."),
+        "catch_up": Key(OneOf(CATCH_UPS), "Which firings that workers missed are made up for; last by default."),
+        "options": Key(MapOf(ANY, "option"), "Further options of the runs, such as `queue` and `priority`."),
+    },
+    "a schedule",
+    one_of=(("cron", "every_s"),),
+)
 WORK: Final[Mapping[str, Key]] = {
     "input": Key(TEMPLATE, "What the agent gets, instead of the output of the step before."),
     "input_schema": Key(
@@ -295,6 +331,10 @@ DOCUMENT: Final = Table(
         "steps": Key(BODY, "The steps, which run one after the other.", required=True),
         "static_invariants": Key(ListOf(WhenShape()), "What must be true after every step; a violation ends the step."),
         "run_limits": Key(ListOf(RUN_LIMIT), "How many of its runs may be under way at once."),
+        "schedules": Key(
+            MapOf(SCHEDULE, "schedule"),
+            "When it runs, by the schedules' names; `flujo schedules add` of the file adds them.",
+        ),
     },
     "a blueprint",
 )

@@ -155,7 +155,11 @@ class Loading:
             for place, agent in agents_of(DocumentIndex(data, path, None))
             if isinstance(agent.get("system_prompt"), Mapping)
         }
-        document = {key: each if key == "imports" else _with(prompts, each, (*path, key)) for key, each in data.items()}
+        document = {
+            key: each if key == "imports" else _with(prompts, each, (*path, key))
+            for key, each in data.items()
+            if key != "schedules"  # no part of the pipeline
+        }
         imports = data.get("imports")
         if isinstance(imports, Mapping):
             here = (*path, "imports")

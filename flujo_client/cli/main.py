@@ -25,6 +25,7 @@ _OURS = {
     "status": "Show the services, the workers and what is waiting.",
     "doctor": "Find problems of this deployment, with the line to change.",
     "lens": "Look at runs: list, show, trace, watch, stats, spend.",
+    "schedules": "Add, list and pause schedules, which begin runs at certain times.",
     "runs": "List, cancel and retry runs.",
     "spend": "Compare what was spent with a provider's own count.",
     "ui": "Open a page on this machine: where runs stopped, and why.",

@@ -141,6 +141,7 @@ class FlujoWorker:
                 if not self._is_own:
                     canvas = "flujo_worker.celery_app.canvas"  # loaded when it is needed
                     host.end_tasks_by(lambda payload: import_module(canvas).end_task(self.app, payload))
+                host.fire_by(self._enqueue)
                 if self.settings.counts_chords:
                     counting: Any = self.app.tasks[TASK_JOIN].backend
                     publish_sparingly(counting.app)
@@ -150,6 +151,16 @@ class FlujoWorker:
                 self._hosts.clear()
                 self._hosts[os.getpid()] = host
             return host
+
+    def _enqueue(self, pipeline: Any, /, *, value: Any, **options: Any) -> str:
+        """Enqueue a run as a client does."""
+        from flujo_worker.celery_app.canvas import client_of
+
+        client = client_of(self._theirs, self._get_settings, os.getpid(), is_eager=False)
+        return client.enqueue(pipeline, value, **options).id
+
+    def _get_settings(self) -> Settings:
+        return self.settings
 
     def _listen(self) -> None:
         """Receive Celery's signals. Without a `dispatch_uid`, Celery before 5.7 drops those of a second worker in the same process."""

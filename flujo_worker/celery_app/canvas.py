@@ -35,8 +35,8 @@ _KEPT: Final = (
 
 
 @cache
-def client_of(app: Celery, settings: Callable[[], Settings], _pid: int, *, is_eager: bool) -> FlujoClient:
-    """Return the client with which a process starts runs for an app's canvases; it is closed with the worker."""
+def client_of(app: Celery | None, settings: Callable[[], Settings], _pid: int, *, is_eager: bool) -> FlujoClient:
+    """Return the client with which a process starts runs for an app's canvases, or for schedules; it is closed with the worker."""
     client = FlujoClient(None if is_eager else settings(), app=app)
     for stopped in (signals.worker_shutdown, signals.worker_process_shutdown):
         stopped.connect(lambda **_: client.close(), weak=False, dispatch_uid=f"flujo client {id(client)}")

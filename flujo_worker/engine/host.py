@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_worker.observe.metrics import ProcessMetrics
+    from flujo_worker.recovery.schedules import Enqueue
     from flujo_worker.traces.exporter import Exporter
 
 logger = logging.getLogger(__name__)
@@ -164,6 +165,10 @@ class Host:
     def end_tasks_by(self, end_task: Callable[[PostRunPayload], None]) -> None:
         """Deliver the ends of runs that Celery tasks wait for by calling this."""
         self._upkeep.hook_delivery.end_task = end_task
+
+    def fire_by(self, enqueue: Enqueue) -> None:
+        """Fire schedules by calling this."""
+        self._upkeep.enqueue = enqueue
 
     def withdraw_by(self, withdraw: Callable[[], object]) -> None:
         """Take no more messages by calling this, as soon as this process lacks a key: at once if it does already."""

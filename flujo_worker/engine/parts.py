@@ -57,7 +57,11 @@ if TYPE_CHECKING:
     from flujo_worker.durable.ledger import StoredUnits
     from flujo_worker.engine.rabbit_publisher import RabbitPublisher
     from flujo_worker.observe.metrics import ProcessMetrics
+    from flujo_worker.recovery.schedules import Enqueue
     from flujo_worker.streams.room import StreamRoom
+
+DUE_SCHEDULES = 100
+"""How many schedules one sweep fires at most."""
 
 
 class Services:
@@ -288,12 +292,16 @@ class Upkeep:
         unpark = Chore(parked.unpark, UNPARK_EVERY_S)
         waits_s = settings.traces.wait_days * DAY_S
         pruner = Pruner(stores.retention, settings.retention, waits_s=waits_s)
+        self.enqueue: Enqueue | None = None
+        self._schedules, self._catalog, self._may_load = stores.schedules, code.catalog, trials.may_load
+        self._allowed = settings.allowed_imports
         self.sweeper = Sweeper(
             stores,
             lease,
             [unpark, *lost.chores()],
             before=[Chore(neighbours.bury), Chore(keys.look), Chore(services.sample), unpark],
             after=[
+                Chore(self._fire_schedules),
                 Chore(stores.retention.tally, TALLY_EVERY_S),
                 Chore(pruner.prune_in_turn),
                 Chore(UnitPruner(stores.units, settings.retention, waits_s=waits_s).prune, UNITS_S / 4),
@@ -322,6 +330,15 @@ class Upkeep:
             report=services.events.put,
             check=_unchecked if check is None else check.look_fully,
         )
+
+    def _fire_schedules(self) -> None:
+        """Fire the schedules that are due, by enqueueing as a client does."""
+        due = [] if self.enqueue is None else self._schedules.due(DUE_SCHEDULES)
+        if due and self.enqueue is not None:
+            from flujo_worker.recovery.schedules import ScheduleFiring
+
+            firing = ScheduleFiring(self._schedules, self._catalog, self._allowed, self._may_load, self.enqueue)
+            firing.fire(due)
 
 
 def _unchecked() -> None:

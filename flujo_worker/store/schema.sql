@@ -493,6 +493,28 @@ CREATE TABLE flujo_model_guards (
     PRIMARY KEY (guard, model)
 );
 
+-- Pipelines that run at certain times: a sweep fires a slot by enqueueing a run whose id is that of the slot (ADR 60).
+CREATE TABLE flujo_schedules (
+    name          text PRIMARY KEY,
+    reference     text NOT NULL,
+    fingerprint   text NOT NULL,       -- of the plan as it was added, which has the text of a blueprint
+    body          bytea NOT NULL,      -- the input and the options of its runs
+    timing        jsonb NOT NULL,      -- cron or every_s, zone, jitter_s, until
+    tenant        text NOT NULL,
+    overlap       text NOT NULL,
+    catch_up      text NOT NULL,
+    is_paused     boolean NOT NULL DEFAULT false,
+    slot_at       timestamptz,         -- the next slot; null: there is none
+    due_at        timestamptz,         -- when that fires: with its jitter, or after an error
+    last_slot     timestamptz,         -- the latest that fired or was given up, and its run
+    last_run      text,
+    last_error    text,
+    failing_since timestamptz,         -- since when the next slot fails
+    changed_at    timestamptz NOT NULL DEFAULT now()
+);
+ALTER TABLE flujo_schedules ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE INDEX flujo_schedules_due ON flujo_schedules (due_at) WHERE NOT is_paused;
+
 ---------------------------------------------------------------------------------------------------------------------- code
 
 -- A version of code, stored when a process first performs a step with it, and never changed.

@@ -18,9 +18,10 @@ ELSEWHERE = (
     "task_taken",
     "run_started",
     "task_ended",
+    "schedule_fired",
 )
 """Places that a run without containers, limits, hooks and canvas does not come to; their tests are in test_lost_in_containers.py, test_lost_parts.py,
-test_admission.py, test_child_runs_survive.py, test_hooks_in_workers.py and test_canvases.py. Those of durable agents are in test_durable_agents.py,
+test_admission.py, test_child_runs_survive.py, test_hooks_in_workers.py, test_canvases.py and test_schedules_in_workers.py. Those of durable agents are in test_durable_agents.py,
 test_durable_kills.py and test_durable_batches.py."""
 ACTIONS = {
     name: "lose" if name == "answer_lost" else "kill"

@@ -165,7 +165,7 @@ def test_nothing_more_is_allowed(connections, kind, statement):
 
 
 def test_a_client_can_lock_no_rows_that_runs_of_others_need(site, connections):
-    """Rows of its runs; gates, whose runs are admitted later; and values and settings of models, which workers read without a lock."""
+    """Rows of its runs; gates, whose runs are admitted later; and values and settings of models, which workers read without a lock; and schedules."""
     tables = site.rows(
         "SELECT relname AS name FROM pg_class WHERE starts_with(relname, 'flujo_') AND relkind IN ('r', 'p')"
     )
@@ -174,7 +174,14 @@ def test_a_client_can_lock_no_rows_that_runs_of_others_need(site, connections):
         with suppress(psycopg.errors.InsufficientPrivilege):
             connections["client"].execute(f"EXPLAIN SELECT 1 FROM {name} FOR KEY SHARE".encode())
             lockable.add(name)
-    assert lockable == {"flujo_runs", "flujo_attempts", "flujo_gates", "flujo_blobs", "flujo_model_guards"}
+    assert lockable == {
+        "flujo_runs",
+        "flujo_attempts",
+        "flujo_gates",
+        "flujo_blobs",
+        "flujo_model_guards",
+        "flujo_schedules",
+    }
 
 
 def test_a_run_lives_under_these_roles(site):
@@ -234,7 +241,7 @@ def test_a_client_writes_no_column_that_its_statements_do_not_write(site):
     client = f"{PREFIX}_client"
     with psycopg.connect(site.owner_url) as connection:
         granted = connection.execute(RIGHTS_BY_COLUMN, [client]).fetchall()
-        assert 80 < len(granted) < 120
+        assert 80 < len(granted) < 140
         unneeded = []
         for table, column, right in granted:
             with connection.transaction(force_rollback=True):

@@ -82,6 +82,8 @@ CLIENT = [
     "RunHandle",
     "RunLimit",
     "RunRequest",
+    "Schedule",
+    "ScheduleRecord",
     "Settings",
     "Sleep",
     "StateMachineStep",

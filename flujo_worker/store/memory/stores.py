@@ -22,6 +22,7 @@ from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.reads import ReadsInMemory
 from flujo_worker.store.memory.records import RecordsInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
+from flujo_worker.store.memory.schedules import SchedulesInMemory
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.memory.units import UnitsInMemory
@@ -56,4 +57,5 @@ class MemoryStores(Stores):
             units=UnitsInMemory(tables, budgets),
             exports=ExportsInMemory(tables),
             batches=BatchesInMemory(tables),
+            schedules=SchedulesInMemory(tables),
         )

@@ -25,6 +25,7 @@ from flujo_client.serial import Packed
 from flujo_worker.domain.admission import GateState
 from flujo_worker.domain.budget import Budget
 from flujo_worker.domain.ended import Kind, Position
+from flujo_worker.domain.schedules import DueSchedule
 from flujo_worker.domain.units import RecordedUnit, UnitName
 from flujo_worker.domain.values import ChildRun
 from flujo_worker.ports import ClaimId, Member
@@ -84,6 +85,7 @@ class Tables:
         self.exporting: tuple[str | None, float] = None, float("-inf")
         self.exported: dict[Kind, Position] = {}
         self.refused_spans = 0
+        self.schedules: dict[str, DueSchedule] = {}
         self.budgets: dict[str, Budget] = {}
         self.reservations: dict[str, dict[str, StoredReservation]] = {}
         self.events: list[EventRecord] = []

@@ -84,4 +84,26 @@ ALTER TABLE flujo_inputs
 CREATE UNIQUE INDEX flujo_inputs_event ON flujo_inputs (run_id, name, note) WHERE name IS NOT NULL;
 CREATE INDEX flujo_inputs_buffered ON flujo_inputs (run_id, name, id) WHERE kind = 'event' AND acted_at IS NULL;
 
+-- Pipelines that run at certain times (ADR 60).
+CREATE TABLE flujo_schedules (
+    name          text PRIMARY KEY,
+    reference     text NOT NULL,
+    fingerprint   text NOT NULL,
+    body          bytea NOT NULL,
+    timing        jsonb NOT NULL,
+    tenant        text NOT NULL,
+    overlap       text NOT NULL,
+    catch_up      text NOT NULL,
+    is_paused     boolean NOT NULL DEFAULT false,
+    slot_at       timestamptz,
+    due_at        timestamptz,
+    last_slot     timestamptz,
+    last_run      text,
+    last_error    text,
+    failing_since timestamptz,
+    changed_at    timestamptz NOT NULL DEFAULT now()
+);
+ALTER TABLE flujo_schedules ALTER COLUMN body SET STORAGE EXTERNAL;
+CREATE INDEX flujo_schedules_due ON flujo_schedules (due_at) WHERE NOT is_paused;
+
 -- from schema.sql: flujo_owe_pause flujo_due flujo_counted flujo_totals flujo_waiting flujo_sizes

@@ -21,6 +21,7 @@ from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
 from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.records import RecordsInPostgres
 from flujo_worker.store.postgres.retention import RetentionInPostgres
+from flujo_worker.store.postgres.schedules import SchedulesInPostgres
 from flujo_worker.store.postgres.scopes import ScopesInPostgres
 from flujo_worker.store.postgres.units import BatchesInPostgres, UnitsInPostgres
 
@@ -58,6 +59,7 @@ class PostgresStores(Stores):
             units=UnitsInPostgres(pool),
             exports=ExportsInPostgres(pool),
             batches=BatchesInPostgres(pool),
+            schedules=SchedulesInPostgres(pool),
         )
 
     def open(self) -> Self:

@@ -46,7 +46,10 @@ client_right (relname, words) AS (
            ('flujo_gate_places', 'INSERT (gate, run_id, is_window, until)'),
            ('flujo_waiting_runs', 'INSERT (run_id, key, gate, flow, most, priority, not_before)'),
            ('flujo_context_fields', 'INSERT (model, digest, fields)'),
-           ('flujo_model_guards', 'INSERT (guard, model, edits, cleared_at), UPDATE (edits, cleared_at, changed_at)')
+           ('flujo_model_guards', 'INSERT (guard, model, edits, cleared_at), UPDATE (edits, cleared_at, changed_at)'),
+           ('flujo_schedules', 'INSERT (name, reference, fingerprint, body, timing, tenant, overlap, catch_up, slot_at, due_at),
+                               UPDATE (reference, fingerprint, body, timing, tenant, overlap, catch_up, is_paused, slot_at, due_at, last_error,
+                               failing_since, changed_at), DELETE')
 ),
 step (place, text) AS (
     SELECT 1 + place, format('CREATE ROLE %I NOLOGIN', name) FROM role WHERE is_new

@@ -1,0 +1,104 @@
+"""Add, change and list schedules: operations, like those of `flujo_client.api.operations` (ADR 60)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flujo_client.api.operations import Enqueued, enqueue, find_pipeline, new_run_of
+from flujo_client.blueprint.load import load_stored
+from flujo_client.config.manager import Settings
+from flujo_client.contract.schedules import ScheduleRecord, overlap_options, run_id_of
+from flujo_client.contract.suggestions import did_you_mean
+from flujo_client.errors import ClientError, ConfigurationError
+from flujo_client.gateway import plan_requests, schedule_requests
+from flujo_client.gateway.effects import Operation, query
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.reference import is_blueprint, with_reference_options
+from flujo_client.pipeline.schedule import Schedule
+from flujo_client.pipeline.submit import ValueLimits, pack
+from flujo_client.serial import Resolver, decode, encode
+
+
+def add(settings: Settings, schedule: Schedule) -> Operation[ScheduleRecord]:
+    """Check a schedule and the run that it would enqueue, and store it, in place of another one of its name.
+
+    Raises:
+        FlujoError: something is invalid; nothing was stored.
+    """
+    name, timing, options = schedule.name, schedule.timing, dict(schedule.options)
+    if schedule.every_s is not None and schedule.every_s < settings.worker.sweep_s:
+        raise ConfigurationError(
+            f"schedule '{name}': every_s is {schedule.every_s}, but workers look only every {settings.worker.sweep_s:g} s (worker.sweep_s)"
+        )
+    found = yield from find_pipeline(settings, schedule.pipeline, has_context=options.get("context") is not None)
+    now = yield from query(schedule_requests.now())
+    slot = timing.after(now)
+    if slot is None:
+        raise ConfigurationError(f"schedule '{name}' would never fire: its next time is after until, {schedule.until}")
+    each: Any = {**options, "tenant": schedule.tenant, **overlap_options(name, schedule.overlap)}
+    new = new_run_of(settings, found, schedule.input, each, run_id=run_id_of(name, slot))
+    size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
+    order = pack(encode({"input": schedule.input, "options": options}, path="schedule"), "schedule", size)
+    return (yield from query(schedule_requests.add(schedule, new, order, slot)))
+
+
+def pause(name: str) -> Operation[None]:
+    """Let a schedule fire nothing; raises ClientError if there is none of that name."""
+    if not (yield from query(schedule_requests.pause(name))):
+        raise (yield from _not_found(name))
+
+
+def resume(name: str) -> Operation[None]:
+    """Let a schedule fire again, from its first slot after now on; raises ClientError if there is none of that name."""
+    is_resumed = False
+    while not is_resumed:  # else its timing was replaced just now
+        found = yield from _find(name)
+        now = yield from query(schedule_requests.now())
+        is_resumed = yield from query(schedule_requests.resume(found, found.timing.after(now)))
+
+
+def remove(name: str) -> Operation[None]:
+    """Delete a schedule; raises ClientError if there is none of that name."""
+    if not (yield from query(schedule_requests.remove(name))):
+        raise (yield from _not_found(name))
+
+
+def run_now(settings: Settings, name: str) -> Operation[Enqueued]:
+    """Enqueue a run of a schedule outside its slots.
+
+    Raises:
+        FlujoError: as for `enqueue`; ClientError if there is no such schedule.
+    """
+    found = yield from _find(name)
+    stored = yield from query(schedule_requests.order(name))
+    if stored is None:
+        raise (yield from _not_found(name))
+    packed, fingerprint = stored
+    order: dict[str, Any] = decode(packed.tree(), resolve=Resolver(settings.allowed_imports))
+    given = order["options"]
+    options: Any = {
+        **given,
+        "tenant": found.tenant,
+        "metadata": {**(given.get("metadata") or {}), "schedule": name},
+        **overlap_options(name, found.overlap),
+    }
+    pipeline: str | Pipeline = found.reference
+    if is_blueprint(found.reference):
+        text = str((yield from query(plan_requests.plan(fingerprint))).plan.blueprint)
+        pipeline = with_reference_options(load_stored(text, allowed=settings.allowed_imports), found.reference)
+    return (yield from enqueue(settings, pipeline, order["input"], options))
+
+
+def _find(name: str) -> Operation[ScheduleRecord]:
+    found = yield from query(schedule_requests.schedules(name))
+    if not found:
+        raise (yield from _not_found(name))
+    return found[0]
+
+
+def _not_found(name: str) -> Operation[ClientError]:
+    known = [each.name for each in (yield from query(schedule_requests.schedules()))]
+    near = did_you_mean(name, known)
+    return ClientError(
+        f"no schedule '{name}'", suggestion=near or "`flujo schedules list` shows them", code="UNKNOWN_SCHEDULE"
+    )

@@ -1,0 +1,187 @@
+"""`flujo schedules`: pipelines that run at certain times.
+
+`list --json` prints a list of schedules, each with name, pipeline, cron, every_s, zone, jitter_s, until, tenant, overlap, catch_up, is_paused, next
+(the next three times in UTC; none while it is paused), last_slot, last_run and last_error. `add --json` prints a list of those that were added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+from rich.text import Text
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.cli.drawing import coloured, table
+from flujo_client.cli.format import in_a_line
+from flujo_client.cli.inputs import input_options
+from flujo_client.cli.output import say, show_json, show_rows, show_value
+from flujo_client.cli.run_filters import pairs
+from flujo_client.contract.schedules import CATCH_UPS, OVERLAPS, ScheduleRecord
+from flujo_client.pipeline.reference import is_file
+from flujo_client.pipeline.schedule import Schedule
+
+SHOWN = 3
+"""How many of the next times are listed."""
+_OF_ONE = ("cron", "every_s")
+
+
+@click.group("schedules")
+def command() -> None:
+    """Add, list and pause schedules. Workers fire them: a run is enqueued at each of its times, once."""
+
+
+def _moment(_: click.Context, __: click.Parameter, given: str | None) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        return datetime.fromisoformat(given)
+    except ValueError as error:
+        raise click.BadParameter(f"'{given}' must be a time such as 2027-01-31T00:00Z") from error
+
+
+_name = click.argument("name")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print the schedules as JSON.")
+
+
+@command.command("add")
+@click.argument("named", nargs=-1, required=True, metavar="[NAME PIPELINE | BLUEPRINT.yaml]")
+@input_options
+@click.option("--cron", metavar="LINE", help="A cron line of five fields, such as '30 2 * * 1-5'.")
+@click.option(
+    "--every", "every_s", type=click.IntRange(min=1), metavar="SECONDS", help="Or: fire every so many seconds."
+)
+@click.option("--zone", default="UTC", show_default=True, help="The time zone of the cron line, such as Europe/Berlin.")
+@click.option(
+    "--jitter", "jitter_s", type=float, default=0.0, metavar="SECONDS", help="Delay each firing by up to so much."
+)
+@click.option("--until", callback=_moment, metavar="TIME", help="Nothing fires after it, such as 2027-01-31T00:00Z.")
+@click.option(
+    "--overlap",
+    type=click.Choice(OVERLAPS),
+    default="skip",
+    show_default=True,
+    help="While the run before is under way: skip this one, queue it, cancel the one before, or allow both.",
+)
+@click.option(
+    "--catch-up",
+    type=click.Choice(CATCH_UPS),
+    default="last",
+    show_default=True,
+    help="Which firings to make up for when workers were away.",
+)
+@click.option("--tenant", default="", help="The tenant that the runs belong to.")
+@click.option("--queue", help="The Celery queue of steps that name none.")
+@click.option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9.")
+@click.option(
+    "--deadline",
+    "deadline_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="The time after which a run expires.",
+)
+@click.option(
+    "--metadata",
+    multiple=True,
+    callback=pairs,
+    metavar="KEY=VALUE",
+    help="Metadata to store with the runs; repeatable.",
+)
+@_as_json
+def add(*, named: Sequence[str], value: Any, as_json: bool, **given: Any) -> None:
+    """Add a schedule, or replace that of the same name; or all of a blueprint's `schedules`."""
+    with FlujoClient() as client:
+        added = [client.add_schedule(each) for each in _schedules(client, named, value, given)]
+    if as_json:
+        show_json([_shape(each) for each in added])
+        return
+    for each in added:
+        say(f"{each.name}: fires next at {_times(each)}" if not each.is_paused else f"{each.name}: is paused")
+
+
+def _schedules(client: FlujoClient, named: Sequence[str], value: Any, given: dict[str, Any]) -> list[Schedule]:
+    if len(named) == 1 and is_file(named[0]) and not any(given[each] for each in _OF_ONE):
+        from flujo_client.blueprint.schedules import schedules_of
+
+        return schedules_of(named[0], allowed=client.settings.allowed_imports)
+    if len(named) != 2:  # noqa: PLR2004 - the name and the pipeline
+        raise click.UsageError("give a name and a pipeline with --cron or --every, or a blueprint that has `schedules`")
+    of_runs = ("context", "queue", "priority", "deadline_s", "metadata")
+    options = {each: given.pop(each) for each in of_runs}
+    chosen = {each: option for each, option in options.items() if option not in (None, {})}
+    return [Schedule(name=named[0], pipeline=named[1], input=value, options=chosen, **given)]
+
+
+@command.command("list")
+@_as_json
+def list_schedules(*, as_json: bool) -> None:
+    """List the schedules with their next three times, and what became of the latest one."""
+    with FlujoClient() as client:
+        found = client.schedules()
+    if as_json:
+        show_json([_shape(each) for each in found])
+    elif not found:
+        say("there is no schedule; `flujo schedules add` makes one")
+    else:
+        rows = ((each.name, in_a_line(each.reference, 40), _when(each), _times(each), _latest(each)) for each in found)
+        show_rows(table(("schedule", "pipeline", "when", "next", "latest"), rows))
+
+
+def _add(name: str, what: str, method: str, done: str) -> None:
+    @command.command(name, help=what)
+    @_name
+    def act(*, name: str) -> None:
+        with FlujoClient() as client:
+            getattr(client, method)(name)
+        say(f"{name}: {done}")
+
+
+_add("pause", "Let a schedule fire nothing until it is resumed.", "pause_schedule", "is paused")
+_add("resume", "Let a paused schedule fire again, from its next time on.", "resume_schedule", "fires again")
+_add("remove", "Delete a schedule; its runs stay.", "remove_schedule", "is removed")
+
+
+@command.command("run-now")
+@_name
+def run_now(*, name: str) -> None:
+    """Enqueue a run of a schedule now, and print its id."""
+    with FlujoClient() as client:
+        run = client.run_schedule(name)
+    if not run.is_new:
+        say(f"{name}: its run {run.id} is under way")
+    show_value(run.id)
+
+
+def _when(each: ScheduleRecord) -> str:
+    timing = each.timing
+    return f"every {timing.every_s} s" if timing.cron is None else f"{timing.cron} {timing.zone}"
+
+
+def _times(each: ScheduleRecord) -> str:
+    if each.is_paused:
+        return "paused"
+    return ", ".join(f"{at:%Y-%m-%d %H:%M:%S%z}" for at in each.upcoming(SHOWN)) or "over"
+
+
+def _latest(each: ScheduleRecord) -> Text | str:
+    if each.last_error is not None:
+        return coloured(in_a_line(each.last_error, 120), "error")
+    return each.last_run or "-"
+
+
+def _shape(each: ScheduleRecord) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "pipeline": each.reference,
+        **each.timing.to_tree(),
+        "tenant": each.tenant,
+        "overlap": each.overlap,
+        "catch_up": each.catch_up,
+        "is_paused": each.is_paused,
+        "next": [at.isoformat() for at in each.upcoming(SHOWN)],
+        "last_slot": None if each.last_slot is None else each.last_slot.isoformat(),
+        "last_run": each.last_run,
+        "last_error": each.last_error,
+    }

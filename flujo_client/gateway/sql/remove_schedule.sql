@@ -1,0 +1,1 @@
+DELETE FROM flujo_schedules WHERE name = %(schedule)s::text RETURNING name;

@@ -1,0 +1,1 @@
+SELECT body, fingerprint FROM flujo_schedules WHERE name = %(schedule)s::text;

@@ -1,0 +1,87 @@
+"""A schedule as users write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.contract.schedules import CATCH_UPS, NAME, OVERLAPS, CatchUp, Overlap, Timing
+from flujo_client.contract.suggestions import did_you_mean
+from flujo_client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flujo_client.pipeline.pipeline import Pipeline
+    from flujo_client.pipeline.step import Step
+
+RUN_OPTIONS: Final = ("context", "queue", "priority", "deadline_s", "metadata", "limits", "run_limits", "throttle")
+"""The options of enqueue that the runs of a schedule may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A pipeline that runs at certain times, fired by the workers: `FlujoClient.add_schedule` stores it.
+
+    Args:
+        name: up to 60 letters, digits, `_` and `-`. Another schedule with this name is replaced.
+        pipeline: `"package.module:attribute"`, a blueprint's file, or the object.
+        input: the first step's input, the same for every run.
+        cron: a cron line of five fields, as `30 2 * * 1-5`; or give `every_s`.
+        every_s: whole seconds between two firings, counted from 1970-01-01 00:00 UTC.
+        zone: the time zone of the cron line. A time that a clock change skips fires when the clock has changed, a doubled one once.
+        jitter_s: seconds up to which each firing is delayed, by an amount of its own.
+        until: nothing fires after this moment.
+        overlap: what happens while the run before is under way: `skip` this firing, `queue` it, `cancel_previous`, or `allow` both.
+        catch_up: which firings that are more than a minute late are made up for: `none`, the `last`, or `all` of them, the newest 100 at most.
+        tenant: the owner of the runs.
+        options: further options of `enqueue`, for each run: context, queue, priority, deadline_s, metadata, limits, run_limits, throttle.
+
+    Raises:
+        ConfigurationError: an argument is invalid, or the cron line never fires.
+    """
+
+    name: str
+    pipeline: str | Pipeline | Step
+    input: Any = None
+    cron: str | None = None
+    every_s: int | None = None
+    zone: str = "UTC"
+    jitter_s: float = 0.0
+    until: datetime | None = None
+    overlap: Overlap = "skip"
+    catch_up: CatchUp = "last"
+    tenant: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if NAME.fullmatch(self.name) is None:
+            raise ConfigurationError(
+                f"the name of schedule '{self.name:.80}' must have 1 to 60 letters, digits, '_' and '-', and begin with a letter or digit"
+            )
+        for name, given, known in (("overlap", self.overlap, OVERLAPS), ("catch_up", self.catch_up, CATCH_UPS)):
+            self._require(given in known, f"{name} must be one of {', '.join(known)}, got '{given}'")
+        for option in self.options:
+            near = did_you_mean(option, RUN_OPTIONS) or f"known: {', '.join(RUN_OPTIONS)}"
+            self._require(option in RUN_OPTIONS, f"its runs have no option '{option}'; {near}")
+        try:
+            self.timing.check()
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"schedule '{self.name}': {error.message}", suggestion=error.suggestion, cause=error.__cause__
+            ) from (error.__cause__ or error)
+
+    @property
+    def timing(self) -> Timing:
+        """Return when it fires."""
+        return Timing(self.cron, self.every_s, self.zone, self.jitter_s, self.until)
+
+    def _require(self, holds: bool, message: str) -> None:  # noqa: FBT001 - the condition itself
+        if not holds:
+            raise ConfigurationError(f"schedule '{self.name}': {message}")
+
+
+def schedule_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a blueprint's schedule as arguments of `Schedule`; raises ValueError for a time that cannot be read."""
+    until = given.get("until")
+    return dict(given) if until is None else {**given, "until": datetime.fromisoformat(str(until))}

@@ -1,0 +1,91 @@
+"""Decide which slots of a due schedule fire. Pure (ADR 60)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import takewhile
+from typing import Final, NamedTuple
+
+from flujo_client.contract.schedules import LATE_S, MOST_CAUGHT_UP, ScheduleRecord, due_at
+from flujo_client.serial import Packed
+
+AGAIN_S: Final = 5.0
+"""Seconds after which a slot that failed is tried again."""
+_LATE: Final = timedelta(seconds=LATE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class DueSchedule:
+    """A schedule whose next slot is due.
+
+    Attributes:
+        record: its row.
+        fingerprint: that of its pipeline's plan as it was added.
+        body: the input and the options of its runs.
+        now: the database's clock.
+        failing_since: since when the next slot fails; None: it does not.
+    """
+
+    record: ScheduleRecord
+    fingerprint: str
+    body: Packed
+    now: datetime
+    failing_since: datetime | None = None
+
+    @property
+    def is_given_up(self) -> bool:
+        """Return whether the next slot fails for so long that it is given up if it fails again."""
+        return self.failing_since is not None and self.now - self.failing_since >= _LATE
+
+
+class DueSlots(NamedTuple):
+    """The slots to fire, in order, and the one that comes after them; None: there is none."""
+
+    slots: Sequence[datetime]
+    following: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What has become of due slots.
+
+    Attributes:
+        next_slot: the next slot; None: there is none.
+        last_slot: the latest that fired or was given up; None: there was none to fire.
+        run: the run of that.
+        error: why the latest slot did not fire.
+        again_s: seconds after which the next slot is tried again, because it failed.
+    """
+
+    next_slot: datetime | None
+    last_slot: datetime | None = None
+    run: str | None = None
+    error: str | None = None
+    again_s: float | None = None
+
+
+def due_slots(due: DueSchedule) -> DueSlots:
+    """Return which slots of a schedule fire now, by its catch-up policy.
+
+    Slots that have been due for up to a minute fire in any case. Of those before, `all` lets the newest 100 fire, `last` the newest one if no
+    later slot fires.
+    """
+    record, now = due.record, due.now
+    assert record.slot_at is not None
+    found = record.timing.newest(record.slot_at - timedelta(seconds=1), now, MOST_CAUGHT_UP + 1)
+    ripe = list(takewhile(lambda slot: due_at(record.name, slot, record.timing) <= now, found))
+    if not ripe:
+        return DueSlots((), record.slot_at)
+    in_time = [
+        slot for slot in ripe if now - due_at(record.name, slot, record.timing) <= _LATE or _is_retried(due, slot)
+    ]
+    made_up = {"none": [], "last": ripe[-1:], "all": ripe[-MOST_CAUGHT_UP:]}[record.catch_up]
+    fires = made_up if record.catch_up == "all" else in_time or made_up
+    return DueSlots(fires, record.timing.after(ripe[-1]))
+
+
+def _is_retried(due: DueSchedule, slot: datetime) -> bool:
+    """Return whether this is the slot that was in time when it first failed."""
+    return due.failing_since is not None and slot == due.record.slot_at
