@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from flujo_worker.agents.scripted import scripted_model
     from flujo_worker.celery_app.app import FlujoWorker
     from flujo_worker.durable.function_unit import unit
+    from flujo_worker.runtime.progress import progress, stream_text
     from flujo_worker.testing import LocalEngine
 
 _HOME = {
@@ -50,7 +51,9 @@ _HOME = {
     "make_solution_agent": "agents",
     "make_templated_agent_async": "agents",
     "make_validator_agent": "agents",
+    "progress": "runtime.progress",
     "scripted_model": "agents.scripted",
+    "stream_text": "runtime.progress",
     "unit": "durable.function_unit",
 }
 
@@ -72,7 +75,9 @@ __all__ = [
     "make_solution_agent",
     "make_templated_agent_async",
     "make_validator_agent",
+    "progress",
     "scripted_model",
+    "stream_text",
     "unit",
 ]
 __all__ += flujo_client.__all__

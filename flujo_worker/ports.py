@@ -183,10 +183,11 @@ class Renewal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A message to publish again, and why: ready, lost, epoch or gone."""
+    """A message to publish again, and why: ready, lost, epoch or gone. `fence` is that of the attempt's last claim, 0 before the first."""
 
     why: str
     envelope: Envelope
+    fence: int = 0
 
 
 class PoisonedAttempt(NamedTuple):

@@ -307,6 +307,8 @@ class Outcomes:
         finally:
             held.on_cancel = held.on_interrupt = None
             self._check()
+            if attempt.run.progress is not None:
+                attempt.inside(emit, "step.progress", **attempt.run.progress)
             if (blocked := future.blocked_at) is not None:
                 attempt.run.has_blocked = True
                 attempt.inside(_emit_blocked, blocked)

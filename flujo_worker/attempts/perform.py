@@ -313,13 +313,10 @@ class Attempts:
 
     def _stream_of(self, attempt: StagedAttempt, wanted: Streams, room: StreamRoom) -> AttemptStream | None:
         """Return what streams an attempt, if its run or its step asks for that."""
-        from flujo_client.contract.stream import place_of
-
         envelope, entry = attempt.given, attempt.entry
         if wanted == "steps" and not entry.steps[entry.node_of(envelope).path].config.stream:
             return None
-        place = place_of(envelope.address, envelope.step)
-        return room.writer(envelope.ticket.run, place, envelope.number, attempt.held.fence or 0)
+        return room.writer(envelope, attempt.held.fence or 0)
 
     def _journal(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun) -> Journal:
         from flujo_worker.durable.journal import Journal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.model_guards import first_rows
-from flujo_client.contract.envelope import TASK_JOIN
+from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.plan.plan import Backoff
 from flujo_worker.agents.refused_formats import RefusedFormats
@@ -162,6 +162,10 @@ class Services:
 
         return StreamRoom(self.settings)
 
+    def withdraw_stream(self, envelope: Envelope, fence: int) -> None:
+        """Withdraw what an attempt has streamed under claims before this fence."""
+        self.streams.withdraw(envelope, fence)
+
     def worker(self) -> str:
         """Return the id of this process's present incarnation."""
         return self.lease.worker
@@ -288,7 +292,8 @@ class Upkeep:
             may_load=trials.may_load,
             fits=engine.attempts.preparation.fits,
         )
-        lost = LostWork(stores, post, engine.coordinator, lease, settings)
+        withdraw = services.withdraw_stream if settings.has_redis else None
+        lost = LostWork(stores, post, engine.coordinator, lease, settings, withdraw)
         unpark = Chore(parked.unpark, UNPARK_EVERY_S)
         waits_s = settings.traces.wait_days * DAY_S
         pruner = Pruner(stores.retention, settings.retention, waits_s=waits_s)

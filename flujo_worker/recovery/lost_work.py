@@ -44,11 +44,18 @@ MOST_KNOWN = 100_000
 
 
 class LostWork:
-    """Recovers what was dropped."""
+    """Recovers what was dropped. `withdraw` withdraws what an attempt has streamed, by its message and the fence of a later claim."""
 
     def __init__(
-        self, stores: Stores, post: Publisher, coordinator: Coordinator, lease: Lease, settings: Settings
+        self,
+        stores: Stores,
+        post: Publisher,
+        coordinator: Coordinator,
+        lease: Lease,
+        settings: Settings,
+        withdraw: Callable[[Envelope, int], object] | None = None,
     ) -> None:
+        self._withdraw = withdraw
         self._stores, self._post, self._coordinator, self._lease = stores, post, coordinator, lease
         self._settings, self._max_lost, self._rows = settings, settings.worker.max_lost, RowByRow(coordinator)
 
@@ -84,6 +91,7 @@ class LostWork:
 
     def _fail(self, envelope: Envelope, fence: int, how: str | None) -> None:
         """Fail a step that was lost too often. If that cannot be merged either, its run fails directly."""
+        self._withdraw_stream(envelope, fence)
         why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
         try:
             self._coordinator.lost(envelope, fence, self._max_lost + 1, how)
@@ -164,6 +172,12 @@ class LostWork:
         failpoints.hit("sweep_published")
         for each in due:
             logger.debug("attempt %s published again: %s", each.envelope.key, each.why)
+            if each.fence:  # the next claim has the next fence
+                self._withdraw_stream(each.envelope, each.fence + 1)
+
+    def _withdraw_stream(self, envelope: Envelope, fence: int) -> None:
+        if self._withdraw is not None and (envelope.ticket.settings or {}).get("stream"):
+            self._withdraw(envelope, fence)
 
 
 class ParkedRuns:

@@ -193,6 +193,8 @@ class AttemptRun:
     """Its input; None until that is decoded."""
     stream: AttemptStream | None = None
     """Streams it; None if nobody asked for that."""
+    progress: Mapping[str, Any] | None = None
+    """How far its own code says that it is."""
     answers_live: bool = False
     """Its agent is about to be called, and streams; agents in tools do not."""
     stored: StoredContext | None = None

@@ -17,7 +17,7 @@ _BEFORE: Final = 512
 """Characters of the text before that are looked at again: a name may be there whose value comes now."""
 _PROBES: Final = ("a1b2c3d4e5f6g7h8i9", 'a" ', "a' ", "a@b", ".a1b2c3d4e5f6g7h8")
 """Texts that may come next. Where one changes how the text until now is shown, or is hidden itself, a secret may be unfinished."""
-_WORD: Final = compiled(r"[\w.~+/=-]{1,4096}$")
+_WORD: Final = compiled(r"[\w.~+/=-]{1,4096}\Z")
 _OF_PROSE: Final = re.compile(r"[A-Z]?[a-z]*|[^\W\d_]*[^\x00-\x7f][^\W\d_]*")
 """Words that are not the beginning of a key."""
 
@@ -31,11 +31,11 @@ class LiveRedaction:
     def feed(self, piece: str) -> str:
         """Take the next piece; return what can be shown by now."""
         self._held += piece
-        word = _WORD.search(self._held)
+        word = _WORD.search(self._before + self._held)
         cuts = [len(self._held)] if word is None or _OF_PROSE.fullmatch(word[0]) else []
-        cuts += [] if word is None else [word.start()]
+        cuts += [] if word is None else [word.start() - len(self._before)]
         for cut in cuts:
-            if cut and self._is_whole(self._before + self._held[:cut]):
+            if cut > 0 and self._is_whole(self._before + self._held[:cut]):
                 return self._show(cut)
         return self.rest() if len(self._held) > MOST_HELD else ""
 

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.contract.stream import keys_of, pack_data
+from flujo_client.contract.stream import keys_of, pack_data, place_of
 from flujo_client.transport.redis import NoScript, RedisError, connect
 from flujo_worker.streams.writer import Batch, Writer
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
+    from flujo_client.contract.envelope import Envelope
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +52,14 @@ class StreamRoom:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def writer(self, run: str, place: str, number: int, fence: int) -> Writer:
+    def writer(self, envelope: Envelope, fence: int) -> Writer:
         """Return what streams one attempt under one claim."""
-        return Writer(run, place, number, fence, self._schedule)
+        place = place_of(envelope.address, envelope.step)
+        return Writer(envelope.ticket.run, place, envelope.number, fence, self._schedule)
 
-    def withdraw(self, run: str, place: str, number: int, fence: int) -> None:
+    def withdraw(self, envelope: Envelope, fence: int) -> None:
         """Withdraw what an attempt has streamed under earlier claims than this one."""
-        self.writer(run, place, number, fence).claim()
+        self.writer(envelope, fence).claim()
 
     def close(self) -> None:
         """Write what is left, as far as that takes no time, and end the thread."""

@@ -22,6 +22,8 @@ MOST_WAITING: Final = 500
 """Entries that wait, beyond which further ones are dropped."""
 MOST_CHARS: Final = 1_000_000
 """The same, in characters of deltas."""
+PROGRESS_S: Final = 0.25
+"""Seconds between two reports of progress."""
 _LAST: Final = frozenset({"step_end", "withdrawn", "question"})
 """The kinds of an attempt's last entry, which is not dropped."""
 _AT_ONCE: Final = _LAST | {"step_start"}
@@ -59,24 +61,32 @@ class Writer:
         self._schedule, self._lock, self._shown = schedule, threading.Lock(), ShownEntries()
         self._waiting: deque[Entry] = deque()
         self._chars, self._next_at, self._is_over, self._has_said = 0, 0.0, False, False
+        self._progress: Mapping[str, Any] | None = None
+        self._progress_at = 0.0
 
     def put(self, kind: StreamKind, data: Mapping[str, Any]) -> None:
         """Stream an entry. After the last one of the attempt, or of its claim, nothing is streamed."""
         with self._lock:
             if self._is_over:
                 return
-            self._is_over, text = kind in _LAST, text_of(data)
-            one = merged(self._waiting[-1], (kind, data)) if text and self._waiting else None
-            if one is not None:
-                self._waiting[-1] = one
-            elif self._is_over or (len(self._waiting) < MOST_WAITING and self._chars < MOST_CHARS):
-                self._waiting.append((kind, data))
-            elif self._waiting[-1][0] != "gap":
-                self._waiting.append(("gap", {}))
-            self._chars += len(text)
-            is_urgent = kind in _AT_ONCE or self._chars >= BATCH_CHARS
-            at = 0.0 if is_urgent else self._next_at
+            if kind == "progress":
+                self._progress, at = data, self._progress_at  # in place of an earlier one that waits
+            else:
+                at = self._add(kind, data)
         self._schedule(self, at)
+
+    def _add(self, kind: StreamKind, data: Mapping[str, Any]) -> float:
+        """Let an entry wait, or drop it; return when to write what waits."""
+        self._is_over, text = kind in _LAST, text_of(data)
+        one = merged(self._waiting[-1], (kind, data)) if text and self._waiting else None
+        if one is not None:
+            self._waiting[-1] = one
+        elif self._is_over or (len(self._waiting) < MOST_WAITING and self._chars < MOST_CHARS):
+            self._waiting.append((kind, data))
+        elif self._waiting[-1][0] != "gap":
+            self._waiting.append(("gap", {}))
+        self._chars += len(text)
+        return 0.0 if kind in _AT_ONCE or self._chars >= BATCH_CHARS else self._next_at
 
     def say(self, text: str) -> None:
         """Stream a text of the step's own."""
@@ -97,8 +107,15 @@ class Writer:
         """Return what waits, without secrets. Only the thread that writes calls it."""
         with self._lock:
             waiting, self._waiting, self._chars = self._waiting, deque(), 0
+            now = time.monotonic()
+            if self._progress is not None and (self._is_over or now >= self._progress_at):
+                waiting.insert(len(waiting) - self._is_over, ("progress", self._progress))
+                self._progress, self._progress_at = None, now + PROGRESS_S
+            later = self._progress is not None
             if any(kind != "step_start" for kind, _ in waiting):  # the first token does not wait
-                self._next_at = time.monotonic() + EVERY_S
+                self._next_at = now + EVERY_S
+        if later:
+            self._schedule(self, self._progress_at)
         return Batch(self, [shown for entry in waiting for shown in self._shown.of(*entry)])
 
     def written(self, epoch: bytes | None) -> None:

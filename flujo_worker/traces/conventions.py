@@ -24,7 +24,7 @@ EVENTS: Final = [
     "attempt.crashed", "attempt.handed_back", "attempt.isolated", "attempt.lost", "attempt.starved",
     "flujo.breaker.waiting", "flujo.budget.violation", "flujo.cache.hit", "flujo.fallback.triggered", "flujo.limit.waiting",
     "flujo.paused", "flujo.rate.waiting", "flujo.resumed", "flujo.retry",
-    "output.cut", "run.answered", "run.unanswered", "step.failed", "step.judged", "unit.possibly_done",
+    "output.cut", "run.answered", "run.unanswered", "step.failed", "step.judged", "step.progress", "unit.possibly_done",
 ]  # fmt: skip
 """The events of an attempt that are events of its span."""
 

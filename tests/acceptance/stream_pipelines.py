@@ -1,6 +1,7 @@
 """Pipelines that are streamed. Their models say a story in pieces; a run's input says what goes wrong on the way."""
 
 import asyncio
+import logging
 import os
 import signal
 
@@ -10,8 +11,9 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 
-from flujo_client import Pipeline, Step, StepConfig
+from flujo_client import Pipeline, Step, StepConfig, step
 from flujo_client.attempt_info import current_attempt
+from flujo_worker import progress, stream_text
 
 WORDS = ["Once ", "upon ", "a ", "time ", "there ", "was ", "a ", "worker."]
 PAUSE_S = 0.02
@@ -57,3 +59,30 @@ teller = Agent(FunctionModel(stream_function=tell), name="teller")
 looker = Agent(FunctionModel(stream_function=tell), name="looker", tools=[look])
 story = Pipeline([Step("tell", teller, StepConfig(max_retries=1))], name="story", stream=True)
 tools = Pipeline([Step("tell", looker, StepConfig(durable=True, max_retries=1))], name="tools", stream=True)
+
+
+@step
+async def work(data: str) -> str:
+    """Say, print, and tell how far it is."""
+    for number in range(5):
+        stream_text(f"part {number} ")
+        progress(number + 1, 5, "counting")
+    print("counted", number + 1)
+    logging.getLogger("counting").warning("that is all")
+    return data
+
+
+@step
+async def linger(data: str) -> str:
+    """Say something, and go on when there is a file."""
+    stream_text("I wait")
+    info = current_attempt()
+    while not (folder() / f"go-on-{info.run_id if info else ''}").exists():  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(PAUSE_S)
+    return data
+
+
+counting = Pipeline([work], name="counting", stream=True)
+lingering = Pipeline([linger], name="lingering", stream=True)
+silent = Pipeline([work], name="silent")
+some = Pipeline([Step("quiet", work.agent), Step("loud", work.agent, StepConfig(stream=True))], name="some")

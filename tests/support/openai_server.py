@@ -7,7 +7,7 @@ Out: `requests`, in the order they came.
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
@@ -122,6 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         if data is None:
             tree = _error(said) if said.status >= 400 else _ANSWERS[self.path](request, said)
             data = json.dumps(tree).encode()
+            if said.status < 400 and request.body.get("stream"):
+                said, data = replace(said, content_type="text/event-stream"), _pieces(tree)
         self._send(said, data)
 
     def _send(self, said, data):
@@ -160,6 +162,20 @@ def _chat(request, said):
             "total_tokens": spent_in + spent_out,
         },
     }
+
+
+def _pieces(tree):
+    """Return a chat completion in pieces, as server-sent events: two for what it says, and one for what it has used."""
+    choice, rest = tree["choices"][0], {**tree, "object": "chat.completion.chunk", "usage": None}
+    message = choice["message"]
+    calls = [{"index": at, **call} for at, call in enumerate(message.get("tool_calls", ()))]
+    text = message["content"] or ""
+    deltas = [{"role": "assistant", "content": text[: len(text) // 2]}, {"content": text[len(text) // 2 :]}]
+    deltas = [{"role": "assistant", "tool_calls": calls}] if calls else deltas
+    chunks = [{**rest, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks += [{**rest, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}]
+    chunks += [{**rest, "choices": [], "usage": tree["usage"]}]
+    return b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks) + b"data: [DONE]\n\n"
 
 
 def _responses(request, said):

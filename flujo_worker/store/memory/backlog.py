@@ -60,7 +60,7 @@ class BacklogInMemory(InMemory):
         may_judge = self._t.is_leased(judge)
         rows = sorted(self._t.attempts.values(), key=lambda each: each.available_at)
         whys = [(row, self._why_due(row, broker, may_judge=may_judge, max_lost=max_lost)) for row in rows]
-        found = [(row, Due(why, self._t.envelope(row))) for row, why in whys if why is not None][:limit]
+        found = [(row, Due(why, self._t.envelope(row), row.fence)) for row, why in whys if why is not None][:limit]
         publish([due for _, due in found])
         for row, due in found:
             if row.status == "running":

@@ -59,7 +59,10 @@ class BacklogInPostgres(InPostgres):
             broken.clear()
             with connection.transaction():
                 rows = execute(connection, "due", parameters).fetchall()
-                due = [Due(row["why"], each) for row, each in read_envelopes(rows, lambda *row: broken.append(row))]
+                due = [
+                    Due(row["why"], each, row["fence"])
+                    for row, each in read_envelopes(rows, lambda *row: broken.append(row))
+                ]
                 publish(due)
             return due
 

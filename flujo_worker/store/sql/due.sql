@@ -57,7 +57,7 @@ story AS (
     SELECT m.run_id, m.key, m.fence, 'attempt.sent_again', 'info', jsonb_build_object('why', m.why, 'sends', m.sends)
     FROM marked m WHERE m.why IN ('epoch', 'gone')
 )
-SELECT m.why, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance, m.units_from, m.pauses,
+SELECT m.why, m.fence, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance, m.units_from, m.pauses,
        s.version, s.output AS input, s.context, s.lanes::text, s.metadata ->> 'flujo.code' AS code,
        r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.settings::text, r.limits::text, r.gates IS NOT NULL AS is_gated,
        extract(epoch FROM r.deadline_at)::float8 AS deadline

@@ -130,6 +130,7 @@ ELSEWHERE = {
     **dict.fromkeys(["run.parked", "run.unparked"], OTHER),
     **dict.fromkeys(["background.stale", "background.started_again"], BACKGROUND),
     "batch.found": "test_provider_batches.py",
+    "step.progress": "test_streamed_runs.py",
     "guard.edited": "test_store_model_guards.py",
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "attempt.waits_for_lock": "test_locked_rows.py",
