@@ -27,6 +27,8 @@ from flujo_worker.traces.live import headers
 if TYPE_CHECKING:
     from pydantic_ai.agent import AbstractAgent
 
+    from flujo_worker.agents.streamed import Streamed
+
 _DURABILITY: Final = "flujo_worker.agents.durability"
 """Imported by a durable step, and by who gives an agent the capability itself."""
 
@@ -55,10 +57,8 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     from flujo_worker.agents.turns import Turns
 
     model, work, streamed = await effective_model(agent), current_work(), _streamed()
-    if streamed and model is not None:
-        from flujo_worker.agents.streamed import streaming
-
-        model = streaming(model)
+    if streamed is not None and model is not None:
+        model = streamed.model(model)
     check = ResponseCheck((work and work.step.config.accept_finish_reasons) or ())
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
@@ -68,7 +68,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     around = [
         check,
         *turns.history,
-        *streamed,
+        *([] if streamed is None else [streamed]),
         *(durable or ()),
         *_around(data, guidance, history, paces=durable is None),
     ]
@@ -102,15 +102,15 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     )
 
 
-def _streamed() -> Sequence[Any]:
+def _streamed() -> Streamed | None:
     """Return what streams this call: that of the step's own agent, in an attempt that is streamed."""
     run = current_run()
     if run is None or not run.answers_live or run.stream is None:
-        return ()
+        return None
     from flujo_worker.agents.streamed import Streamed
 
     run.answers_live = False
-    return [Streamed(run.stream)]
+    return Streamed(run.stream)
 
 
 def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:

@@ -56,6 +56,11 @@ class Heard:
         given = {} if self.response is None else self.response.headers
         return {name.lower(): value for name, value in given.items()}
 
+    def is_no_stream(self, error: Exception) -> bool:
+        """Return whether a request for a stream failed because the response is none."""
+        is_missed = type(error) is UnexpectedModelBehavior and error.message.startswith(_NO_STREAM)
+        return is_missed and "text/event-stream" not in self.headers.get("content-type", "text/event-stream")
+
     @property
     def description(self) -> str:
         """Return its status, its content type and the beginning of its body; nothing where there was no response."""
@@ -118,6 +123,8 @@ _READS_RESPONSES: Final = "_process_response"
 _UNDECODED: Final = (json.JSONDecodeError, UnicodeError)
 _NOT_JSON: Final = "Expected a JSON response"
 """How pydantic-ai's error begins for a response of another content type, which has no class of its own."""
+_NO_STREAM: Final = "Streamed response ended without"
+"""How its error begins for a stream without an answer."""
 _ACCEPT: Final = 'or accept such answers with StepConfig(accept_finish_reasons=["{}"])'
 
 
@@ -147,7 +154,7 @@ class ResponseCheck(AbstractCapability[Any]):
                     response = await handler(request_context)
                 self._is_stored = met.are_stored
             except Exception as error:
-                if not (heard.is_too_large or _is_unreadable(error)):
+                if not (heard.is_too_large or _is_unreadable(error) or heard.is_no_stream(error)):
                     raise
                 is_one = len(each_of(model)) == 1  # of several it is not known whose response it is
                 found = (is_one and heard.description) or f"{type(error).__name__}: {error}"

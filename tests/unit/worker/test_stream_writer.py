@@ -128,6 +128,11 @@ def test_outside_of_attempts_nothing_is_told():
     stream_text("hello")
 
 
+def loaded():
+    """The modules that only streamed attempts need."""
+    return [name for name in sys.modules if name.startswith(("flujo_worker.streams.", "flujo_worker.agents.streamed"))]
+
+
 def test_a_step_without_a_stream_pays_one_check(monkeypatch):
     """Nothing of the streams is loaded, and nothing called, for a run that is not streamed; `LocalEngine` has no streams."""
 
@@ -135,11 +140,9 @@ def test_a_step_without_a_stream_pays_one_check(monkeypatch):
         progress(1, 1)
         return data
 
-    for name in [name for name in sys.modules if name.startswith("flujo_worker.streams")]:
+    for name in loaded():
         monkeypatch.delitem(sys.modules, name)
     with LocalEngine() as engine:
         pipeline = Pipeline([Step("work", work, StepConfig(stream=True))], stream=True)
         assert engine.run(pipeline, "x").output == "x"
-    assert [
-        name for name in sys.modules if name.startswith(("flujo_worker.streams", "flujo_worker.agents.streamed"))
-    ] == []
+    assert loaded() == []

@@ -1,12 +1,14 @@
 """A streamed agent's answers are judged, counted and paid for as any other's: over real HTTP, once whole and once in pieces."""
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic_ai import Agent
+from pydantic_ai.capabilities import ProcessEventStream
 from pydantic_ai.messages import AgentStreamEvent, ModelResponse, TextPart
-from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 
 from flujo_client import Pipeline, Settings, Step, StepConfig
@@ -30,6 +32,7 @@ SAID: dict[str, tuple[Said, dict[str, Any]]] = {
     "empty": (Said(""), {}),
     "refused": (Said("slow down", status=429), {}),
     "away": (Said("no", status=503), {}),
+    "broken off": (Said("The city is Oslo.", drops=True), {}),
     "not JSON": (Said(body=b"<html>busy</html>", content_type="text/html"), {}),
     "invalid": (Said("Oslo"), {"output_type": City, "processing": {"aop": "full", "structured_output": "openai_json"}}),
 }
@@ -70,7 +73,12 @@ def asked(said, monkeypatch, *, streams, processing=None, durable=False, **optio
 def judged(attempt, story):
     fault = attempt.fault
     told = [(each.name, each.level) for each in story if each.name.startswith(("agent.", "aros.", "output.", "step."))]
-    return (attempt.status, fault and (fault.code, fault.type_name, fault.retryable), (attempt.tokens, attempt.cost_usd), told)
+    return (
+        attempt.status,
+        fault and (fault.code, fault.type_name, fault.retryable),
+        (attempt.tokens, attempt.cost_usd),
+        told,
+    )
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -92,3 +100,38 @@ def test_a_model_that_cannot_stream_is_streamed_whole(monkeypatch):
     assert attempt.fault is None
     [start] = [data for kind, data in recorder if data.get("event_kind") == "part_start"]
     assert start["part"]["content"] == "Oslo"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_an_agent_that_streams_itself_is_streamed_in_pieces_too(durable, monkeypatch):
+    async def tell(messages, info):
+        for word in ("one ", "two ", "three"):
+            yield word
+
+    async def own(ctx, events):
+        seen.extend([event.event_kind async for event in events])
+
+    seen = []
+    agent = Agent(FunctionModel(stream_function=tell), name="teller", capabilities=[ProcessEventStream(own)])
+    attempt, _, recorder = ran(agent, monkeypatch, streams=True, durable=durable)
+    assert attempt.fault is None
+    assert seen == [data["event_kind"] for kind, data in recorder if kind == "token"]
+    assert seen.count("part_delta") == 2
+
+
+def test_calls_of_tools_are_streamed_with_what_they_give(monkeypatch):
+    async def tell(messages, info):
+        if len(messages) == 1:
+            yield {0: DeltaToolCall("look", '{"at": "sky"}', tool_call_id="c")}
+        else:
+            yield "done"
+
+    def look(at: str) -> dict[str, str]:
+        return {at: "blue"}
+
+    agent = Agent(FunctionModel(stream_function=tell), tools=[look])
+    _, _, recorder = ran(agent, monkeypatch, streams=True)
+    called = [(kind, data["part"]) for kind, data in recorder if data.get("event_kind", "").startswith("function_")]
+    assert [kind for kind, _ in called] == ["tool_call", "tool_result"]
+    assert {part["tool_call_id"] for _, part in called} == {"c"}
+    assert json.loads(called[1][1]["content"]) == {"sky": "blue"}
