@@ -219,7 +219,7 @@ def new_run_of(
     gates = gates_of(settings.admission, admission, plan=found.plan, tenant=tenant, value=value, now=now)
     if deadline_s is not None and (late := next((gate for gate in gates if gate.wait_s >= deadline_s), None)):
         raise ConfigurationError(
-            f"the run would expire before it begins: `deadline_s` is {deadline_s:g}, and it waits {late.wait_s:g} s",
+            f"it would expire before it begins: `deadline_s` is {deadline_s:g}, and it waits {late.wait_s:g} s",
             suggestion="give it a later deadline; it counts from now, not from the run's beginning",
         )
     order = Order(

@@ -1,6 +1,7 @@
 """How a client's runs enter their gates: at once, in bulk, in a caller's transaction, under keys; and how they are shown."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -123,3 +124,31 @@ def test_in_a_callers_transaction_a_refusal_leaves_the_transaction_as_it_was(sit
             site.client.enqueue(fine, "y", throttle=throttle, tenant="t", connection=connection)
         connection.execute("INSERT INTO mine VALUES (1)")
     assert waits([run]) == [None]
+
+
+def test_a_run_that_begins_later_waits_for_its_time_however_it_is_enqueued(site):
+    """Alone, among many, by the async client, and in a caller's transaction; without a message, before its limits, and never beyond its deadline."""
+
+    async def enqueue_async():
+        async with AsyncFlujoClient(site.settings) as client:
+            return await client.enqueue(fine, "x", at=datetime.now(UTC) + timedelta(days=1))
+
+    before = queued(site)
+    limit = RunLimit("later", 1)
+    runs = [site.client.enqueue(fine, "x", delay_s=3600, run_limits=[limit])]
+    runs += site.client.enqueue_many(fine, ["x", RunRequest("y", delay_s=60)], delay_s=3600)
+    runs.append(asyncio.run(enqueue_async()))
+    with site.connection() as connection:
+        runs.append(site.client.enqueue(fine, "x", delay_s=3600, connection=connection))
+    rows = site.rows(
+        "SELECT gate, extract(epoch FROM not_before - now()) AS in_s FROM flujo_waiting_runs WHERE run_id = ANY(%(runs)s) ORDER BY arrived",
+        runs=[run.id for run in runs],
+    )
+    assert [row["gate"] for row in rows] == ["start time"] * 5
+    assert [round(float(row["in_s"]) / 60) for row in rows[:3]] == [60, 60, 1]
+    assert queued(site) == before
+    assert waits([site.client.enqueue(fine, "x", run_limits=[limit])]) == [None]  # the place is free meanwhile
+    with pytest.raises(
+        ConfigurationError, match="it would expire before it begins: `deadline_s` is 60, and it waits 60 s"
+    ):
+        site.client.enqueue(fine, "x", delay_s=60, deadline_s=60)
