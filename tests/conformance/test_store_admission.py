@@ -3,7 +3,7 @@
 import pytest
 from trees import asking
 
-from flujo_client.contract.admission import Gate
+from flujo_client.contract.admission import START, Gate
 from flujo_client.errors import AdmissionRefused, RunNotFound
 from tests.support.builders import enqueued, pipeline_of, succeeded
 
@@ -176,6 +176,19 @@ def test_a_debounced_run_begins_after_its_time_unless_a_later_one_replaces_it(wo
     world.pass_time(6)
     assert admitted(world) == ["r1"]
     assert world.run("r0").status == "cancelled"
+
+
+def test_runs_that_are_to_begin_at_one_time_begin_together_and_hold_no_place_until_then(world):
+    gate = Gate(START, None, wait_s=10.0, is_window=True)
+    late = [recorded(world, f"r{number}", gate) for number in range(60)]
+    limited = recorded(world, "limited", gate, CRM)
+    recorded(world, "now", CRM)
+    assert waits(world, *late, limited) == [new.first.ticket.run for new in (*late, limited)]
+    assert world.run("now").waits_for is None
+    world.pass_time(9)
+    assert admitted(world) == []
+    world.pass_time(2)
+    assert set(admitted(world)) == {new.first.ticket.run for new in (*late, limited)}
 
 
 def test_a_throttle_frees_its_places_by_time_and_not_by_ends(world):

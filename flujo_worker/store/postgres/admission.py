@@ -73,7 +73,10 @@ def _admit(connection: psycopg.Connection[dict[str, Any]], gates: Collection[str
         }
         keys = [row["key"] for row in execute(connection, "admit_runs", written)]
         is_behind = (
-            len(wanted) > len(turns) or bool(decision.moved or written["gone"]) or len(first) >= ADMITTED_AT_ONCE
+            len(wanted) > len(turns)
+            or bool(decision.moved or written["gone"])
+            or len(first) >= ADMITTED_AT_ONCE
+            or len(decision.admitted) >= EACH
         )
         return Admitted(keys, {row["gate"] for row in first} if is_behind else ())
 
