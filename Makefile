@@ -43,7 +43,7 @@ settings: $(STAMP) ## write the tables of docs/reference/configuration.md and me
 	@$(ALONE) $(BIN)/python tests/architecture/metrics_table.py
 
 lock: ## write requirements.lock and the locks of tests/compat anew from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --extra metrics --extra otel --extra schedules --extra ui --group dev --group integrations --group browser --universal --generate-hashes \
+	uv pip compile pyproject.toml --extra ag-ui --extra live --extra worker --extra aop-extra --extra embedded --extra encryption --extra metrics --extra otel --extra schedules --extra ui --group dev --group integrations --group browser --universal --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 	@$(PYTHON) -m tests.compat.environments
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Final
@@ -21,6 +20,7 @@ from starlette.routing import Route
 from flujo_client.errors import FlujoError
 from flujo_client.gateway.effects import query
 from flujo_client.gateway.requests import Request as Statement
+from flujo_client.live.following import is_stopping
 from flujo_client.ui.reading import HOME
 from flujo_client.ui.view import page_of, reading
 
@@ -87,7 +87,7 @@ async def _stream(pulse: Pulse, run: str) -> AsyncIterator[str]:
     last, began = None, time.monotonic()
     sent_at = began
     yield f"retry: {2000 + secrets.randbelow(3000)}\n\n"
-    while time.monotonic() < began + LONGEST_S and not _is_stopping():
+    while time.monotonic() < began + LONGEST_S and not is_stopping():
         digest = await pulse.next(run)
         if digest not in (None, last):
             last, sent_at = digest, time.monotonic()
@@ -95,12 +95,6 @@ async def _stream(pulse: Pulse, run: str) -> AsyncIterator[str]:
         elif time.monotonic() > sent_at + QUIET_S:
             sent_at = time.monotonic()
             yield ": nothing has changed\n\n"
-
-
-def _is_stopping() -> bool:
-    """Return whether uvicorn was asked to stop: it waits for open streams, and tells nobody so but its own handler of signals."""
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
-    return bool(getattr(server, "should_exit", False))
 
 
 def _digests(runs: Collection[str]) -> Statement[dict[str, str]]:

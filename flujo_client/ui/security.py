@@ -6,9 +6,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from inspect import isawaitable, iscoroutinefunction
-from ipaddress import ip_address
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -17,6 +14,9 @@ from starlette.datastructures import FormData, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flujo_client.live.access import User as User  # noqa: PLC0414 - hosts import it from here
+from flujo_client.live.access import user_of
 
 MAX_FORM_BYTES: Final = 2_000_000
 LONGEST_ONCE: Final = 200
@@ -30,25 +30,8 @@ HEADERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """The person who looks at the page.
-
-    Attributes:
-        name: the name under which the audit records what this person does.
-        may_act: whether the person may retry, cancel and answer (an operator), or only read (a reader).
-        sees_values: whether the person may read prompts, inputs, outputs and questions.
-    """
-
-    name: str
-    may_act: bool = False
-    sees_values: bool = True
-
-
 Auth: TypeAlias = Callable[[Request], "User | Awaitable[User | None] | None"]
 """The host's login: returns the user of a request, or None for nobody. It may raise Starlette's `HTTPException`, such as a redirect."""
-
-LOCAL: Final = User("local", may_act=True)
 
 
 def sign(secret: bytes, *texts: str) -> str:
@@ -107,23 +90,10 @@ class Gatekeeper:
         """Let in a request, or raise HTTPException: 401 without a user, 403 for what this user may not do."""
         if scope["type"] == "http":
             request = Request(scope, receive)
-            request.state.user = user = await self._user(request)
+            request.state.user = user = await user_of(self._auth, request)
             if request.method not in ("GET", "HEAD"):
                 request.state.form = await self._form(request, user)
         await self._app(scope, receive, send)
-
-    async def _user(self, request: Request) -> User:
-        if self._auth is None:
-            if not is_local(request):
-                raise HTTPException(403, "Without a login this page is only for browsers on its own machine.")
-            return LOCAL
-        is_async = iscoroutinefunction(self._auth)
-        user = self._auth(request) if is_async else await run_in_threadpool(self._auth, request)
-        if isawaitable(user):
-            user = await user
-        if user is None:
-            raise HTTPException(401, "Sign in first.")
-        return user
 
     async def _form(self, request: Request, user: User) -> FormData:
         if not user.may_act:
@@ -137,23 +107,6 @@ class Gatekeeper:
         if not hmac.compare_digest(str(form.get("token", "")).encode(), token.encode()):
             raise HTTPException(403, "This form is too old. Go back, reload the page, and send it again.")
         return form
-
-
-def is_local(request: Request) -> bool:
-    """Return whether a browser on this machine sent a request, to a name of this machine, and not through a proxy.
-
-    A foreign site can have its own name point to 127.0.0.1, but its pages then send that name as `Host`.
-    """
-    forwarded = {"forwarded", "x-forwarded-for", "x-real-ip"} & {*request.headers.keys()}
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-    return not forwarded and _is_loopback(request.client.host if request.client else "") and _is_loopback(host)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def is_own(request: Request) -> bool:

@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKED_EXTRAS = ("worker", "aop-extra", "embedded", "encryption", "metrics", "otel", "schedules", "ui")
+LOCKED_EXTRAS = ("ag-ui", "live", "worker", "aop-extra", "embedded", "encryption", "metrics", "otel", "schedules", "ui")
 UNLOCKED_EXTRAS = {"models": "every provider's SDK, which neither tests nor deployments install as a whole"}
 REVIEWED = {
     "certifi": "MPL-2.0",

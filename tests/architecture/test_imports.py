@@ -54,6 +54,7 @@ DOORS = {
         "flujo_worker.store.postgres.pool": "keeps the worker's connections",
     },
     "pydantic_ai": {
+        "flujo_client.live": "writes AG-UI and Vercel's chunks by its encoders, where a browser asks for them",
         "flujo_worker.agents": "asks models",
         "flujo_worker.testing.durability": "has agents that are killed, and runs without the rest",
     },

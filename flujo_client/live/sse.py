@@ -1,0 +1,98 @@
+"""A run's stream as server-sent events, and as pages of JSON for hosts that cannot keep a request open."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from flujo_client.contract.stream import StreamEvent
+from flujo_client.errors import ClientError, FlujoError
+from flujo_client.live.following import is_stopping
+from flujo_client.live.host import HEADERS, Live, Opened, Streamed
+from flujo_client.serial.tree import dumps
+
+BEAT: Final = ": nothing has come\n\n"
+BEAT_S: Final = 15
+"""After so many seconds without an event a comment is sent."""
+LOOK_S: Final = 1.0
+"""Seconds between two looks whether the server was asked to stop."""
+LONGEST_S: Final = 300
+"""A stream of server-sent events ends after so many seconds; the browser opens another, for which the login is asked again."""
+MOST: Final = 1000
+"""The most events of one page."""
+SETTLED_S: Final = 0.05
+"""A page ends with the first pause of so many seconds."""
+LONGEST_WAIT_S: Final = 25.0
+
+
+async def stream(request: Request) -> Response:
+    """Send a run's events as they come; to a WSGI host, or to who asks for JSON, those that there are."""
+    live: Live = request.app.state.live
+    is_page = "wsgi_environ" in request.scope or "application/json" in request.headers.get("accept", "")
+    user, wait_s = await live.user(request), _wait_of(request)
+    opened = await live.open(request, user)
+    if not is_page:
+        return Streamed(opened, _events(opened))
+    try:
+        return await _page(opened, wait_s)
+    finally:
+        opened.close()
+
+
+def refusal(error: FlujoError) -> dict[str, Any]:
+    """Return an error as JSON has it."""
+    return {"error": error.message, "code": error.error_code, "suggestion": error.suggestion}
+
+
+async def _events(opened: Opened) -> AsyncIterator[str]:
+    began = sent_at = time.monotonic()
+    yield f"retry: {2000 + secrets.randbelow(3000)}\n\n"
+    while not opened.following.is_over and time.monotonic() < began + LONGEST_S and not is_stopping():
+        try:
+            event = await opened.following.next(LOOK_S)
+        except FlujoError as error:
+            yield f"event: failed\ndata: {dumps(refusal(error)).decode()}\n\n"
+            return
+        if event is not None:
+            sent_at = time.monotonic()
+            yield f"id: {event.cursor}\nevent: {event.kind}\ndata: {dumps(_shown(event)).decode()}\n\n"
+        elif time.monotonic() > sent_at + BEAT_S:
+            sent_at = time.monotonic()
+            yield BEAT
+
+
+async def _page(opened: Opened, wait_s: float) -> Response:
+    events: list[StreamEvent] = []
+    following = opened.following
+    while len(events) < MOST and (event := await following.next(SETTLED_S if events else wait_s)) is not None:
+        events.append(event)
+    after = events[-1].cursor if events else opened.after
+    shown = {"events": [_shown(each) for each in events], "after": after, "is_over": following.is_over}
+    return Response(dumps(shown), media_type="application/json", headers=HEADERS)
+
+
+def _shown(event: StreamEvent) -> dict[str, Any]:
+    names = ("kind", "step", "address", "attempt", "cursor")
+    tree = {name: getattr(event, name) for name in names} | {"data": dict(event.data)}
+    return {**tree, "text": event.text} if event.kind == "token" else tree
+
+
+def _wait_of(request: Request) -> float:
+    text = request.query_params.get("wait", "0")
+    try:
+        wait_s = float(text)
+    except ValueError:
+        wait_s = -1
+    if not 0 <= wait_s <= LONGEST_WAIT_S:
+        raise ClientError(f"`wait` must be seconds from 0 to {LONGEST_WAIT_S:g}, got {text[:20]!r}")
+    return wait_s
+
+
+def refuse(status: int, error: FlujoError) -> Response:
+    """Return an error as an answer."""
+    return JSONResponse(refusal(error), status, HEADERS)
