@@ -203,7 +203,7 @@ def _last(telling: Telling, ids: tuple[str, str], *, is_new: bool) -> BaseEvent:
         case None if telling.asks:
             outcome = RunFinishedInterruptOutcome(interrupts=[_interrupt(each) for each in telling.asked])
         case None:
-            return RunErrorEvent(message="this server stops; join the run again", code="SERVER_STOPS")
+            return RunErrorEvent(message="this server stops; join the run again", code="server_stops")
         case status:
             return RunErrorEvent(message=str(end.get("error") or f"the run is {status}"), code=status)
     return RunFinishedEvent(thread_id=ids[0], run_id=ids[1], outcome=outcome, result=end.get("output"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Final
+from typing import Final, cast
 
 from flujo_client.contract.stream import StreamEvent
 
@@ -17,9 +17,9 @@ AHEAD: Final = 64
 class Following:
     """A reader of a stream, in a task of its own, which ends with `close`."""
 
-    def __init__(self, events: AsyncGenerator[StreamEvent, None]) -> None:
+    def __init__(self, events: AsyncIterator[StreamEvent]) -> None:
         self._read: asyncio.Queue[StreamEvent | Exception | None] = asyncio.Queue(AHEAD)
-        self._task = asyncio.create_task(self._follow(events))
+        self._task = asyncio.create_task(self._follow(cast("AsyncGenerator[StreamEvent, None]", events)))
         self._next: StreamEvent | None = None
         self._is_at_end = False
 

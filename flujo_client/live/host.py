@@ -128,7 +128,7 @@ class Live:
         return give_back
 
 
-class Streamed(StreamingResponse):
+class EventResponse(StreamingResponse):
     """Sends a stream until it ends or the browser goes away, and closes it."""
 
     def __init__(self, opened: Opened, events: AsyncIterator[str], headers: Mapping[str, str] | None = None) -> None:

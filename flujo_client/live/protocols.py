@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from flujo_client.live.access import User
-from flujo_client.live.host import Live, Streamed
+from flujo_client.live.host import Live, EventResponse
 
 MAX_BODY_BYTES: Final = 2_000_000
 MISSING: Final = "pip install 'flujo-worker[ag-ui]'"
@@ -24,14 +24,14 @@ async def ag_ui(request: Request) -> Response:
     user = await live.user(request)
     said = await _said(request, user, ours) if request.method == "POST" else None
     opened = await live.open(request, user, begins=True)
-    return Streamed(opened, ours.events(live, opened, said))
+    return EventResponse(opened, ours.events(live, opened, said))
 
 
 async def vercel(request: Request) -> Response:
     """Send a run as a message of Vercel's AI SDK."""
     live, ours = await _prepared(request, "flujo_client.live.vercel")
     opened = await live.open(request, await live.user(request), begins=True)
-    return Streamed(opened, ours.events(opened), {"x-vercel-ai-ui-message-stream": "v1"})
+    return EventResponse(opened, ours.events(opened), {"x-vercel-ai-ui-message-stream": "v1"})
 
 
 async def _prepared(request: Request, module: str) -> tuple[Live, ModuleType]:

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from flujo_client.contract.stream import StreamEvent
 from flujo_client.errors import ClientError, FlujoError
 from flujo_client.live.following import is_stopping
-from flujo_client.live.host import HEADERS, Live, Opened, Streamed
+from flujo_client.live.host import HEADERS, Live, Opened, EventResponse
 from flujo_client.serial.tree import dumps
 
 BEAT: Final = ": nothing has come\n\n"
@@ -37,7 +37,7 @@ async def stream(request: Request) -> Response:
     user, wait_s = await live.user(request), _wait_of(request)
     opened = await live.open(request, user)
     if not is_page:
-        return Streamed(opened, _events(opened))
+        return EventResponse(opened, _events(opened))
     try:
         return await _page(opened, wait_s)
     finally:

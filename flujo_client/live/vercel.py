@@ -39,7 +39,7 @@ class _Numbered(NumberedIds, VercelAIEventStream[Any, Any]):
         self.prefix = prefix
 
 
-class Telling:
+class Chunks:
     """Tells a run in chunks. Text that was sent cannot be taken back: what an attempt said in vain is named by `data-flujo-withdrawn`."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Telling:
 
 async def events(opened: Opened) -> AsyncIterator[str]:
     """Yield a run as the chunks of one message, and comments where nothing comes."""
-    telling, sent_at = Telling(), time.monotonic()
+    telling, sent_at = Chunks(), time.monotonic()
     yield from_chunks(StartChunk(message_id=opened.handle.id), StartStepChunk())
     try:
         while not opened.following.is_over and not is_stopping():
