@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from flujo_client.live.access import User
-from flujo_client.live.host import Live, EventResponse
+from flujo_client.live.host import EventResponse, Live
 
 MAX_BODY_BYTES: Final = 2_000_000
 MISSING: Final = "pip install 'flujo-worker[ag-ui]'"

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from flujo_client.contract.stream import StreamEvent
 from flujo_client.errors import ClientError, FlujoError
 from flujo_client.live.following import is_stopping
-from flujo_client.live.host import HEADERS, Live, Opened, EventResponse
+from flujo_client.live.host import HEADERS, EventResponse, Live, Opened
 from flujo_client.serial.tree import dumps
 
 BEAT: Final = ": nothing has come\n\n"
