@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 _PROTOCOLS = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
 _HTTP, _PACKAGE = "http/protobuf", "opentelemetry-proto"
 
+CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_CAPTURES: Final = ("true", "span_only", "span_and_event")
+
 EVERY_S: Final = 1.0
 LONGEST_WAIT_S: Final = 5.0
 """Seconds between two tries while the collector is away."""
@@ -209,5 +212,6 @@ def exporter_of(
 
         return Collector(conventions.version, variables)
 
-    spans = Spans(conventions, calls=settings.calls == "rows", content=settings.content)
+    content = settings.content or variables.get(CONTENT, "").strip().lower() in _CAPTURES
+    spans = Spans(conventions, calls=settings.calls == "rows", content=content)
     return Exporter(exports, spans, sampling.takes, connect, worker)

@@ -17,6 +17,7 @@ from flujo_worker.traces.conventions import EVENTS, REPLAYED, UNKNOWN, Attribute
 from flujo_worker.traces.span import Span, SpanEvent, SpanLink, plain, span_of
 
 _TRIES: Final = ("step", "resume")
+_SAID: Final = {"agent.prompt": ("user", "prompt_preview"), "agent.response": ("assistant", "response_preview")}
 _BODY: Final = "/body"
 """What the address of a container is followed by in the address of a child run's root."""
 NAMES: Final = (*EVENTS, *CALL_EVENTS)
@@ -93,9 +94,10 @@ class Spans:
         if self._calls and row.requests:
             used = {"input_tokens": row.input_tokens, "output_tokens": row.output_tokens}
             attributes |= self._conventions.agent(row.agent or row.step, used)
-        for event in events:
-            if self._content and event.name == "agent.response" and "response_preview" in event.data:
-                attributes |= self._conventions.content("assistant", str(event.data["response_preview"]))
+        for event in events if self._content else ():
+            role, text = _SAID.get(event.name, ("", ""))
+            if text in event.data and event.data.get("tool_call") is None:  # rows of durable calls have no prompts
+                attributes |= self._conventions.content(role, str(event.data[text]))
         word = "question" if row.kind == "resume" else "attempt"
         span = span_of(row, row.key, parent, f"{word} {row.number}", attributes)
         span.events = [SpanEvent(each.at, each.name, plain(each.data)) for each in events if each.name in EVENTS]

@@ -8,7 +8,7 @@ from psycopg.rows import dict_row
 
 from flujo_client import Settings
 from flujo_worker.chaos.monkey import run_chaos
-from flujo_worker.chaos.site import SiteOptions, embedded_site
+from flujo_worker.chaos.site import SiteOptions, embedded_site, own_folder
 from tests.support.fleet import BRISK
 from tests.support.trace_collector import TraceCollector, assert_exported
 
@@ -32,13 +32,13 @@ class Judged:
     ("seconds", "away_s"),
     [pytest.param(20, 5, marks=pytest.mark.large), pytest.param(180, 60, marks=pytest.mark.chaos)],
 )
-def test_each_row_has_one_span_whatever_breaks(seconds, away_s, tmp_path, monkeypatch):
+def test_each_row_has_one_span_whatever_breaks(seconds, away_s, monkeypatch):
     """Kills, restarts of Postgres and Redis, locks, cut connections, and a collector that is away for a while."""
-    with TraceCollector() as collector:
+    with TraceCollector() as collector, own_folder(is_kept=[]) as folder:
         for name, value in collector.environment.items():
             monkeypatch.setenv(name, value)
         settings = Settings.model_validate({"worker": BRISK})
-        with embedded_site(settings, SiteOptions("traces", 3, tmp_path)) as site:
+        with embedded_site(settings, SiteOptions("traces", 3, folder)) as site:
             began = time.monotonic()
             collector.refuses = lambda _: 503 if away_s < time.monotonic() - began < 2 * away_s else None
             report = run_chaos(site, seed=42, seconds=seconds)

@@ -2,19 +2,21 @@
 
 import json
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.config.manager import ConfigManager
+from flujo_client.config.models import Traces
 from flujo_client.trace_context import caller_of, own_trace_parent, span_id, trace_id
 from flujo_worker.domain.ended import AttemptEvent
 from flujo_worker.testing import LocalEngine
 from flujo_worker.traces import exporter as exporting
 from flujo_worker.traces.conventions import LATEST, OPT_IN, Conventions
-from flujo_worker.traces.exporter import Exporter, may_export
-from flujo_worker.traces.live import Sampling
+from flujo_worker.traces.exporter import Exporter, exporter_of, may_export
+from flujo_worker.traces.live import Sampling, follow
 from flujo_worker.traces.spans import Spans
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
@@ -205,6 +207,18 @@ def test_content_is_sent_only_if_it_is_asked_for_and_without_secrets(ended_attem
         texts = json.dumps([span.attributes for span in spans])
         assert ("my key is" in texts, "fine" in texts, "sk-proj" in texts) == (content, content, False)
         assert len([span for span in spans if span.name.startswith("chat")]) == 1
+        durable = [*Spans(Conventions({}), content=content).of(replace(ended_attempt, has_units=True), events)]
+        [attempt] = [span for span in durable if span.name == "attempt 1"]
+        assert ({"gen_ai.input.messages", "gen_ai.output.messages"} <= attempt.attributes.keys()) is content
+
+
+@pytest.mark.parametrize(("value", "is_sent"), [("true", True), ("SPAN_ONLY", True), ("false", False), ("", False)])
+def test_the_standard_variable_asks_for_content(engine, ended_attempt, value, is_sent):
+    exporter = exporter_of(engine.stores.exports, Traces(), ENDPOINT | {exporting.CONTENT: value}, lambda: "w1")
+    follow(None)
+    events = [AttemptEvent(datetime.now(UTC), "agent.response", {"response_preview": "fine"})]
+    texts = json.dumps([span.attributes for span in exporter._spans.of(ended_attempt, events)])
+    assert ("fine" in texts) is is_sent
 
 
 def test_calls_are_left_to_live_instrumentation(ended_attempt):
