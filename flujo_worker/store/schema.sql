@@ -415,8 +415,8 @@ CREATE TABLE flujo_budgets (
     CHECK (limit_usd IS NULL OR settled_usd + reserved_usd <= limit_usd),
     CHECK (limit_tokens IS NULL OR settled_tokens + reserved_tokens <= limit_tokens)
 );
--- `flujo status` shows which tenants are near their limit; most budgets are of runs.
-CREATE INDEX flujo_budgets_tenants ON flujo_budgets (scope) WHERE starts_with(scope, 'tenant:');
+-- `flujo status` and the metrics show which tenants are near their limit of today; most budgets are of runs, or of other days.
+CREATE INDEX flujo_budgets_today ON flujo_budgets (right(scope, 11)) WHERE starts_with(scope, 'tenant:');
 
 -- One row for each budget that an attempt reserved from. It stays when the reservation is released, so that a later outcome is still booked; a
 -- refused attempt has one too, which holds nothing.

@@ -4,6 +4,9 @@
 -- index: flujo_runs_export ON flujo_runs (ended_at) WHERE status IN ('succeeded', 'failed', 'cancelled', 'expired')
 -- index: flujo_scopes_export ON flujo_scopes (closed_at) WHERE closed_at IS NOT NULL
 -- index: flujo_units_export ON flujo_units (settled_at) WHERE settled_at IS NOT NULL
+-- index: flujo_budgets_today ON flujo_budgets (right(scope, 11)) WHERE starts_with(scope, 'tenant:')
+
+DROP INDEX IF EXISTS flujo_budgets_tenants;
 
 CREATE TABLE flujo_units (
     run_id        text NOT NULL,
