@@ -49,7 +49,7 @@ class Maker:
         self.draw = Random(seed)
 
     def document(self) -> dict[str, Any]:
-        return {"name": "law", "agents": AGENTS, "imports": IMPORTS, "steps": self.steps(3)}
+        return {"name": "law", **self.some(stream=True), "agents": AGENTS, "imports": IMPORTS, "steps": self.steps(3)}
 
     def some(self, **keys: Any) -> dict[str, Any]:
         """Any of the keys; a list is what the value is chosen from."""
@@ -69,7 +69,9 @@ class Maker:
         return {**make(depth - 1), **every}
 
     def working(self) -> dict[str, Any]:
-        config = self.some(max_retries=[0, 5], timeout_s=[0.5, 9], temperature=[0.25], backoff={"base_s": 3})
+        config = self.some(
+            max_retries=[0, 5], timeout_s=[0.5, 9], temperature=[0.25], stream=[True], backoff={"base_s": 3}
+        )
         return self.some(
             input=TEMPLATES, config=config, input_schema=SCHEMAS, processing=PROCESSING, queue="slow",
             prompt_processors=[[FUNCTION]], validators=[[FUNCTION]],

@@ -1,5 +1,7 @@
 """From what a caller gives to what enqueue records; everything that can be refused is refused here."""
 
+from dataclasses import replace
+
 import pytest
 from pydantic import BaseModel
 
@@ -51,6 +53,27 @@ def test_steps_go_to_the_queue_that_the_settings_name():
     found = FoundPipeline(compile_plan(pipeline_of("a"), default_name="p"), "m:p", None)
     assert new_run_of(settings, found, 1, {}).first.queue == "ours"
     assert new_run_of(settings, found, 1, {"queue": "theirs"}).first.queue == "theirs"
+
+
+def test_what_is_streamed_is_in_the_settings_of_the_run():
+    """The caller's word counts above what the pipeline asks for; messages carry it, so later attempts and child runs have it too."""
+    found = FoundPipeline(compile_plan(pipeline_of("a"), default_name="p"), "m:p", None)
+    for own, wanted, stream in [("", None, None), ("", True, "all"), ("steps", None, "steps"), ("all", False, None)]:
+        new = new_run_of(Settings(), replace(found, stream=own), 1, {"stream": wanted})
+        assert Envelope.from_wire(loads(dumps(new.first.to_wire()))).ticket.settings.get("stream") == stream
+
+
+def test_a_stream_without_redis_is_refused():
+    """RabbitMQ alone has no place for it."""
+    found = FoundPipeline(compile_plan(pipeline_of("a"), default_name="p"), "m:p", None)
+    settings = Settings(database_url="postgresql://x/y", broker_url="amqp://localhost")
+    with pytest.raises(ConfigurationError, match=r"(?s)stream=True: m:p cannot be streamed.*result_backend_url"):
+        new_run_of(settings, found, 1, {"stream": True})
+    assert new_run_of(settings, found, 1, {}).first.ticket.settings == {}
+    with_redis = Settings(
+        database_url="postgresql://x/y", broker_url="amqp://localhost", result_backend_url="redis://r"
+    )
+    assert new_run_of(with_redis, found, 1, {"stream": True}).first.ticket.settings == {"stream": "all"}
 
 
 def test_an_envelope_survives_its_journey():
