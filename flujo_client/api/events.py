@@ -9,6 +9,7 @@ from uuid import uuid4
 from flujo_client.api.options import SendOptions, refuse_unknown
 from flujo_client.config.manager import Settings
 from flujo_client.contract.event import check_event, check_words, id_taken, make_event_token, read_event_token
+from flujo_client.errors import EventError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.pipeline.submit import ValueLimits, pack
@@ -41,6 +42,8 @@ def send(settings: Settings, run_id: str, name: str, value: Any, options: SendOp
         sent = requests.send(run_id, name, event_id, packed, actor=options.get("actor"))
         if (yield from query(sent, connection)):
             break
+    else:
+        raise EventError(f"event '{name}' for run {run_id} was not recorded")
     if connection is None:
         yield AskBroker(lambda post: post.request_sweep())
     return event_id

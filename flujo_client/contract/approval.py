@@ -94,7 +94,8 @@ def choose(
     if status not in LIVE_RUN:
         raise ResumeError(f"run {run_id} is {status}: its questions can no longer be answered", code="RUN_ENDED")
     if step is None and address is None:
-        raise ResumeError(f"run {run_id} is {status} and has no open question", code="NOT_PAUSED")
+        hint = "it waits for an event: `flujo lens show` names it" if status == "paused" else None
+        raise ResumeError(f"run {run_id} is {status} and has no open question", suggestion=hint, code="NOT_PAUSED")
     known = ", ".join(f"'{each.place}'" for each in approvals if each.state == OPEN) or "none"
     raise ResumeError(
         f"run {run_id} has no question at {address or ''!r}, step {step or 'any'!r}; open are: {known}",

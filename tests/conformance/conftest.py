@@ -65,8 +65,9 @@ def groups(database_url):
 
 
 def pytest_generate_tests(metafunc):
-    """Try what asks for a `world` in memory, on Postgres, and in the modules above with groups."""
-    if "world" in metafunc.fixturenames and metafunc.module.__dict__.get("world") is None:
+    """Try what asks for a `world` in memory, on Postgres, and in the modules above with groups; not where module or class have their own."""
+    has_own = hasattr(metafunc.module, "world") or hasattr(metafunc.cls, "world")
+    if "world" in metafunc.fixturenames and not has_own:
         real = ["postgres", "postgres_in_groups"] if metafunc.module.__name__ in IN_GROUPS else ["postgres"]
         params = ["memory", *(pytest.param(name, marks=pytest.mark.services) for name in real)]
         metafunc.parametrize("world", params, indirect=True)

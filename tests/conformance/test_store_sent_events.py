@@ -1,11 +1,13 @@
 """Events that are sent to runs, in memory and in Postgres: each is taken once, in order, whether it comes before the step or after it (ADR 58)."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
+from test_store_child_runs import BOX, beginning, first_of
 from test_store_questions import open_question
 from trees import ASKED, asking, concluded, fanned_out, moved
-from worlds import ROUNDS, World, key_of, run_of
+from worlds import ROUNDS, World, key_of, run_of, say, waits
 
 from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.domain.values import EndRun
@@ -14,9 +16,9 @@ from tests.support.builders import enqueued, envelopes, packed, pipeline_of
 GO = ASKED | {"event": "go"}
 
 
-def begun(world):
-    """A run whose first step is claimed; the run and the fence."""
-    new = world.record(enqueued(pipeline_of("a", "ask")))
+def begun(world, **rest):
+    """A run whose first step is claimed; its first message and the fence."""
+    new = world.record(enqueued(replace(pipeline_of("a", "ask"), **rest)))
     return new.first, world.claim(new)
 
 
@@ -93,6 +95,21 @@ def test_another_name_another_run_and_a_person_get_nothing(world):
     assert world.questions(run_of(wait)) == []
 
 
+def test_a_step_of_a_child_run_gets_what_its_parent_or_it_was_sent(world):
+    """A child that is awaited; the oldest event first, and what the child was sent is for no one else."""
+    new = world.record(enqueued(pipeline_of("a", BOX)))
+    decision = beginning(new.first, fence=world.claim(new))
+    assert world.commit(decision) == "merged"
+    first = first_of(world, decision)
+    wait = await_event(world, first, world.claim(first))
+    parent, child = new.first.ticket.run, first.ticket.run
+    world.send(parent, "go", "1", packed("to the parent"))
+    world.send(child, "go", "1", packed("to the child"))
+    assert len(world.event_state(parent, "go", "").schemas) == 1
+    assert (hand_over(world), hand_over(world)) == (1, 0)
+    assert given(world, wait) == ["to the parent"]
+
+
 def test_no_more_are_given_at_once_than_asked_for(world):
     for _ in range(3):
         world.send(run_of(waiting(world)), "go", "1", packed("x"))
@@ -127,6 +144,15 @@ def test_events_are_deleted_with_their_run(world):
     world.pass_time(100)
     assert len(world.stores.retention.prune_runs([RetentionRule("succeeded", 1.0)], 10)) == 1
     assert not world.send(first.ticket.run, "go", "1", packed("nobody waits"))
+
+
+def test_nobody_is_told_that_a_run_waits_for_an_event(world):
+    """`on_pause_requested` is for people."""
+    for question, owed in ((GO, 0), (ASKED, 1)):
+        first, fence = begun(world, hooks=[print])
+        await_event(world, first, fence, question)
+        calls = [each.payload for each in world.stores.hook_calls.pending("w1", 9) if each.run == first.ticket.run]
+        assert calls == ["on_pause_requested"] * owed
 
 
 @pytest.mark.services
@@ -168,6 +194,23 @@ class TestRaces:
             race(partial(hand_over, world), partial(hand_over, world))
             hand_over(world)
             assert given(world, *waits) == [0, 1]
+
+    def test_a_step_that_was_seen_late_does_not_take_an_event_that_another_sweep_gives(self, world, held, database_url):
+        """Its transaction began before that of a step that is served already, and ended after it."""
+        second, first = fanned_out(world, 2)
+        served = await_event(world, second, world.claim(second))
+        world.send(run_of(served), "go", "1", packed("x"))
+        say(held, "hand_over_events", {"limit": 9})
+        older = await_event(world, first, world.claim(first))
+        held_before = (
+            "UPDATE flujo_attempts SET created_at = created_at - interval '1 hour' WHERE key = %(key)s RETURNING 1"
+        )
+        world.setting.rows(held_before, key=key_of(older))
+        other = waits(database_url, partial(hand_over, world))
+        held.commit()
+        assert (other.result(10), hand_over(world)) == (0, 0)
+        assert given(world, served, older) == ["x", None]
+        assert world.status(older) == "paused"
 
     def test_of_two_senders_with_one_id_one_is_heard(self, world, race, send_in_threads):
         for _ in range(ROUNDS):

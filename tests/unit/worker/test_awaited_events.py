@@ -67,7 +67,7 @@ def test_branches_that_wait_for_one_name_take_one_event_each(engine):
 
 def test_a_child_run_gets_the_event_that_its_parent_was_sent(engine):
     inner = Pipeline([WaitForEvent("paid")], name="inner")
-    run = started(engine, Pipeline([inner.as_step("inner", inherit_context=False)]))
+    run = started(engine, Pipeline([inner.as_step("inner", inherit_context=False, own_run=True)]))
     engine.send(run, "paid", 5)
     assert engine.result(run).output == 5
 
