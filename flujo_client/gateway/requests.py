@@ -241,7 +241,7 @@ def attempts(run_id: str) -> Request[list[AttemptRecord]]:
 
 
 def merged(run_id: str, places: Collection[str] | None = None) -> Request[list[StepRecord]]:
-    """Read the attempts at a run's steps that succeeded or run, in the order they were made; or all that ended at these places."""
+    """Read the attempts at a run's steps that succeeded or run, in the order they were made; or those that succeeded at these places."""
     parameters = {"run": run_id, "places": None if places is None else list(places)}
     return Request("merged", parameters, lambda rows: [step_record(row) for row in rows])
 

@@ -166,10 +166,10 @@ def reading_stream(settings: Settings, run_id: str, after: str | None) -> Iterat
         ClientError: `after` is not the cursor of an event of a stream, or there is no Redis.
     """
     at = BEGINNING if after is None else Cursor.parse(after)
-    if settings.uses_rabbitmq:
+    if not settings.has_redis:
         raise ClientError(
-            f"run {run_id} has no stream: streams need Redis, and the broker is RabbitMQ",
-            suggestion="`follow()` yields the events of any run",
+            f"the stream of run {run_id} cannot be read, for streams are in Redis, and there is none",
+            suggestion="set result_backend_url to the workers' Redis; `follow()` yields the events of any run",
             code="NO_STREAM",
         )
     feed = Feed(keys_of(settings.broker_key_prefix, run_id), at)

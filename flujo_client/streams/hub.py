@@ -250,7 +250,7 @@ _hubs: dict[tuple[str, str], StreamHub] = {}
 
 def hub_of(settings: Settings) -> StreamHub:
     """Return the hub of this process for a project's Redis."""
-    url, sentinel = settings.broker(), settings.sentinel_options()
+    url, sentinel = settings.redis(), settings.sentinel_options()
     known = (url, repr(sentinel))
     return _hubs.get(known) or _hubs.setdefault(
         known, StreamHub(lambda: connect(url, sentinel, patience_s=ANSWER_S, most=1))

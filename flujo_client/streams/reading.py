@@ -6,6 +6,7 @@ Each event is given once and in order. What is missing is a `gap`, and after it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flujo_client.contract.records import StepRecord
@@ -30,17 +31,20 @@ class Reading:
 
     def __init__(self, after: Cursor) -> None:
         self.at, self.is_over = after, False
-        self._epoch_told = BEGINNING.epoch
         self._given: dict[str, int] = {}
         self._open: dict[str, int] = {}
+        self._told: set[str] = set()
+        """The places whose writers have still to say that another epoch began."""
+        self._is_told = False
 
     def misses(self, entries: Iterable[StreamEvent]) -> bool:
-        """Return whether something before one of these entries is missing: then they need all rows."""
-        at, told = self.at, self._epoch_told
-        for cursor, entry in ((Cursor.parse(entry.cursor), entry) for entry in entries):
-            if not _follows(at, cursor) or (entry.kind == "gap" and told != cursor.epoch):
+        """Return whether something before one of these entries may be missing: then they need all rows."""
+        at = self.at
+        for entry in entries:
+            cursor = Cursor.parse(entry.cursor)
+            if entry.kind == "gap" or not _follows(at, cursor):
                 return True
-            at = max(at, cursor)
+            at = cursor
         return False
 
     def take(self, entries: Iterable[StreamEvent], rows: Rows) -> Iterator[StreamEvent]:
@@ -48,23 +52,24 @@ class Reading:
 
         Args:
             entries: as they are in the stream.
-            rows: if they miss something, all that succeeded or run; else the attempts that ended at the places of `step_end`s. They were read
+            rows: if they miss something, all that succeeded or run; else those that succeeded at the places of `step_end`s. They were read
                 after the entries.
         """
+        self._is_told = False
         for entry in entries:
             cursor = Cursor.parse(entry.cursor)
-            if cursor.epoch == self.at.epoch and cursor.seq <= self.at.seq:
-                continue
             if not _follows(self.at, cursor):
                 yield from self.gap(Cursor(cursor.epoch, cursor.seq - 1), rows)
-            if entry.kind == "gap" and self._epoch_told != cursor.epoch:
+            if entry.kind == "gap" and not self._is_told and place_of(entry.address, entry.step) not in self._told:
                 yield from self.gap(cursor, rows)
             self.at = cursor
             yield from self._event(entry, rows)
 
     def gap(self, to: Cursor, rows: Rows) -> Iterator[StreamEvent]:
         """Yield that all up to an entry is lost, and what is merged."""
-        lost, self.at, self._epoch_told = self.at, to, to.epoch
+        if to.epoch != self.at.epoch:
+            self._told |= self._open.keys()
+        lost, self.at, self._is_told = self.at, to, True
         self._open.clear()
         self._given |= {_place(row): row.attempt for row in rows.steps if row.status == "succeeded"}
         yield StreamEvent("gap", {"from": str(lost), "to": str(to)}, cursor=str(lost))
@@ -84,10 +89,10 @@ class Reading:
             claims: of the stream's places.
         """
         states = {place.decode(): claim.decode().split() for place, claim in claims.items()}
-        closed = {place: int(number) for place, (number, _, state) in states.items() if state == "closed"}
+        told = {place: int(number) for place, (number, _, state) in states.items() if state == "ended"}
         for row in rows.steps:
             place = _place(row)
-            was_before = place not in self._open and closed.get(place) == row.attempt  # before `after`
+            was_before = place not in self._open and told.get(place) == row.attempt  # before `after`
             if row.status == "succeeded" and self.lacks(row) and not was_before:
                 self._given[place] = row.attempt
                 ended = {"status": row.status, "output": rows.output(row)}
@@ -102,17 +107,19 @@ class Reading:
 
     def _event(self, entry: StreamEvent, rows: Rows) -> Iterator[StreamEvent]:
         place = place_of(entry.address, entry.step)
-        if entry.kind == "gap" or self._given.get(place, 0) >= entry.attempt > 0:
+        if entry.kind == "gap":
+            self._told.discard(place)
+            return
+        self._is_told = False
+        if 0 < entry.attempt <= self._given.get(place, 0):
             return
         if entry.kind == "step_end":
             row = next((row for row in rows.steps if _place(row) == place and row.attempt == entry.attempt), None)
-            if row is None or row.status == "running":  # its merge failed, or has yet to come
-                self._open[place] = entry.attempt
+            if row is None:
                 return
             self._open.pop(place, None)
-            if row.status == "succeeded":
-                self._given[place] = row.attempt
-            entry = _ended(entry, row, rows.output)
+            self._given[place] = row.attempt
+            entry = replace(entry, data={**entry.data, "status": row.status, "output": rows.output(row)})
         elif entry.kind == "withdrawn":
             self._open.pop(place, None)
         elif entry.step:
@@ -121,8 +128,7 @@ class Reading:
 
 
 def _follows(at: Cursor, cursor: Cursor) -> bool:
-    is_known = at.epoch == cursor.epoch and cursor.seq <= at.seq
-    return is_known or at.is_followed_by(cursor) or (at == BEGINNING and cursor.seq == 1)
+    return at.is_followed_by(cursor) or (at == BEGINNING and cursor.seq == 1)
 
 
 def _place(row: StepRecord) -> str:
@@ -132,10 +138,3 @@ def _place(row: StepRecord) -> str:
 def _shown(row: StepRecord, output: Output) -> dict[str, Any]:
     shown: dict[str, Any] = {"address": row.address, "step": row.step, "attempt": row.attempt, "status": row.status}
     return shown | {"output": output(row)} if row.status == "succeeded" else shown
-
-
-def _ended(entry: StreamEvent, row: StepRecord, output: Output) -> StreamEvent:
-    data = {**entry.data, "status": row.status}
-    if row.status == "succeeded":
-        data["output"] = output(row)
-    return StreamEvent("step_end", data, entry.step, entry.address, entry.attempt, entry.cursor)

@@ -23,7 +23,7 @@ if known then
     local had_number, had_fence, state = string.match(known, '^(%d+) (%d+) (%a+)$')
     had_number, had_fence = tonumber(had_number), tonumber(had_fence)
     local is_same = had_number == number and had_fence == fence
-    if had_number > number or (had_number == number and had_fence > fence) or (is_same and state == 'closed') then
+    if had_number > number or (had_number == number and had_fence > fence) or (is_same and (state == 'ended' or state == 'withdrawn')) then
         return nil
     end
     if state == 'open' and not is_same then
@@ -36,7 +36,7 @@ end
 local state = 'open'
 for i = 7, #ARGV, 2 do
     append(ARGV[i], number, fence, ARGV[i + 1])
-    state = (ARGV[i] == 'step_end' or ARGV[i] == 'withdrawn') and 'closed' or 'open'
+    state = ARGV[i] == 'step_end' and 'ended' or ARGV[i] == 'withdrawn' and 'withdrawn' or 'open'
 end
 if #ARGV < 7 then
     state = 'empty'

@@ -135,6 +135,19 @@ def test_a_foreign_cursor_is_a_gap(site, writer):
         assert (gap.kind, gap.data["from"], snapshot.kind, end.kind) == ("gap", cursor, "snapshot", "end")
 
 
+def test_who_is_ahead_of_a_live_stream_goes_on_with_it(site, writer):
+    writer.tokens("ship", "a")
+    own = Cursor.parse(Reader(site, writer.run_id).has(1).events[-1].cursor)
+    later = (
+        Reader(site, writer.run_id, f"{own.epoch}-99").has(2),
+        Reader(site, writer.run_id, f"{own.epoch + 9}-1").has(3),
+    )
+    writer.tokens("ship", "b")
+    writer.end("cancelled")
+    texts = [[each.text for each in reader.all() if each.text] for reader in later]
+    assert texts == [["b"], ["a", "b"]]
+
+
 @pytest.mark.parametrize("notify", [True, False])
 def test_the_end_comes_from_the_row_when_the_stream_is_gone(site, writer, notify):
     writer.tokens("ship", "a")
