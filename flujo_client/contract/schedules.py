@@ -173,7 +173,7 @@ def _line(line: str, after: datetime) -> Iterator[datetime]:
     fields = line.split()
     if len(fields) != 5 or len(line) > LONGEST_LINE:  # noqa: PLR2004 - minute, hour, day, month, day of the week
         raise ConfigurationError(
-            f"cron line '{line[:LONGEST_LINE]}' has {len(fields)} fields; expected minute, hour, day of the month, month and day of the week"
+            f"cron line '{line[:LONGEST_LINE]}' must have five fields: minute, hour, day of the month, month and day of the week; got {len(fields)}"
         )
     try:
         found: CronSim = CronSim(line, after)

@@ -69,7 +69,7 @@ class Fired:
 def due_slots(due: DueSchedule) -> DueSlots:
     """Return which slots of a schedule fire now, by its catch-up policy.
 
-    Slots that have been due for up to a minute fire in any case. Of those before, `all` lets the newest 100 fire, `last` the newest one if no
+    Slots that have been due for less than a minute fire in any case. Of those before, `all` lets the newest 100 fire, `last` the newest one if no
     later slot fires.
     """
     record, now = due.record, due.now
@@ -79,7 +79,7 @@ def due_slots(due: DueSchedule) -> DueSlots:
     if not ripe:
         return DueSlots((), record.slot_at)
     in_time = [
-        slot for slot in ripe if now - due_at(record.name, slot, record.timing) <= _LATE or _is_retried(due, slot)
+        slot for slot in ripe if now - due_at(record.name, slot, record.timing) < _LATE or _is_retried(due, slot)
     ]
     made_up = {"none": [], "last": ripe[-1:], "all": ripe[-MOST_CAUGHT_UP:]}[record.catch_up]
     fires = made_up if record.catch_up == "all" else in_time or made_up

@@ -54,30 +54,30 @@ class DatabaseClock:
     def now(self) -> float:
         """Return the clock's time, in unix seconds."""
         with self._connected() as connection:
-            return float(_row(connection, "next")["now"])
+            return float(_row(connection, "next", fires=False)["now"])
 
     def pass_time(self, seconds: float | None = None) -> None:
         """Let time pass: workers do what becomes due in the order of its time, each with the clock at that time.
 
         Args:
-            seconds: how long. None: until nothing waits for a time any more, not even a question that expires.
+            seconds: how long. None: until nothing waits for a time any more, not even a question that expires; schedules do not count.
 
         Raises:
             TimeoutError: workers did not finish what was due within `patience_s`; it is named.
         """
         with self._connected() as connection:
-            state = self._settled(connection)
+            state = self._settled(connection, fires=seconds is not None)
             until = inf if seconds is None else state["now"] + seconds
             while state["due"] is not None and state["due"] <= until:
                 _advance(connection, state["due"] - state["now"] + _BEYOND_S)
-                state = self._settled(connection)
+                state = self._settled(connection, fires=seconds is not None)
             if until > state["now"] and seconds is not None:
                 _advance(connection, until - state["now"])
 
-    def _settled(self, connection: Connection) -> dict[str, Any]:
-        """Wait until nothing is due or running."""
+    def _settled(self, connection: Connection, *, fires: bool) -> dict[str, Any]:
+        """Wait until nothing is due or running, not even a schedule if it `fires`."""
         deadline = time.monotonic() + self._patience_s
-        while busy := (state := _row(connection, "next"))["busy"]:
+        while busy := (state := _row(connection, "next", fires=fires))["busy"]:
             if time.monotonic() > deadline:
                 what = f"{', '.join(busy[:_SHOWN])}{f' and {len(busy) - _SHOWN} more' if len(busy) > _SHOWN else ''}"
                 raise TimeoutError(f"not done within {self._patience_s:g} s of real time: {what}; does a worker run?")
@@ -103,8 +103,8 @@ class DatabaseClock:
             yield connection
 
 
-def _row(connection: Connection, name: str) -> dict[str, Any]:
-    [row] = execute(connection, f"clock/{name}", {}).fetchall()
+def _row(connection: Connection, name: str, **parameters: Any) -> dict[str, Any]:
+    [row] = execute(connection, f"clock/{name}", parameters).fetchall()
     return row
 
 

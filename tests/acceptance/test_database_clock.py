@@ -1,8 +1,12 @@
 """Time that passes at once on real services: everything that is due, in order."""
 
+from datetime import timedelta
+
 import pytest
 
+from flujo_client import Schedule
 from flujo_client.config.manager import Settings
+from flujo_client.contract.schedules import run_id_of
 from flujo_client.errors import ConfigurationError
 from flujo_worker.testing import DatabaseClock
 from tests.support.fleet import BRISK, PATIENCE_S, Site, one_process, wait_until
@@ -46,6 +50,17 @@ def test_questions_of_days_expire_in_order(site, clock):
     assert not site.events(run.id, "attempt.lost")
     [row] = site.rows("SELECT ended_at - created_at AS took FROM flujo_runs WHERE id = %(run)s", run=run.id)
     assert row["took"].days == 31
+
+
+@one_process
+def test_schedules_fire_in_order_as_time_passes(site, clock):
+    site.client.add_schedule(Schedule(name="hourly", pipeline="acceptance_pipelines:three", input=[], every_s=3600))
+    clock.pass_time(3 * 3600)
+    [row] = site.client.schedules()
+    site.client.remove_schedule("hourly")
+    fired = site.rows("SELECT id, status FROM flujo_runs WHERE metadata ->> 'schedule' = 'hourly' ORDER BY id")
+    slots = [row.last_slot - timedelta(hours=n) for n in (2, 1, 0)]
+    assert fired == [{"id": run_id_of("hourly", slot), "status": "succeeded"} for slot in slots]
 
 
 def test_what_no_worker_does_is_named(site, clock):

@@ -44,7 +44,7 @@ HOT: Final = frozenset(
         "conclude conclude_many settle hold_budgets",  # merges; `settle` also releases
         "scope children envelopes aborted_among closed_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
-        "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked hand_over_events expire_questions offer_permits queues due",
+        "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked hand_over_events expire_questions offer_permits queues due due_schedules",
         "tally begin_pruning prune_units hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
         "begin_export advance_export ended_runs ended_scopes ended_attempts ended_units events_of_attempts",  # traces
         "record record_many run runs count_runs statuses attempts backlog approvals count_approvals budgets_near_limit limits_in_use gates_in_use open_breakers stats machine",  # clients
@@ -273,6 +273,7 @@ def _lease_and_sweep(world: World) -> None:
     stores.backlog.hand_over_events(200)
     stores.backlog.expire_questions(200)
     stores.limits.offer_permits()
+    stores.schedules.due(100)
     heads = dict.fromkeys(stores.backlog.queues())
     stores.backlog.due(BrokerSnapshot(stores.backlog.epoch_start("e"), heads), judge="w1", max_lost=MAX_LOST, limit=200)
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"

@@ -52,7 +52,7 @@ ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""
 MAX_LOST = 2
 LEASE_S = 30.0
-_TABLES = "permits limits runs scopes attempts deleted_runs contexts budgets reservations spends units batches batch_requests workers events inputs blobs code context_fields gates gate_places waiting_runs broker_epochs hook_calls pipelines model_guards"
+_TABLES = "permits limits runs scopes attempts deleted_runs contexts budgets reservations spends units batches batch_requests workers events inputs blobs code context_fields gates gate_places waiting_runs broker_epochs hook_calls pipelines model_guards schedules"
 _EMPTY = "".join(f"DELETE FROM flujo_{table};" for table in _TABLES.split()) + (
     "UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity', marking_since = '-infinity', marked_to = NULL, swept_to = NULL;"
     "UPDATE flujo_exports SET worker = NULL, looked_at = NULL, positions = '{}', refused = 0, lost = 0"

@@ -1,1 +1,1 @@
-SELECT clock_timestamp() AS now;
+SELECT now();

@@ -10,6 +10,7 @@ due (what, at) AS (
     UNION ALL
     SELECT 'admission of run ' || w.run_id, p.until FROM flujo_waiting_runs w JOIN flujo_gate_places p ON p.gate = w.gate
     WHERE p.until > now()
+    UNION ALL SELECT 'schedule ' || name, due_at FROM flujo_schedules WHERE NOT is_paused AND %(fires)s::bool
 ),
 busy (what) AS (
     SELECT 'attempt ' || key FROM live WHERE status IN ('queued', 'running')
