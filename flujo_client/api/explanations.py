@@ -15,7 +15,6 @@ from flujo_client.gateway import explain_requests as ask
 from flujo_client.gateway.effects import Operation, query
 from flujo_client.gateway.explain_requests import RunScope
 from flujo_client.gateway.requests import not_found
-from flujo_client.plan import kinds
 from flujo_client.plan.plan import Plan
 
 MOST_PLANS: Final = 256
@@ -109,7 +108,5 @@ def _optioned(attempt: AttemptFacts, plan: Plan | None) -> AttemptFacts:
     with suppress(KeyError):  # a step of the plan that the run had before
         node = plan.node(attempt.address, attempt.step)
         config = node.traits.get("config") or {}
-        return replace(
-            attempt, max_attempts=node.max_attempts, timeout_s=config.get("timeout_s"), sleeps=node.spec is kinds.SLEEP
-        )
+        return replace(attempt, max_attempts=node.max_attempts, timeout_s=config.get("timeout_s"))
     return attempt

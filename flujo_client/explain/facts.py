@@ -81,8 +81,6 @@ class AttemptFacts:
     max_attempts: int | None = None
     timeout_s: float | None = None
     """`max_attempts`, `timeout_s`: the options of its step, as far as its plan has them."""
-    sleeps: bool = False
-    """Whether its step is a sleep, and it begins when that is over."""
     around: str | None = None
     """The kind of the innermost container around it that numbers its children."""
     siblings: int | None = None

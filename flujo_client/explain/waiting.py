@@ -240,22 +240,16 @@ def _breaker(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Se
     return _wait(facts, "breaker", at, why, about=model, until=due, fix=fix)
 
 
+def _sleep(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence:
+    wording, moves = own(until(due, facts.now)), Moves(since=at.created_at, until=due, acts=CANCEL)
+    return sentence(
+        "sleep", "wait", "Sleeps at ", place(facts, at), wording, about=kind_of_place(facts, at), at=at, **moves
+    )
+
+
 def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence:
     """Say when an attempt begins that nothing but time holds."""
     fault, about = at.fault_before, kind_of_place(facts, at)
-    if at.sleeps:
-        return sentence(
-            "sleep",
-            "wait",
-            "Sleeps at ",
-            place(facts, at),
-            own(until(due, facts.now)),
-            about=about,
-            at=at,
-            since=at.created_at,
-            until=due,
-            acts=CANCEL,
-        )
     cause, wording = "delayed", parts(" to begin ", place(facts, at))
     if fault is not None and fault.code == "WAITING":  # it is no try
         wording = parts(" to go on with ", place(facts, replace(at, number=1)), f": {line(fault.message)}")
@@ -276,5 +270,5 @@ def _queued(facts: RunFacts, at: AttemptFacts) -> Sentence:
     return _wait(facts, "queued", at, wording, code(at.queue), slots, about=at.queue, since=at.created_at)
 
 
-_GUARDS: Final = MappingProxyType({"rate": _rate, "breaker": _breaker})
-"""The templates of an attempt that waits for the guard of its model until a time."""
+_GUARDS: Final = MappingProxyType({"rate": _rate, "breaker": _breaker, "sleep": _sleep})
+"""The templates of an attempt that waits for the guard of its model, or sleeps, until a time."""

@@ -107,6 +107,7 @@ class ScopeRow:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+SLEEP: Final = "sleep"
 SHORT_DELAY_S: Final = 10.0
 """The longest wait that a worker times itself: a sweep, which is about a second late, would not keep shorter ones."""
 
@@ -130,6 +131,8 @@ class NextAttempt:
     delay_s: float = 0.0
     until: float | None = None
     """The unix second at which it is due, by the store's clock; at once if that has passed."""
+    waits_for: str | None = None
+    """`SLEEP` where the run sleeps until it is due."""
     guidance: str | None = None
     units_from: int | None = None
     """The number of the attempt whose units it shares."""

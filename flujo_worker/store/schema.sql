@@ -1035,7 +1035,7 @@ FROM (
            CASE WHEN a.status = 'running' THEN 'running' WHEN a.status = 'paused' THEN 'approval'
                 WHEN a.available_at = 'infinity' THEN 'lane' WHEN a.available_at > now() + interval '50 years' THEN 'admission'
                 WHEN r.status = 'parked' THEN 'parked' WHEN a.status = 'queued' THEN 'queued'
-                WHEN a.waits_for IS NOT NULL THEN split_part(a.waits_for, ' ', 1)
+                WHEN a.waits_for <> 'sleep' THEN split_part(a.waits_for, ' ', 1)
                 WHEN d.due > now() THEN 'delay' ELSE 'unsent' END AS reason,
            CASE WHEN a.status = 'running' THEN a.started_at WHEN a.status = 'ready' AND a.waits_since IS NOT NULL THEN a.waits_since
                 WHEN a.status = 'paused' OR d.due > now() THEN a.created_at ELSE d.due END AS since

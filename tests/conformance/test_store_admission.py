@@ -1,11 +1,12 @@
 """Admission on every store: gates, their policies, their turns, and what becomes of places when a run ends."""
 
 import pytest
-from trees import asking
+from trees import asking, concluded, moved
 
 from flujo_client.contract.admission import START, Gate
 from flujo_client.errors import AdmissionRefused, RunNotFound
-from tests.support.builders import enqueued, pipeline_of, succeeded
+from flujo_worker.domain.values import SLEEP, NextAttempt
+from tests.support.builders import enqueued, packed, pipeline_of, succeeded
 
 CRM = Gate("limit 'crm'", 2)
 
@@ -298,6 +299,17 @@ def paused(world, name, *gates):
     """A run with a question open."""
     new = world.record(enqueued(pipeline_of("a", "ask"), context={"n": 0}, run_id=name, gates=gates))
     assert world.commit(asking(new.first, fence=world.claim(new))) == "merged"
+
+
+@pytest.mark.parametrize(("seconds", "leaves"), [(3600.0, True), (30.0, False)])
+def test_a_run_that_sleeps_for_long_leaves_its_windows_where_another_waits(world, seconds, leaves):
+    new = world.record(enqueued(pipeline_of("a", "b"), run_id="r0", gates=(WINDOW,)))
+    nap = NextAttempt("", "b", 1, "flujo.attempts", packed("x"), None, 1, delay_s=seconds, waits_for=SLEEP)
+    move = moved(new.first, cursor=1, merges=True)
+    assert world.commit(concluded(new.first, move, fence=world.claim(new), next=(nap,))) == "merged"
+    recorded(world, "r1", WINDOW)
+    assert admitted(world) == (["r1"] if leaves else [])
+    assert world.run("r0").status == "running"
 
 
 def test_a_run_that_waits_for_a_person_leaves_its_windows_where_another_waits(world):

@@ -10,6 +10,7 @@ from typing import Final
 from flujo_client.contract.admission import WAITING_S, Gate, waits_for
 from flujo_client.errors import AdmissionRefused
 from flujo_worker.domain.admission import GateState, WaitingRun, admit
+from flujo_worker.domain.values import SLEEP
 from flujo_worker.ports import Admitted
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredWait
 from flujo_worker.store.memory.tables import InMemory
@@ -108,7 +109,7 @@ class AdmissionInMemory(InMemory):
                     places[run] = self._period_of(run, name)
                 until = places[run]
                 is_over = until <= now or (until >= NOT_BEGUN and not self._is_live_run(run))
-                if is_over or (name in windows and self._is_paused_run(run)):
+                if is_over or (name in windows and self._rests(run)):
                     del places[run]
 
     def _period_of(self, run: str, gate: str) -> float:
@@ -150,9 +151,14 @@ class AdmissionInMemory(InMemory):
     def _is_live_run(self, run: str) -> bool:
         return run in self._t.runs and self._t.runs[run].is_live
 
-    def _is_paused_run(self, run: str) -> bool:
-        rows = {row.status for row in self._t.family_of(run) if row.is_live and not row.is_held}
-        return rows == {"paused"}
+    def _rests(self, run: str) -> bool:
+        """Return whether a run waits for a person, or sleeps for more than a minute, and nothing else of it could run."""
+        rows = [row for row in self._t.family_of(run) if row.is_live and not row.is_held]
+        later = self._t.clock() + 60.0
+        return bool(rows) and all(
+            row.status == "paused" or (row.status == "ready" and row.waits_for == SLEEP and row.available_at > later)
+            for row in rows
+        )
 
     def _waiting_run(self, run: str, row: StoredWait) -> WaitingRun:
         stored = self._t.runs[run]

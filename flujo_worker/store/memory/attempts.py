@@ -286,7 +286,7 @@ class AttemptsInMemory(InMemory):
             row = StoredAttempt(
                 key, each.kind, each.queue, available, now, each.guidance, each.question, status=each.status
             )
-            row.units_from, row.pauses = each.units_from, each.pauses
+            row.units_from, row.pauses, row.waits_for = each.units_from, each.pauses, each.waits_for
             if each.fault is not None:
                 row.fault, row.reason, row.ended_at = each.fault, "error", now
             self._t.add_attempt(row)

@@ -87,7 +87,7 @@ NEW_SCOPE: Final[Columns] = {
     **_ERROR,
 }
 NEW_ATTEMPT: Final[Columns] = {
-    **_alike("address step number kind queue until units_from pauses status claimed_by"),
+    **_alike("address step number kind queue until units_from pauses status waits_for claimed_by"),
     **_alike("guidance", as_text),
     "question": _written("question", _question),
     **_ERROR,

@@ -350,7 +350,7 @@ CAUSES = {
         "Waits until 10:04 (in 4 min) to begin pay.",
     ),
     "sleep": (
-        live(step="nap", sleeps=True, status="ready", available_at=after(minutes=4)),
+        live(step="nap", waits_for="sleep", status="ready", available_at=after(minutes=4)),
         "Sleeps at nap until 10:04 (in 4 min).",
     ),
     "lane": (
