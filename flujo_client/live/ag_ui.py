@@ -84,6 +84,7 @@ class Telling:
                 self._steps[place] = StepStartedEvent(step_name=place)
                 return [self._steps[place]]
             case "step_end":
+                self.asks = True  # what follows may ask a person, which no event tells
                 return [*self.transcript.close(name), *self._settle(name, event.data), *self._end_step(place)]
             case "withdrawn":
                 self._encoders.forget(name)
@@ -188,7 +189,7 @@ async def _told(opened: Opened, telling: Telling) -> AsyncIterator[str]:
             if telling.asks and await opened.handle.status() == "paused":
                 return
         elif time.monotonic() > sent_at + BEAT_S:
-            sent_at = time.monotonic()
+            sent_at, telling.asks = time.monotonic(), True
             yield BEAT
 
 

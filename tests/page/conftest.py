@@ -28,15 +28,16 @@ def page(fleet):
 
 
 @pytest.fixture
-def open_browser(page):
-    """Open a browser on the page; the keywords are those of `Browser`."""
+def open_browser(request):
+    """Open a browser on the page, or on another address; the keywords are those of `Browser`."""
     if CHROMIUM is None or DRIVER is None:
         pytest.skip(MISSING)
     from browser import Browser
 
     browsers = []
 
-    def open_one(base=page, **options):
+    def open_one(base=None, **options):
+        base = base or request.getfixturevalue("page")
         browsers.append(Browser(base, chromium=CHROMIUM, driver=DRIVER, **options))
         return browsers[-1]
 

@@ -1,9 +1,19 @@
 """Processes that serve the page."""
 
 import os
+import socket
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def serve(app, path="/", port=0):
+    """Serve an application in this process, and print its address."""
+    import uvicorn
+
+    with socket.create_server(("127.0.0.1", port), reuse_port=True) as listener:
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}{path}", flush=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
 
 
 @contextmanager
@@ -14,6 +24,13 @@ def serving(settings, *command):
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
-            yield next(line.split()[-1].rstrip("/") for line in process.stdout if "http://" in line)
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if "http://" in line:
+                    break
+            else:
+                raise AssertionError("".join(lines))
+            yield lines[-1].split()[-1].rstrip("/")
         finally:
             process.terminate()

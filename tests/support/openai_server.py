@@ -25,6 +25,7 @@ class Said:
         body: what is sent in place of all that, as it is, and its type in `content_type`.
         delay_s: seconds until it is sent.
         drops: the connection is closed in the middle of it.
+        pause_s: seconds between the words of an answer that is streamed.
     """
 
     text: str = ""
@@ -37,6 +38,7 @@ class Said:
     content_type: str = "application/json"
     delay_s: float = 0.0
     drops: bool = False
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -119,21 +121,25 @@ class _Handler(BaseHTTPRequestHandler):
         said = self.server_of.answer(request)
         self.server_of.is_over.wait(said.delay_s)
         data = said.body
+        pieces = [data]
         if data is None:
             tree = _error(said) if said.status >= 400 else _ANSWERS[self.path](request, said)
-            data = json.dumps(tree).encode()
+            pieces = [json.dumps(tree).encode()]
             if said.status < 400 and request.body.get("stream"):
-                said, data = replace(said, content_type="text/event-stream"), _pieces(tree)
-        self._send(said, data)
+                said, pieces = replace(said, content_type="text/event-stream"), _pieces(tree, by_word=said.pause_s > 0)
+        self._send(said, pieces)
 
-    def _send(self, said, data):
+    def _send(self, said, pieces):
+        data = b"".join(pieces)
         self.send_response(said.status)
         self.send_header("content-type", said.content_type)
         for name, value in said.headers:
             self.send_header(name, value)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data[: len(data) // 2] if said.drops else data)
+        for piece in pieces if said.pause_s else [data[: len(data) // 2] if said.drops else data]:
+            self.wfile.write(piece)
+            self.server_of.is_over.wait(said.pause_s)
         self.close_connection = said.drops
 
     def log_message(self, *_):
@@ -164,18 +170,21 @@ def _chat(request, said):
     }
 
 
-def _pieces(tree):
-    """Return a chat completion in pieces, as server-sent events: two for what it says, and one for what it has used."""
+def _pieces(tree, *, by_word):
+    """Return a chat completion in pieces, as server-sent events: each word, else two halves; then its end, and what it has used."""
     choice, rest = tree["choices"][0], {**tree, "object": "chat.completion.chunk", "usage": None}
     message = choice["message"]
     calls = [{"index": at, **call} for at, call in enumerate(message.get("tool_calls", ()))]
     text = message["content"] or ""
-    deltas = [{"role": "assistant", "content": text[: len(text) // 2]}, {"content": text[len(text) // 2 :]}]
-    deltas = [{"role": "assistant", "tool_calls": calls}] if calls else deltas
+    texts = text.split(" ") if by_word else [text[: len(text) // 2], text[len(text) // 2 :]]
+    deltas = [{"content": f"{each} " if by_word and n < len(texts) - 1 else each} for n, each in enumerate(texts)]
+    deltas = (
+        [{"role": "assistant", "tool_calls": calls}] if calls else [{"role": "assistant", **deltas[0]}, *deltas[1:]]
+    )
     chunks = [{**rest, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     chunks += [{**rest, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}]
     chunks += [{**rest, "choices": [], "usage": tree["usage"]}]
-    return b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks) + b"data: [DONE]\n\n"
+    return [*(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks), b"data: [DONE]\n\n"]
 
 
 def _responses(request, said):

@@ -1,0 +1,29 @@
+"""A chat: `flujo up` in this folder, then `fastapi dev server.py`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Body, FastAPI
+from fastapi.responses import FileResponse
+
+from flujo_client import AsyncFlujoClient
+from flujo_client.live.app import live_app
+
+client = AsyncFlujoClient()
+app = FastAPI()
+app.mount("/live", live_app(client, auth=None))  # only for browsers on this machine; else pass your login
+
+
+@app.get("/")
+async def page() -> FileResponse:
+    return FileResponse(Path(__file__).with_name("page.html"))
+
+
+@app.post("/chats")
+async def ask(prompt: Annotated[str, Body(embed=True)]) -> dict[str, str]:
+    return {"run": (await client.enqueue("assistant:pipeline", prompt)).id}
+
+
+@app.post("/chats/{run}/answer")
+async def answer(run: str, keep: Annotated[bool, Body(embed=True)]) -> None:
+    await (await client.get_run(run)).resume(keep)
