@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -52,7 +52,7 @@ def live_app(
             Route("/runs/{run}/vercel", protocols.vercel, methods=["GET"]),
         ],
         lifespan=closing,
-        exception_handlers={HTTPException: _refused, FlujoError: _failed, Exception: _broken},
+        exception_handlers={HTTPException: _refused, ClientDisconnect: _gone, FlujoError: _failed, Exception: _broken},
     )
     app.state.live = live
     return app
@@ -61,6 +61,10 @@ def live_app(
 def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": error.detail}, error.status_code, {**HEADERS, **(error.headers or {})})
+
+
+def _gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=400)
 
 
 def _failed(request: Request, error: Exception) -> Response:
