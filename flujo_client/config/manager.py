@@ -128,7 +128,8 @@ class Settings(Section):
         description="prefixes of modules that may be imported for pipelines, agents and classes; `*`, in development only, allows all. Of Flujo itself, only [a few names](blueprints.md#yaml-syntax) are allowed, without a prefix",
     )
     signing_keys: SigningKeys = Field(
-        default_factory=dict, description="`id:secret` pairs of at least 16 bytes each; the first signs, all verify"
+        default_factory=dict,
+        description="`id:secret` pairs of at least 16 bytes each; the first signs messages and tokens, all verify",
     )
     value_keys: ValueKeys = Field(
         default_factory=dict,

@@ -235,7 +235,7 @@ def _forbids_before(difference: Difference, new: Plan) -> tuple[str, str] | None
 def _forbids_at(difference: Difference, where: RunPosition) -> tuple[str, str] | None:
     stances = where.stance_at(difference)
     if "asked" in stances:
-        return "open question", "and a question to a person is open there"
+        return "open question", "and a question to a person is open there, or an event awaited"
     return ("open step", "and the run is inside it") if "open" in stances else None
 
 

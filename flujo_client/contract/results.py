@@ -198,7 +198,7 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
         The error has the traceback of the user's code as a note, and the original error as its cause if it was raised in this process.
 
         Raises:
-            PausedException: the run waits for an answer from a person.
+            PausedException: the run waits for an answer from a person, or for an event.
             PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
             UsageLimitExceededError: a limit stopped the run; has the partial result.
             PricingNotConfiguredError: costs are strict and a model has no price.
@@ -206,8 +206,8 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
         """
         if self.run_status == "paused":
             text = "; ".join(each.message for each in self.pauses)
-            text = text or f"run {self.run_id} waits for an answer from a person"
-            way_out = "answer with `resume`, and read the result again"
+            text = text or f"run {self.run_id} waits for an answer from a person, or for an event"
+            way_out = "answer with `resume`, or `send` the event, and read the result again"
             raise errors.PausedException(text, result=self, suggestion=way_out)
         ending = _ENDINGS.get(self.run_status)
         if ending is None:

@@ -35,9 +35,9 @@ async def receive(request: Request) -> Response:
     except orjson.JSONDecodeError as error:
         return _refused(400, "INVALID_JSON", f"the body must be JSON: {error}")
     event_id = request.query_params.get("id") or request.headers.get("idempotency-key") or None
-    client, token = page_of(request).client, request.path_params["token"]
+    page, token = page_of(request), request.path_params["token"]
     try:
-        sent = await run_in_threadpool(client.send_by_token, token, value, id=event_id)
+        sent = await run_in_threadpool(lambda: page.client.send_by_token(token, value, id=event_id))
     except RunNotFound as error:
         return _refused(404, error.error_code, error.message)
     except EventError as error:

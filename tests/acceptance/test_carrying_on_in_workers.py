@@ -48,7 +48,7 @@ CASES = {
     "asked_renamed_before": ("step('a'), ask(), step('b')", "step('x'), ask(), step('b')", None),
     "asked_removed_before": ("step('a'), ask(), step('b')", "ask(), step('b')", "which has been merged"),
     "asked_added_before": ("step('a'), ask(), step('b')", "step('z'), step('a'), ask(), step('b')", "before the step that the run is at"),
-    "asked_schema": ("step('a'), ask()", "step('a'), ask(str)", "a question to a person is open there"),
+    "asked_schema": ("step('a'), ask()", "step('a'), ask(str)", "a question to a person is open there, or an event awaited"),
     "waits_other_agent": ("step('a', fail, config=SLOW)", "step('a', config=SLOW)", None),
     "waits_removed": ("step('a', fail, config=SLOW), step('b')", "step('b')", None),
     "fan_longer_branch": ("fan(step('l'), ask())", "fan(step('l'), ask(), step('m'))", None),
