@@ -308,7 +308,7 @@ class Outcomes:
             held.on_cancel = held.on_interrupt = None
             self._check()
             if attempt.run.progress is not None:
-                attempt.inside(emit, "step.progress", **attempt.run.progress)
+                attempt.inside(_emit_progress, attempt.run.progress)
             if (blocked := future.blocked_at) is not None:
                 attempt.run.has_blocked = True
                 attempt.inside(_emit_blocked, blocked)
@@ -399,6 +399,10 @@ def _is_last_by_agent(run: AttemptRun, tries: int) -> bool:
 
 def _emit_blocked(place: Place) -> None:
     emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)
+
+
+def _emit_progress(told: Mapping[str, Any]) -> None:
+    emit("step.progress", **told)
 
 
 def _emit_left_behind(place: Place) -> None:

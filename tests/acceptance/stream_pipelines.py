@@ -6,7 +6,7 @@ import os
 import signal
 
 from acceptance_pipelines import folder
-from pydantic_ai import Agent
+from pydantic_ai import Agent, Tool
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
@@ -86,3 +86,6 @@ counting = Pipeline([work], name="counting", stream=True)
 lingering = Pipeline([linger], name="lingering", stream=True)
 silent = Pipeline([work], name="silent")
 some = Pipeline([Step("quiet", work.agent), Step("loud", work.agent, StepConfig(stream=True))], name="some")
+asker = Agent(FunctionModel(stream_function=tell), name="asker", tools=[Tool(look, requires_approval=True)])
+asking = Pipeline([Step("tell", asker, StepConfig(durable=True, max_retries=0))], stream=True)
+beside = Pipeline([Step("work", work.agent, StepConfig(execution_mode="background"))], name="beside")

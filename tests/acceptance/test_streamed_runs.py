@@ -1,5 +1,6 @@
 """Streams of runs: what a real worker writes to Redis while a model answers in pieces, whatever becomes of it."""
 
+import signal
 import time
 
 import pytest
@@ -8,7 +9,10 @@ from flujo_client.contract.stream import keys_of, read_entry
 from tests.acceptance.stream_pipelines import SECRET, WORDS
 from tests.support.fleet import BRISK, PATIENCE_S, wait_until
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=BRISK)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.site(worker=BRISK | {"shutdown_grace_s": 0.3}, agents={"cancel_grace_s": 0.5}),
+]
 STORY = "".join(WORDS)
 
 
@@ -134,3 +138,45 @@ def test_a_step_does_not_wait_for_redis(site):
     wait_until(lambda: site.rows("SELECT 1 FROM flujo_runs WHERE id = %(run)s AND status = 'succeeded'", run=run.id))
     assert time.monotonic() - began < 1.5
     assert ended(site, run)[1][-1].kind == "step_end"
+
+
+def test_a_question_is_streamed_and_the_answered_step_anew(site):
+    site.standing()
+    run = enqueue(site, "asking")
+    wait_until(run.approvals, what=site.log)
+    wait_until(lambda: entries(site, run)[-1].kind == "question", what=site.log)
+    assert "look" in entries(site, run)[-1].data["message"]
+    run.resume(True)
+    result, events = ended(site, run)
+    assert (result.output, told(events)) == (STORY, STORY)
+    assert [event.kind for event in events].count("withdrawn") == 1
+
+
+def test_what_a_cancelled_step_has_streamed_is_withdrawn(site):
+    site.standing()
+    run = enqueue(site, "lingering")
+    wait_until(lambda: told(entries(site, run)) == "I wait", what=site.log)
+    run.cancel()
+    wait_until(lambda: entries(site, run)[-1].kind == "withdrawn", what=site.log)
+
+
+@pytest.mark.usefixtures("own_workers")
+def test_what_a_stopping_worker_has_streamed_is_withdrawn(site):
+    """It hands its attempts back; whoever has them next streams them anew."""
+    site.dismiss()
+    leaving = site.workers()
+    run = enqueue(site, "lingering")
+    wait_until(lambda: told(entries(site, run)) == "I wait", what=site.log)
+    leaving.signal(signal.SIGTERM)
+    wait_until(lambda: entries(site, run)[-1].kind == "withdrawn", what=site.log)
+    (site.folder / f"go-on-{run.id}").touch()
+    site.workers()
+    assert [event.kind for event in ended(site, run)[1]].count("withdrawn") == 1
+
+
+def test_a_child_run_has_a_stream_of_its_own(site):
+    site.standing()
+    run = enqueue(site, "beside", stream=True)
+    run.result(timeout=PATIENCE_S)
+    [child] = wait_until(lambda: site.client.list_runs(parent=run.id), what=site.log)
+    assert told(ended(site, site.client.get_run(child.id))[1]).startswith("part 0")
