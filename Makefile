@@ -52,7 +52,7 @@ demo: $(STAMP) ## audit the licence of every installed distribution: the main jo
 
 test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
-	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --ignore=tests/typing -m "not large and not installation and $(DEFAULT)"
+	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --hypothesis-profile brief --ignore=tests/typing -m "not large and not installation and $(DEFAULT)"
 
 test-slow: $(STAMP) ## the greatest sizes, and what sets up services, projects and the demo as users do
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "(large or installation) and $(DEFAULT)"
@@ -97,6 +97,7 @@ laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of ea
 		tests/unit/client/test_trace.py tests/unit/client/test_results_containers.py
 	@$(ALONE) FLUJO_EXAMPLES=8000 \
 		$(BIN)/python -m pytest -q -o timeout=0 --hypothesis-profile search tests/laws/test_laws_simulation.py
+	@$(ALONE) $(BIN)/python -m pytest -q -o timeout=0 -n $(TEST_PROCESSES) --hypothesis-profile search -m hypothesis tests/unit tests/conformance
 
 docs: $(STAMP) ## build the documentation site into site/; a broken link or anchor is an error
 	@$(BIN)/zensical build --strict

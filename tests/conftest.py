@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, settings
 any_pace = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("check", derandomize=True, **any_pace)
 settings.register_profile("search", print_blob=True, **any_pace)
+settings.register_profile("brief", derandomize=True, max_examples=40, **any_pace)
 settings.register_profile("fast", derandomize=True, max_examples=10, **any_pace)
 settings.load_profile("check")
-"""A check says the same of the same code every time; `make laws` looks for what no one has seen yet, `make test-fast` at a few examples of each
-property. How busy the machine is says nothing of the code."""
+"""A check says the same of the same code every time; `make laws` looks for what no one has seen yet, `make test` at fewer examples of each
+property, and `make test-fast` at a few. How busy the machine is says nothing of the code."""
 
 pytest_plugins = ["tests.support.forking", "tests.support.old_click", "tests.support.services"]
 
@@ -30,7 +31,7 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
-        gc.set_threshold(10_000)  # as workers do
+        gc.set_threshold(50_000, 20, 100)  # what tests leave behind is little, and looked at seldom
 
 
 @pytest.hookimpl(tryfirst=True)

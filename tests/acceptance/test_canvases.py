@@ -16,6 +16,7 @@ from flujo_client.errors import PipelineError, RunFailed
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.breadth import large
 from tests.support.fleet import FOLDER, STEPS, wait_until
+from tests.support.nursery import nursery
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.services, pytest.mark.usefixtures("own_workers")]
 
@@ -42,10 +43,9 @@ def worker(site, pool, *, failpoints="", **environment):
     settings = site.settings.model_copy(update={"failpoints": failpoints})
     variables = {**os.environ, **settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
     variables |= {"CELERY_CUSTOM_WORKER_POOL": POOL, **environment}
-    command = [sys.executable, "-m", "celery", "-A", "canvas_app", "worker", "-c", "4", "-P", pool, "-l", "INFO"]
+    arguments = ["-A", "canvas_app", "worker", "-c", "4", "-P", pool, "-l", "INFO"]
     before = site.live_pids()
-    with (site.folder / "workers.log").open("ab") as log:
-        process = subprocess.Popen(command, env=variables, stdout=log, stderr=log)
+    process = nursery().fork(arguments, variables, site.folder / "workers.log", module="celery")
     try:
         wait_until(lambda: (site.live_pids() - before) or process.poll() is not None, what=site.log)
         yield process

@@ -29,10 +29,8 @@ def shop(site, request):
     """`celery -A shop_app worker`, with Celery's threads and with our own pool, and task events on."""
     environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
     environment["CELERY_CUSTOM_WORKER_POOL"] = POOL
-    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-c", "4", "-l", "INFO", "--events"]
-    command += ["-P", request.param]
-    with (site.folder / "workers.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    arguments = ["-A", "shop_app", "worker", "-c", "4", "-l", "INFO", "--events", "-P", request.param]
+    process = nursery().fork(arguments, environment, site.folder / "workers.log", module="celery")
     wait_until(lambda: process.pid in site.live_pids(), what=site.log)
     yield process
     process.kill()

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +9,7 @@ from click.testing import CliRunner
 from flujo_client.cli.main import cli
 from flujo_client.config.manager import ConfigManager
 from tests.support.fleet import BRISK, Site, wait_until
+from tests.support.nursery import nursery
 from tests.support.openai_server import OpenAIServer, Said
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
@@ -37,7 +36,7 @@ def site(services, tmp_path_factory):
 def beats(site):
     """Two beats."""
     environment = ConfigManager().child_environment(site.settings)
-    processes = [subprocess.Popen([sys.executable, "-m", "flujo_worker", "beat"], env=environment) for _ in range(2)]
+    processes = [nursery().fork(["beat"], environment, site.folder / "beats.log") for _ in range(2)]
     yield processes
     for process in processes:
         process.send_signal(signal.SIGTERM)

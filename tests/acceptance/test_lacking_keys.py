@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from celery import Celery
@@ -16,6 +14,7 @@ from flujo_client.serial import use_cipher
 from flujo_client.transport.dead_letters import DeadLetters
 from tests.support.breadth import large
 from tests.support.fleet import FOLDER, STEADY, STEPS, Site, wait_until
+from tests.support.nursery import nursery
 
 pytest.importorskip("cryptography")
 pytestmark = pytest.mark.acceptance
@@ -138,9 +137,8 @@ def test_an_app_of_ones_own_goes_on_with_its_own_tasks(site, pool):
     """Only Flujo's queues are left to other workers: a prefork pool's children have their parent do that."""
     settings = site.settings.model_copy(update=WRONG["no value key"])
     environment = {**os.environ, **settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
-    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-c", "2", "-P", pool, "-n", "shop@here"]
-    with (site.folder / "workers.log").open("ab") as log:
-        shop = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    arguments = ["-A", "shop_app", "worker", "-c", "2", "-P", pool, "-n", "shop@here"]
+    shop = nursery().fork(arguments, environment, site.folder / "workers.log", module="celery")
     try:
         wait_until(site.live_pids, 20, what=site.log)
         runs = enqueued(site)

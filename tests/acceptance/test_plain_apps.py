@@ -1,8 +1,6 @@
 """A worker and a client that take their services from someone's Celery app, in which nothing was changed."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 from celery import Celery
@@ -13,6 +11,7 @@ from flujo_client.transport.broker import Broker
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.fleet import FOLDER, STEPS, wait_until
+from tests.support.nursery import nursery
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.usefixtures("own_workers")]
 
@@ -64,10 +63,9 @@ def test_settings_for_their_tasks_are_not_for_ours(site, tmp_path, pool):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FLUJO_")}
     environment |= {"FLUJO_DATABASE_URL": site.settings.database(), "PYTHONPATH": f"{tmp_path}:{STEPS}"}
     environment |= {FOLDER: str(site.folder), "CELERY_CUSTOM_WORKER_POOL": POOL, "FLUJO_WORKER_SWEEP_S": "600"}
-    command = [sys.executable, "-m", "celery", "-A", "theirs", "worker", "-c", "2", "-P", pool]
+    arguments = ["-A", "theirs", "worker", "-c", "2", "-P", pool]
     before = site.live_pids()
-    with (site.folder / "workers.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=log, stderr=log)
+    process = nursery().fork(arguments, environment, site.folder / "workers.log", folder=tmp_path, module="celery")
     try:
         wait_until(lambda: site.live_pids() - before, what=site.log)
         theirs = Celery("somebody", broker=broker, broker_transport_options={"global_keyprefix": "theirs:"})

@@ -13,6 +13,6 @@ large = partial(pytest.param, marks=pytest.mark.large)
 
 
 def examples(usual: int) -> int:
-    """Return `usual`, at most `FEW` in the profile `fast`, or what `FLUJO_EXAMPLES` in the environment says for every law."""
-    most = min(usual, FEW) if settings.get_current_profile_name() == "fast" else usual
+    """Return `usual`, half of it in the profile `brief`, `FEW` in `fast`, or what `FLUJO_EXAMPLES` in the environment says for every law."""
+    most = {"brief": max(usual // 2, FEW), "fast": min(usual, FEW)}.get(settings.get_current_profile_name(), usual)
     return int(os.environ.get("FLUJO_EXAMPLES", most))

@@ -1,8 +1,8 @@
 """Workers without their second of imports: forked from a process that has imported what every worker does, and started nothing.
 
 Run as a script it is that process: orders come in on stdin, a line each, answers go out on stdout. Imported, it is who orders. What
-is forked continues as `python -m flujo_worker` does, with an environment, its own folder, search path and log; it can be
-killed, and it ends when whoever forked it is gone. It must not be used where the start itself is tested: `flujo up`, `flujo demo`
+is forked continues as `python -m flujo_worker` or `python -m celery` does, with an environment, its own folder, search path and log; it can be
+killed, and a worker of ours ends when whoever forked it is gone. It must not be used where the start itself is tested: `flujo up`, `flujo demo`
 and the facade start theirs as users do.
 """
 
@@ -27,23 +27,41 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 IMPORTS = (
+    "flujo_client.pipeline.loop",
+    "flujo_client.pipeline.map",
+    "flujo_client.pipeline.parallel",
+    "flujo_worker.agents.durable_library",
+    "flujo_worker.agents.models",
+    "flujo_worker.agents.requests",
+    "flujo_worker.agents.response_check",
+    "flujo_worker.agents.structured",
+    "flujo_worker.attempts.precheck",
     "flujo_worker.cli.serving",
     "flujo_worker.cli.worker",
+    "flujo_worker.domain.step",
+    "flujo_worker.durable.call",
     "flujo_worker.engine.host",
+    "anyio._backends._asyncio",
     "billiard.pool",
+    "celery.__main__",
     "celery.app.control",
+    "celery.app.events",
     "celery.app.log",
     "celery.apps.worker",
     "celery.backends.redis",
+    "celery.bin.celery",
+    "celery.bin.worker",
     "celery.concurrency.prefork",
     "celery.concurrency.thread",
     "celery.fixups.django",
     "celery.worker.autoscale",
     "celery.worker.components",
     "celery.worker.consumer.delayed_delivery",  # from Celery 5.5 on
+    "encodings.ascii",
     "encodings.idna",
+    "genai_prices.data",
     "kombu.transport.redis",
-    "pydantic_ai",
+    "pydantic_ai.models.function",
 )
 PARENT = "--parent="
 CODE = Path(__file__).parents[2]
@@ -63,11 +81,12 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        until = time.monotonic() + (float("inf") if timeout is None else timeout)
+        until, pause = time.monotonic() + (float("inf") if timeout is None else timeout), 0.002
         while self.poll() is None:
             if time.monotonic() > until:
                 raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout)
-            time.sleep(0.005)
+            time.sleep(pause)
+            pause = min(1.5 * pause, 0.05)
         return self.returncode
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -85,15 +104,26 @@ class Nursery:
     """The process that forks, as seen by whoever orders. It ends with its owner."""
 
     def __init__(self) -> None:
+        from flujo_worker.celery_app.consumer.pool import POOL
+
         ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
         environment = {**os.environ, "PYTHONPATH": str(CODE)}  # whatever a test has just made of it
+        environment["CELERY_CUSTOM_WORKER_POOL"] = POOL  # which Celery reads when it is imported
         self._process = subprocess.Popen([sys.executable, __file__], text=True, env=environment, **ends)
         self._lock = threading.Lock()
 
-    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked:
-        """Start a worker with these arguments of `python -m flujo_worker`."""
-        order = {"arguments": arguments, "environment": environment, "log": str(log), "folder": str(Path.cwd())}
-        return Forked(self, self.ask(order))
+    def fork(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        *,
+        folder: Path | None = None,
+        module: str = "flujo_worker",
+    ) -> Forked:
+        """Start a worker with these arguments of `python -m flujo_worker`, or of another module's, such as Celery's."""
+        where = {"log": str(log), "folder": str(folder or Path.cwd())}
+        return Forked(self, self.ask({"arguments": arguments, "environment": environment, "module": module, **where}))
 
     def ask(self, order: Mapping[str, Any]) -> Any:
         with self._lock:
@@ -108,8 +138,8 @@ def nursery() -> Nursery:
     return Nursery()
 
 
-def main() -> None:
-    """Fork whenever it is ordered, until no one can order any more. Returns in what was forked alone."""
+def main() -> str:
+    """Fork whenever it is ordered, until no one can order any more. Returns in what was forked alone: the module that it is."""
     gc.disable()
     for each in filter(find_spec, IMPORTS):
         import_module(each)
@@ -122,7 +152,9 @@ def main() -> None:
         if "status of" in order:
             answer = status(order["status of"], ended)
         elif (answer := os.fork()) == 0:
-            return become(**order)
+            module = order.pop("module")
+            become(**order)
+            return module
         print(json.dumps(answer), flush=True)
     sys.exit()
 
@@ -137,7 +169,7 @@ def status(pid: int, ended: dict[int, int]) -> int | None:
 
 
 def become(arguments: Sequence[str], environment: Mapping[str, str], log: str, folder: str) -> None:
-    """Make of this process what `python -m flujo_worker` would have been."""
+    """Make of this process what `python -m` would have been."""
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -151,5 +183,4 @@ def become(arguments: Sequence[str], environment: Mapping[str, str], log: str, f
 
 
 if __name__ == "__main__":
-    main()
-    runpy.run_module("flujo_worker", run_name="__main__", alter_sys=True)
+    runpy.run_module(main(), run_name="__main__", alter_sys=True)
