@@ -210,7 +210,7 @@ def test_what_a_canvas_may_have_and_a_run_may_not_is_refused_by_name(canvas):
 
 
 @pytest.mark.parametrize(
-    "place", ["run_started", large("before_commit"), "hook_call_taken", "task_ended", large("hooks_called")]
+    "place", ["run_started", large("before_commit"), large("hook_call_taken"), "task_ended", large("hooks_called")]
 )
 def test_a_worker_that_is_killed_between_celery_and_the_run_is_followed_by_another(site, canvas, place):
     """Task taken and run enqueued; run not ended; run ended and not delivered; delivered and not recorded: the chain goes on, at least once."""

@@ -14,6 +14,7 @@ from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway.operator_requests import stats
 from flujo_client.gateway.requests import workers
+from tests.support.breadth import large
 from tests.support.fleet import BRISK, Site, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
@@ -59,7 +60,7 @@ def performed(site, prompt, pipeline="research"):
     [
         ("kill:model:7:during", {"model": 1, "tool": 0}),
         ("kill:tool:9:unit_answered", {"model": 0, "tool": 5}),
-        ("kill:model:11:unit_settled", {"model": 0, "tool": 1}),
+        large("kill:model:11:unit_settled", {"model": 0, "tool": 1}),
     ],
 )
 def test_a_killed_agent_goes_on_at_the_calls_in_flight(durable_site, disturbance, in_flight):
@@ -160,7 +161,7 @@ def calls_of(site, run):
     return calls(site, run) if (site.folder / f"calls-{run.id}").exists() else Counter()
 
 
-@pytest.mark.parametrize("disturbance", ["kill:tool:9:unit_answered", "down:11"])
+@pytest.mark.parametrize("disturbance", ["kill:tool:9:unit_answered", large("down:11")])
 def test_spans_and_events_of_calls_come_once(durable_site, disturbance):
     """The spans of calls under way at the kill are lost with it; no call has two."""
     run, _ = performed(durable_site, disturbance, "traced")

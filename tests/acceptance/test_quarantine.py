@@ -188,6 +188,7 @@ def test_told_to_stop_it_lets_go_and_no_one_is_to_blame(site):
     assert (attempt["status"], attempt["worker"], attempt["losses"]) == ("ready", None, 0)
 
 
+@pytest.mark.large
 def test_no_more_than_some_begin_apart_at_once_and_a_long_step_keeps_no_suspect_waiting(site):
     """M-013, design §5: a place is taken until the process for it is ready, and a while longer: most that die do so soon.
 

@@ -9,6 +9,7 @@ from tests.support.fleet import STEADY, wait_until
 
 pytestmark = [
     pytest.mark.acceptance,
+    pytest.mark.large,
     pytest.mark.usefixtures("own_workers"),
     pytest.mark.site(worker={**STEADY, "sweep_s": 3600, "renew_s": 1.0}),
 ]

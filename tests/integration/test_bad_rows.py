@@ -11,6 +11,7 @@ from flujo_client.cli.main import cli
 from flujo_client.contract.rows import EARLIEST, LATEST, UNREADABLE
 from flujo_client.errors import SerializationError
 from flujo_client.gateway import requests
+from tests.support.breadth import large
 
 pytestmark = pytest.mark.services
 
@@ -43,6 +44,17 @@ DAMAGES = {
     ("events", "at"): BEYOND,
     ("events", "data"): TREES,
 }
+
+TELLING = [
+    ("runs", "created_at"),
+    ("runs", "error"),
+    ("runs", "metadata"),
+    ("runs", "input"),
+    ("attempts", "error"),
+    ("scopes", "lanes"),
+    ("events", "data"),
+]
+"""One place of each kind of damage, and each table."""
 
 
 def ship(data):
@@ -99,7 +111,7 @@ def test_damaged_rows_break_no_list(site, plant, run_cli):
         run_cli(*command)
 
 
-@pytest.mark.parametrize("place", DAMAGES, ids=".".join)
+@pytest.mark.parametrize("place", [each if each in TELLING else large(each) for each in DAMAGES], ids=".".join)
 def test_a_run_with_a_damaged_row_is_shown(plant, run_cli, place):
     for run in [plant(*FAILED, damage(*place), value=value) for value in DAMAGES[place]]:
         assert run.trace().attributes["id"] == run.id

@@ -19,7 +19,7 @@ from flujo_client.health.facts import Depths, HealthQuery
 from tests.support.health_traces import aros_facts, machine_facts, plant_run
 from tests.support.services import drop_database, migrated_database
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.large]
 
 RUNS = """
 INSERT INTO flujo_runs (id, fingerprint, reference, name, status, input, queue, digest, created_at, started_at, ended_at)
@@ -57,7 +57,6 @@ def worked(connection):
     return time.process_time() + (user + system) / os.sysconf("SC_CLK_TCK")
 
 
-@pytest.mark.large
 def test_thirty_days_are_told_within_two_seconds(connection):
     """Rows that Postgres has not even taken statistics of."""
     question, health, took = HealthQuery(since_hours=720, buckets=6), Health(), []

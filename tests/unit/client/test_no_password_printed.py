@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
+from tests.support.breadth import large
 
 SERVE = {"up", "ui", "worker", "beat", "chaos", "demo", "new", "metrics"}
 """Commands that start services or processes, or write files."""
@@ -13,12 +14,12 @@ EXPORTS = {("dev", "env")}
 PASSWORDS = [
     "QXZJK WZKQJ",
     "QXZJK@WZKQJ",
-    "QXZJK#WZKQJ",
-    "QXZJK%20WZKQJ",
+    large("QXZJK#WZKQJ"),
+    large("QXZJK%20WZKQJ"),
     "QXZJK%WZKQJ",
-    "QXZJK'WZKQJ\"",
+    large("QXZJK'WZKQJ\""),
     "QXZJK/WZKQJ",
-    "QXZJK:WZKQJ",
+    large("QXZJK:WZKQJ"),
 ]
 
 
