@@ -9,7 +9,6 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from flujo_client.contract.schedules import LATE_S, MOST_CAUGHT_UP, ScheduleRecord, due_at
-from flujo_client.serial import Packed
 
 AGAIN_S: Final = 5.0
 """Seconds after which a slot that failed is tried again."""
@@ -23,14 +22,14 @@ class DueSchedule:
     Attributes:
         record: its row.
         fingerprint: that of its pipeline's plan as it was added.
-        body: the input and the options of its runs.
+        body: the input and the options of its runs, packed.
         now: the database's clock.
         failing_since: since when the next slot fails; None: it does not.
     """
 
     record: ScheduleRecord
     fingerprint: str
-    body: Packed
+    body: bytes
     now: datetime
     failing_since: datetime | None = None
 

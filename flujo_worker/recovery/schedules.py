@@ -7,13 +7,14 @@ sweep has done so. So whatever is repeated, each slot has one run.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from flujo_client.contract.schedules import overlap_options, run_id_of
-from flujo_client.errors import ConfigurationError, FlujoError, IdempotencyConflict, ServiceUnreachable
+from flujo_client.errors import FlujoError, IdempotencyConflict, ServiceUnreachable
 from flujo_client.pipeline.reference import is_blueprint
-from flujo_client.serial import Resolver, decode
+from flujo_client.serial import Packed, Resolver, decode
 from flujo_worker import failpoints
 from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.domain.schedules import AGAIN_S, DueSchedule, Fired, due_slots
@@ -21,6 +22,9 @@ from flujo_worker.errors import DispatchError, StoreError, WorkerError
 from flujo_worker.ports import ScheduleStore
 
 logger = logging.getLogger(__name__)
+
+TURN_S = 1.0
+"""Seconds after which a sweep fires no further schedule."""
 
 
 class Enqueue(Protocol):
@@ -48,34 +52,34 @@ class ScheduleFiring:
         self._may_load, self._enqueue = may_load, enqueue
 
     def fire(self, found: Sequence[DueSchedule]) -> None:
-        """Fire the slots of schedules that are due, and move their rows on."""
+        """Fire the slots of schedules that are due, and move their rows on; what takes longer than a second is left to the next sweep."""
+        until = time.monotonic() + TURN_S
         for due in found:
-            self._schedules.advance(due, self._fired(due))
-
-    def _fired(self, due: DueSchedule) -> Fired:
-        try:
-            return self._fire(due)
-        except (ConfigurationError, ValueError, OSError) as error:  # this worker lacks cronsim, or the time zone
-            if isinstance(error, ServiceUnreachable):
-                raise
-            return Fired(due.record.slot_at, error=str(error), again_s=AGAIN_S)
+            if time.monotonic() > until:
+                return
+            self._schedules.advance(due, self._fire(due))
 
     def _fire(self, due: DueSchedule) -> Fired:
-        name, (slots, following) = due.record.name, due_slots(due)
-        last = run = error = None
+        record, last, run, error = due.record, None, None, None
+        try:
+            slots, following = due_slots(due)
+        except Exception as raised:  # noqa: BLE001 - this worker lacks cronsim, or the time zone
+            return Fired(record.slot_at, error=_said(raised), again_s=AGAIN_S)
+        if slots and not due.is_given_up and not self._may_load(record.reference, due.fingerprint):
+            return Fired(slots[0], again_s=0.0)  # its code is being tried in another process
         for slot in slots:
-            run_id, error = run_id_of(name, slot), None
+            run, error = run_id_of(record.name, slot), None
             try:
-                run = self._enqueue(self._pipeline(due), **self._order(due, run_id, slot.isoformat()))
+                run = self._enqueue(self._pipeline(due), **self._order(due, run, slot.isoformat()))
             except IdempotencyConflict:  # it fired before the schedule was replaced
-                run = run_id
+                pass
             except (ServiceUnreachable, StoreError, DispatchError):
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever users' code raises
-                error = raised.message if isinstance(raised, FlujoError) else str(raised) or repr(raised)
+                error = _said(raised)
                 if not due.is_given_up:
-                    return Fired(slot, last, run, error, AGAIN_S)
-                logger.error("schedule '%s' has not fired at %s: %s", name, slot.isoformat(), error)  # noqa: TRY400 - its message says it
+                    return Fired(slot, last, None if last is None else run_id_of(record.name, last), error, AGAIN_S)
+                logger.error("schedule '%s' has not fired at %s: %s", record.name, slot.isoformat(), error)  # noqa: TRY400 - its message says it
                 run = None
             last = slot
         failpoints.hit("schedule_fired")
@@ -84,12 +88,12 @@ class ScheduleFiring:
     def _pipeline(self, due: DueSchedule) -> Any:
         reference = due.record.reference
         if not self._may_load(reference, due.fingerprint):
-            raise WorkerError("its code is still being tried in a separate process, or ends the process that loads it")
+            raise WorkerError("loading its code ends the process, or takes too long")
         loaded = self._catalog.here(reference, due.fingerprint)
         return loaded.pipeline if is_blueprint(reference) else reference
 
     def _order(self, due: DueSchedule, run_id: str, slot: str) -> dict[str, Any]:
-        order: dict[str, Any] = decode(due.body.tree(), resolve=self._resolve)
+        order: dict[str, Any] = decode(Packed.from_bytes(due.body).tree(), resolve=self._resolve)
         options = order["options"]
         named = {"schedule": due.record.name, "slot": slot}
         return {
@@ -100,3 +104,7 @@ class ScheduleFiring:
             "run_id": run_id,
             **overlap_options(due.record.name, due.record.overlap),
         }
+
+
+def _said(error: Exception) -> str:
+    return error.message if isinstance(error, FlujoError) else str(error) or repr(error)

@@ -1,5 +1,6 @@
 """Schedules in every store: each slot fires once, in order, whoever sweeps and wherever the clock jumps (ADR 60)."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -63,32 +64,32 @@ def add(world, **given):
     )
 
 
-def row(world):
-    """The schedule's row, due or not."""
+def row(world, name="each"):
+    """A schedule's row, due or not."""
     if hasattr(world.setting, "ask"):
-        return world.setting.ask(schedule_requests.schedules("each"))[0]
-    return world.setting.stores.tables.schedules["each"].record
+        return world.setting.ask(schedule_requests.schedules(name))[0]
+    return world.setting.stores.tables.schedules[name].record
 
 
 class Sweeps:
     """A worker that fires schedules; it notes the ids of the runs that it enqueues, and records them."""
 
     def __init__(self, world):
-        self.world, self.fired, self.fails = world, [], None
+        self.world, self.fired, self.fails, self.may_load = world, [], None, True
         catalog = CodeRegistry(["*"], lambda _: None)
         catalog.here = lambda *_: None
-        self._firing = ScheduleFiring(world.stores.schedules, catalog, ["*"], lambda *_: True, self.enqueue)
+        self.firing = ScheduleFiring(world.stores.schedules, catalog, ["*"], lambda *_: self.may_load, self.enqueue)
 
     def enqueue(self, pipeline, /, *, value, run_id, metadata, **_):
         if self.fails is not None:
             raise self.fails
-        assert (pipeline, value, metadata["for"], metadata["schedule"]) == ("shapes:pipeline", "in", "ana", "each")
+        assert (pipeline, value, metadata["for"]) == ("shapes:pipeline", "in", "ana")
         self.fired.append(run_id)
         self.world.record(enqueued(value=value, run_id=run_id))
         return run_id
 
     def fire(self):
-        self._firing.fire(self.world.stores.schedules.due(100))
+        self.firing.fire(self.world.stores.schedules.due(100))
 
 
 @pytest.fixture
@@ -173,6 +174,36 @@ def test_a_slot_that_fails_is_tried_for_a_minute_and_then_the_next_one_comes(wor
     world.pass_time(row(world).slot_at.timestamp() - world.now() + 1)
     sweeps.fire()
     assert (len(sweeps.fired), row(world).last_error, row(world).last_run) == (1, None, sweeps.fired[0])
+
+
+def test_code_that_is_still_being_tried_costs_no_slot_and_is_no_error(world, sweeps):
+    add(world, every_s=3600, catch_up="none")
+    world.pass_time(row(world).slot_at.timestamp() - world.now() + 1)
+    sweeps.may_load = False
+    for _ in range(3):
+        sweeps.fire()
+        world.pass_time(1)
+    assert (sweeps.fired, row(world).last_error) == ([], None)
+    sweeps.may_load = True
+    sweeps.fire()
+    assert len(sweeps.fired) == 1
+
+
+def test_a_row_that_this_worker_cannot_read_shows_that_and_delays_no_other(world, sweeps):
+    """A time zone that only the client knew, and a damaged body."""
+    add(world)
+    slot = row(world).slot_at
+    add(world, name="other", every_s=60)
+    world.pass_time(120)
+    other = row(world, "other")
+    [first, *_] = [each for each in world.stores.schedules.due(9) if each.record.name == "each"]
+    timing = replace(first.record.timing, every_s=None, cron="* * * * *", zone="Europe/Atlantis")
+    for broken in (replace(first, record=replace(first.record, timing=timing)), replace(first, body=b"?")):
+        found = sweeps.firing._fire(broken)
+        assert (found.next_slot, found.again_s) == (slot, AGAIN_S)
+        assert found.error
+    sweeps.fire()
+    assert row(world, "other").slot_at > other.slot_at
 
 
 def test_services_that_are_away_cost_no_slot(world, sweeps):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from flujo_client import AsyncFlujoClient, Pipeline, Schedule, Step, UsageLimits
+from flujo_client import AsyncFlujoClient, Pipeline, RunLimit, Schedule, Step, UsageLimits
 from flujo_client.cli.main import cli
 from flujo_client.errors import BlueprintError, ClientError, ConfigurationError, PipelineError, SerializationError
 from tests.support.fleet import Site
@@ -88,10 +88,22 @@ def test_run_now_enqueues_a_run_with_what_the_schedule_says(client):
     assert (client.run_schedule("hourly").id, run.is_new) == (run.id, True)
 
 
+@pytest.mark.parametrize(
+    ("overlap", "first", "waits"),
+    [("queue", "queued", True), ("cancel_previous", "cancelled", True), ("allow", "queued", False)],
+)
+def test_the_overlap_of_a_schedule_is_that_of_its_runs(client, overlap, first, waits):
+    client.add_schedule(schedule(overlap=overlap, pipeline=HERE, options={"run_limits": [RunLimit("crm", 9)]}))
+    one, other = client.run_schedule("hourly"), client.run_schedule("hourly")
+    assert other.is_new
+    assert (one.record().replaced_by == other.id) is (first == "cancelled")
+    assert (other.record().waits_for is not None) is waits
+
+
 def test_the_async_client_does_the_same(site, client):
     async def use():
         async with AsyncFlujoClient(site.settings) as other:
-            await other.add_schedule(schedule())
+            await other.add_schedule(schedule(overlap="allow"))
             await other.pause_schedule("hourly")
             assert [each.is_paused for each in await other.schedules()] == [True]
             await other.resume_schedule("hourly")

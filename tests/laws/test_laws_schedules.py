@@ -16,7 +16,6 @@ from flujo_client.contract.schedules import MOST_CAUGHT_UP, ScheduleRecord, Timi
 from flujo_client.errors import ConfigurationError
 from flujo_worker.domain.schedules import DueSchedule, due_slots
 from tests.support.breadth import examples
-from tests.support.builders import packed
 
 lawful = settings(max_examples=examples(60), deadline=None, database=None)
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
@@ -145,7 +144,7 @@ def test_sweeps_at_any_moments_fire_each_slot_once_in_order_and_a_bounded_number
         record = ScheduleRecord("s", "m:p", timing, "", "allow", policy, False, slot, due_at("s", slot, timing))
         if record.due_at > now:
             continue
-        found = due_slots(DueSchedule(record, "", packed(None), now))
+        found = due_slots(DueSchedule(record, "", b"", now))
         late = [each for each in found.slots if now - due_at("s", each, timing) >= MINUTE]
         assert len(found.slots) <= MOST_CAUGHT_UP
         assert len(late) <= {"none": 0, "last": 1, "all": MOST_CAUGHT_UP}[policy]

@@ -26,7 +26,7 @@ class SchedulesInMemory(InMemory):
                 slot_at=known.record.slot_at if is_same else record.slot_at,
                 due_at=known.record.due_at if is_same else record.due_at,
             )
-        self._t.schedules[record.name] = DueSchedule(record, "", body, when(self._t.clock()))
+        self._t.schedules[record.name] = DueSchedule(record, "", bytes(body), when(self._t.clock()))
 
     def due(self, limit: int) -> list[DueSchedule]:
         now = when(self._t.clock())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flujo_client.serial import Packed, dumps, storable_text
+from flujo_client.serial import dumps, storable_text
 from flujo_worker.store.postgres.pool import InPostgres
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class SchedulesInPostgres(InPostgres):
             DueSchedule(
                 ScheduleRecord.of(row),
                 row["fingerprint"],
-                Packed.from_bytes(row["body"]),
+                bytes(row["body"]),
                 row["now"],
                 row["failing_since"],
             )
