@@ -57,6 +57,6 @@ def hold_of(run: RunRecord, seen: Sentence, services: str = "") -> Hold | None:
 
 
 def _is_short(seen: Sentence) -> bool:
-    if seen.cause not in ("backoff", "delayed") or seen.until is None or seen.since is None:
+    if seen.cause not in ("backoff", "delayed", "sleep") or seen.until is None or seen.since is None:
         return False
     return (seen.until - seen.since).total_seconds() < LONG_RETRY_S

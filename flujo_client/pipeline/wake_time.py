@@ -15,16 +15,16 @@ def seconds_problem(given: Any) -> str | None:
     """Return what is wrong with a number of seconds; None if nothing is."""
     if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= MOST_S:
         return None
-    return f"must be a number of seconds from 0 to {MOST_S:.0f}, ten years, got {str(given)[:40]!r}"
+    return f"must be a number of seconds from 0 to {MOST_S:.0f}, ten years, got {repr(given)[:40]}"
 
 
 def time_problem(given: Any) -> str | None:
     """Return what is wrong with a time; None if nothing is."""
     moment = _moment(given)
     if moment is None:
-        return f"must be a datetime, or a text such as {_EXAMPLE}, got {str(given)[:40]!r}"
+        return f"must be a datetime, or a text such as {_EXAMPLE}, got {repr(given)[:40]}"
     if moment.utcoffset() is None:
-        return f"must name its time zone, such as {_EXAMPLE}, got {str(given)[:40]!r}"
+        return f"must name its time zone, such as {_EXAMPLE}, got {repr(given)[:40]}"
     return "is more than ten years away" if moment.timestamp() - time.time() > MOST_S else None
 
 

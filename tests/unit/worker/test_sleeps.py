@@ -53,7 +53,7 @@ def test_a_run_goes_on_at_its_time_with_what_it_had(engine, times, slept):
 
 NAIVE = datetime(2027, 1, 31, 9)  # noqa: DTZ001 - what is refused
 BAD = {
-    "negative": ({"seconds": -1}, "seconds.* must be a number of seconds from 0 to .*, got '-1'"),
+    "negative": ({"seconds": -1}, "seconds.* must be a number of seconds from 0 to .*, got -1"),
     "nan": ({"seconds": float("nan")}, "must be a number of seconds"),
     "infinite": ({"seconds": float("inf")}, "must be a number of seconds"),
     "too long": ({"seconds": 11 * 366 * 86_400}, "ten years"),
