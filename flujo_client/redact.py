@@ -182,6 +182,7 @@ _LINE = compiled(
 _PORT = compiled(r"\d{1,5}(?=[/?#\s,;)\]}'\"]|$)\S*(?:[ \t]+[^\s@]*@)?")
 _PLURAL = compiled(r"(?i)(?<!s)s$")
 _SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
+_ALL_SIGNS = (*_SIGNS, *(sign for signs, _, _ in _SECRETS for sign in signs))
 _SECRET_IN_QUERY = compiled(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
 _NO_PORT = compiled(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
 """A port that is not a number: the password of a URL without a host."""
@@ -211,6 +212,12 @@ def redact(text: str) -> str:
     for pattern in _in_text:
         text = pattern.sub(rf"\1{_HIDDEN}", text)
     return text
+
+
+def has_signs(text: str) -> bool:
+    """Return whether `redact` looks at a text at all; otherwise it has no secret, whatever comes after it."""
+    folded = text.casefold()
+    return "://" in text or bool(_in_text) or any(sign in folded for sign in _ALL_SIGNS)
 
 
 def mask_url(url: str) -> str:

@@ -15,6 +15,7 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
     AgentStreamEvent,
+    FilePart,
     FunctionToolCallEvent,
     FunctionToolResultEvent,
     ModelResponse,
@@ -62,9 +63,14 @@ class Streamed(AbstractCapability[Any]):
             part = event.delta if event.event_kind == "part_delta" else event.part
             kind = "tool_call" if isinstance(part, ToolCallPart | ToolCallPartDelta) else "token"
             self._is_shown = True
+            if isinstance(part, FilePart):  # too large, and of no use while it is not whole
+                return
         elif event.event_kind != "final_result":
             kind = "tool_call" if isinstance(event, FunctionToolCallEvent) else "tool_result"
-        self._stream.put(kind, _EVENT.dump_python(event, mode="json"))
+        try:
+            self._stream.put(kind, _EVENT.dump_python(event, mode="json"))
+        except Exception:  # noqa: BLE001 - what cannot be shown fails no attempt
+            self._stream.put("gap", {})
 
     @override
     async def after_model_request(

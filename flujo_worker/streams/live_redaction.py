@@ -9,11 +9,11 @@ import re
 from typing import Final
 
 from flujo_client.patterns import compiled
-from flujo_client.redact import redact
+from flujo_client.redact import has_signs, redact
 
 MOST_HELD: Final = 8192
 """Characters that are held back at most: a private key has fewer."""
-_BEFORE: Final = 512
+_BEFORE: Final = 160
 """Characters of the text before that are looked at again: a name may be there whose value comes now."""
 _PROBES: Final = ("a1b2c3d4e5f6g7h8i9", 'a" ', "a' ", "a@b", ".a1b2c3d4e5f6g7h8")
 """Texts that may come next. Where one changes how the text until now is shown, or is hidden itself, a secret may be unfinished."""
@@ -51,6 +51,8 @@ class LiveRedaction:
 
     def _is_whole(self, text: str) -> bool:
         """Return whether a text cannot end within a secret."""
+        if not has_signs(text):
+            return True
         shown = redact(text)
         return all(redact(text + each) == shown + each for each in _PROBES)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.stream import keys_of, pack_data, place_of
+from flujo_client.errors import SerializationError
+from flujo_client.serial import safe_serialize
 from flujo_client.transport.redis import NoScript, RedisError, connect
 from flujo_worker.streams.writer import Batch, Writer
 
@@ -89,7 +91,9 @@ class StreamRoom:
             try:
                 self._write([batch for batch in map(Writer.take, due) if batch.entries or batch.writer.is_empty])
             except Exception:
-                logger.exception("streams could not be written")
+                logger.exception("entries of streams are lost")
+                for writer in due:
+                    writer.put("gap", {})
 
     def _wait(self) -> Sequence[Writer] | None:
         """Wait until batches are due, and return their writers; None: there are no more."""
@@ -140,6 +144,14 @@ class StreamRoom:
         for batch in batches:
             writer = batch.writer
             claim = writer.place, writer.number, writer.fence, writer.epoch
-            entries = (part for kind, data in batch.entries for part in (kind, pack_data(data)))
+            entries = (part for kind, data in batch.entries for part in (kind, _packed(data)))
             pipe.evalsha(self._sha, 2, *keys_of(self._prefix, writer.run), *claim, *self._bounds, *entries)
         return pipe.execute(raise_on_error=False)
+
+
+def _packed(data: Mapping[str, Any]) -> bytes:
+    """Pack data; what is not plain, or no text that can be stored, as events show it."""
+    try:
+        return pack_data(data)
+    except SerializationError:
+        return pack_data(safe_serialize(data))

@@ -58,7 +58,8 @@ class ShownEntries:
         if event == "part_start" and (begun := self._begun(kind, data)) is not None:
             return [*held, begun]
         shown = redact_tree(dict(data))
-        return [*held, (kind, shown if kind == "token" else cut(shown))]
+        is_text = (data.get("part") or {}).get("part_kind") in ("text", "thinking")
+        return [*held, (kind, shown if is_text else cut(shown))]
 
     def _delta(self, kind: StreamKind, data: Mapping[str, Any], text: str) -> list[Entry]:
         delta = data["delta"]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from flujo_client.contract.stream import keys_of, read_entry
+from flujo_client.contract.stream import Cursor, keys_of, read_entry
 from tests.acceptance.stream_pipelines import SECRET, WORDS
 from tests.support.fleet import BRISK, PATIENCE_S, wait_until
 
@@ -180,3 +180,16 @@ def test_a_child_run_has_a_stream_of_its_own(site):
     run.result(timeout=PATIENCE_S)
     [child] = wait_until(lambda: site.client.list_runs(parent=run.id), what=site.log)
     assert told(ended(site, site.client.get_run(child.id))[1]).startswith("part 0")
+
+
+def test_a_flushed_stream_begins_anew_and_says_so(site):
+    site.standing()
+    run = enqueue(site, "lingering")
+    wait_until(lambda: told(entries(site, run)) == "I wait", what=site.log)
+    before = Cursor.parse(entries(site, run)[-1].cursor)
+    site.redis.flushdb()
+    (site.folder / f"go-on-{run.id}").touch()
+    events = ended(site, run)[1]
+    assert [event.kind for event in events] == ["gap", "step_end"]
+    assert_gapless(events)
+    assert Cursor.parse(events[0].cursor).epoch > before.epoch

@@ -114,3 +114,10 @@ def test_a_script_that_redis_has_forgotten_is_loaded_again(room):
     stream.redis.script_flush()
     stream.write("a", (1, 1), ["token", "step_end"])
     assert [each.kind for each in stream.entries()] == ["token", "token", "step_end"]
+
+
+def test_what_is_no_text_is_written_as_events_show_it(room):
+    stream = Stream(room._redis, room, "run_odd")
+    room._answers([Batch(room.writer(stream.first, 1), [("log", {"text": "a\udc80b", "thing": object()})])])
+    [entry] = stream.entries()
+    assert entry.data == {"text": "a�b", "thing": "<object>"}
