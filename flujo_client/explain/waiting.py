@@ -154,7 +154,7 @@ def _wait(
 def _event(facts: RunFacts, at: AttemptFacts, name: str) -> Sentence:
     question, closes = at.question or {}, at.available_at
     wording = parts(" for event ", code(name), own(until(closes, facts.now) if closes else ""))
-    fix = f"Send it: `flujo send {facts.run.id} {line(name)} VALUE`."
+    fix = f"Send it: `flujo send RUN {line(name)} VALUE`."
     if question.get("refused"):
         fix = f"The last one was refused: {line(str(question['refused']))}"
     return _wait(facts, "event", at, wording, about=name, until=closes, fix=fix, since=at.created_at)

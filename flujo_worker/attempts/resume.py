@@ -48,8 +48,7 @@ def is_for_tool(reply: Reply) -> bool:
 
 def _output(work: Work, reply: Reply) -> Any:
     if reply.answer is not None:
-        value = _value(work, reply.answer.value)
-        return _read(work.step, value, reply, reply.answer) if isinstance(work.step, Answered) else value
+        return _read(work, reply, reply.answer)
     step, rules = work.step, work.step.rules()
     assert isinstance(step, Answered), "only these have a time"
     if rules["on_expiry"] == "default":
@@ -63,10 +62,11 @@ def _output(work: Work, reply: Reply) -> Any:
     raise HumanInputError(message, code=ESCALATES if escalates else code, details={"waited_s": waited_s})
 
 
-def _read(step: Answered, value: Any, reply: Reply, answer: HumanAnswer) -> Any:
+def _read(work: Work, reply: Reply, answer: HumanAnswer) -> Any:
     """Read the value as the step's type; where an event does not fit, the error says for how long the step waits for another."""
     try:
-        return step.read(value)
+        value = _value(work, answer.value)
+        return work.step.read(value) if isinstance(work.step, Answered) else value
     except HumanInputError as error:
         if "event" not in reply.question or (expires_s := reply.question["expires_s"]) is None:
             raise

@@ -310,6 +310,17 @@ STOPS = {
         moves_itself=True,
         settled=ASKS,
     ),
+    "event": Stop(
+        "payment",
+        "event",
+        "wait",
+        "Waits at pay for event paid until <at>.",
+        ":pay:resume",
+        "Send it: `flujo send RUN paid VALUE`.",
+        acts=("cancel",),
+        moves_itself=True,
+        settled=ASKS,
+    ),
     "child waits": Stop(
         "case",
         "person",

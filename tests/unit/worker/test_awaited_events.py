@@ -102,6 +102,8 @@ def test_a_refused_event_does_not_give_the_step_more_time(engine):
     engine.pass_time(40)
     engine.stores.client.send(run, "paid", "1", packed({"type": "object"}))
     engine.drain()
+    asked = engine.history(run)[-1]
+    assert (engine.history(run)[-2].fault.code, asked.status) == ("ANSWER_REFUSED", "paused")
     engine.pass_time(21)
     assert engine.history(run)[-1].fault.code == "EVENT_TIMED_OUT"
 

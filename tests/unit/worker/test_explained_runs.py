@@ -18,6 +18,7 @@ from flujo_client import (
     Step,
     StepConfig,
     UsageLimits,
+    WaitForEvent,
 )
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal
 from flujo_client.explain.explain import explain
@@ -121,6 +122,11 @@ STOPS = {
         Step("price", price, config=TWICE),
         "Failed at price: NonRetryableError: no price for sting in <raise NonRetryableError>.",
         ":price:1",
+    ),
+    "no event": (
+        WaitForEvent("pay", event="paid", timeout_s=60),
+        "Failed at pay: step 'pay' got no event 'paid' within 60 s.",
+        ":pay:resume",
     ),
     "timeout in a branch": (
         Step.parallel("drafts", {"legal": legal, "tone": Step("tune", write)}),
