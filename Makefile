@@ -16,7 +16,7 @@ SEEDS ?= 301 302 303
 DEFAULT := not chaos and not pages and not release and not integrations and not browser and not compat and not rabbit
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-ag-ui test-browser rabbit stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside durability-beside compat compat-lowest docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-npm test-browser rabbit stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside durability-beside compat compat-lowest docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -64,8 +64,8 @@ test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and p
 test-integrations: $(STAMP) ## workers beside the real packages that users run with them, such as Sentry's
 	@$(ALONE) $(BIN)/python -m pytest -q --forks 2 -m integrations tests/integrations
 
-test-ag-ui: $(STAMP) ## AG-UI's official client (npm) follows runs whose workers are killed; skipped where npm is not installed
-	@$(ALONE) $(BIN)/python -m pytest -q -m integrations tests/integrations/test_ag_ui_client.py
+test-npm: $(STAMP) ## the official clients of AG-UI and Vercel's AI SDK (npm) follow runs whose workers are killed; skipped where npm is not installed
+	@$(ALONE) $(BIN)/python -m pytest -q -m integrations tests/integrations/test_npm_clients.py
 
 stopwatch: $(STAMP) ## a team's Django project on Celery 5.4 becomes durable by ten lines: the time of each command; and dropped connections
 	@$(ALONE) $(BIN)/python -m pytest -q -s -m integrations tests/stopwatch

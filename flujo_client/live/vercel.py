@@ -53,10 +53,8 @@ class Chunks:
         match event.kind:
             case kind if kind in SPOKEN:
                 return [each for each in await self._encoders.encode(event) if self._passes(name, each)]
-            case "step_end":
-                return self.closed(name)
-            case "withdrawn" | "gap":
-                by = name if event.kind == "withdrawn" else None
+            case "step_end" | "withdrawn" | "gap":
+                by = None if event.kind == "gap" else name
                 self._encoders.forget(by or "")
                 return [*self.closed(by), DataChunk(type=f"data-flujo-{event.kind}", data={**where, **event.data})]
             case "log" | "progress" | "question" | "snapshot":

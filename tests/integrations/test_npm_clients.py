@@ -1,4 +1,4 @@
-"""AG-UI's official client (npm) follows runs of real workers: it accepts every stream, however often it joins."""
+"""Official clients from npm follow runs of real workers: AG-UI's, which accepts every stream however often it joins, and Vercel's AI SDK."""
 
 import json
 import shutil
@@ -17,8 +17,8 @@ pytestmark = [
     pytest.mark.site(workers=2),
     pytest.mark.skipif(NPM is None, reason="npm is not installed"),
 ]
-SOURCE = Path(__file__).with_name("ag_ui_client")
-INSTALLED = Path(__file__).parents[2] / ".cache" / "ag_ui_client"
+SOURCE = Path(__file__).with_name("npm_clients")
+INSTALLED = Path(__file__).parents[2] / ".cache" / "npm_clients"
 STORY = "Once upon a time there was a worker."
 
 
@@ -38,13 +38,18 @@ def pipelines(monkeypatch):
     monkeypatch.syspath_prepend(STEPS)
 
 
-def joined(client, site, run, joins, stay_ms):
-    """Let the client join so many times before it stays; return what it has then."""
+def answer_of(client, site, script, run, path, *arguments):
+    """Run a script on the stream of a run; return what it prints."""
     with live_server(site.settings) as address:
-        command = ["node", "join.mjs", f"{address}/runs/{run.id}/ag-ui", str(joins), str(stay_ms)]
+        command = ["node", script, f"{address}/runs/{run.id}/{path}", *map(str, arguments)]
         done = subprocess.run(command, cwd=client, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def joined(client, site, run, joins, stay_ms):
+    """Let the client join so many times before it stays; return what it has then."""
+    return answer_of(client, site, "ag_ui.mjs", run, "ag-ui", joins, stay_ms)
 
 
 def said(told):
@@ -54,7 +59,6 @@ def said(told):
 def test_it_joins_a_run_20_times_whose_worker_is_killed(client, site):
     run = site.client.enqueue("stream_pipelines:story", "kill")
     told = joined(client, site, run, 20, 150)
-    site.standing(2)
     assert told["failed"] == []
     assert told["seen"].count("RUN_STARTED") >= 10  # it may go away before its stream begins
     assert told["seen"][-1] == "RUN_FINISHED"
@@ -74,3 +78,22 @@ def test_it_follows_tools_and_answers_a_question(client, site):
     told = joined(client, site, site.client.enqueue("live_pipelines:asked", "hello"), 1, 60)
     assert (told["failed"], told["questions"]) == ([], ["Keep it?"])
     assert said(told) == [("user", "hello"), ("assistant", STORY)]
+
+
+def test_vercels_sdk_reads_a_run_with_a_tool_and_one_whose_model_fails_once(client, site):
+    told = answer_of(client, site, "vercel.mjs", site.client.enqueue("stream_pipelines:tools", "hello"), "vercel")
+    tool, text = (each for each in told["message"]["parts"] if each["type"] in ("tool-look", "text"))
+    assert (told["failed"], tool["state"], tool["input"], text["text"]) == (
+        [],
+        "output-available",
+        {"at": "sky"},
+        STORY,
+    )
+
+    told = answer_of(client, site, "vercel.mjs", site.client.enqueue("stream_pipelines:story", "down"), "vercel")
+    parts = told["message"]["parts"]
+    assert (told["failed"], parts[-1]["data"]["output"]) == ([], STORY)
+    assert [each["type"] for each in parts if each["type"] != "data-flujo-log"] == [
+        "step-start", "text", "data-flujo-withdrawn", "text", "data-flujo-step_end",
+    ]  # fmt: skip
+    assert [each["text"] for each in parts if each["type"] == "text"][-1] == STORY
