@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from acceptance_pipelines import ONCE, visit
+from acceptance_pipelines import ONCE, echo, visit
 
 from flujo_client import Pipeline, Sleep, Step
 
@@ -20,3 +20,4 @@ def around(nap: Sleep) -> Pipeline:
 
 for_seconds = around(Sleep("nap", NAP_S))
 until_then = around(Sleep("nap", until=soon))
+until_input = Pipeline([Sleep("nap", until=echo)], name="sleeper")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -30,7 +31,7 @@ class JumpingFleet(Fleet):
 
 @pytest.mark.large
 def test_a_clock_that_jumps_costs_no_lease_no_attempt_and_no_deadline(services, tmp_path, monkeypatch):
-    """Leases, retries and deadlines go by the clock of Postgres; what a worker measures, it measures by its monotonic clock."""
+    """Leases, retries, sleeps and deadlines go by the clock of Postgres; what a worker measures, it measures by its monotonic clock."""
     monkeypatch.setenv("PYTHONPATH", str(STEPS))
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with (
@@ -43,11 +44,13 @@ def test_a_clock_that_jumps_costs_no_lease_no_attempt_and_no_deadline(services, 
         site.wait_for_execution(gated.id, "gate")
         (tmp_path / "slow").touch()
         late = site.enqueue("gated", deadline_s=1)
+        asleep = site.client.enqueue("sleep_pipelines:until_input", datetime.now(UTC) + timedelta(seconds=2))
         wait_until(lambda: late.status() == "expired", what=site.log)
         renewed = "SELECT id FROM flujo_workers WHERE lease_until > %(at)s + interval '7 s' AND ended_at IS NULL"
         wait_until(lambda: site.rows(renewed, at=begun["lease_until"]), deadline=30, what=site.log)
         (tmp_path / "slow").unlink()
         site.open_gate(gated.id)
         assert [run.result(timeout=60).run_status for run in (gated, retried)] == ["succeeded", "succeeded"]
+        assert asleep.result(timeout=60).run_status == "succeeded"
         assert site.rows("SELECT id FROM flujo_workers") == [{"id": begun["id"]}]
         assert site.rows("SELECT key FROM flujo_attempts WHERE losses > 0 OR sends > 1") == []
