@@ -18,6 +18,10 @@ PYDANTIC_AI, GEN_AI = "pydantic-ai/5", "gen-ai/0.1.0"
 """The format that pydantic-ai emits by default, and the first release of the conventions for generative AI."""
 OPT_IN, LATEST = "OTEL_SEMCONV_STABILITY_OPT_IN", "gen_ai_latest_experimental"
 
+_INPUT, _OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
+CONTENT: Final = frozenset({_INPUT, _OUTPUT})
+"""The attributes that may be long."""
+
 UNKNOWN, REPLAYED = "flujo.call.unknown", "flujo.calls.replayed"
 """Events of an attempt: a call that was begun and has no answer on record; calls that were answered from the record and not made."""
 EVENTS: Final = [
@@ -81,6 +85,6 @@ class Conventions:
 
     def content(self, role: str, text: str) -> Attributes:
         """Return a message as an attribute, without what looks like a secret."""
-        direction = "output" if role == "assistant" else "input"
+        name = _OUTPUT if role == "assistant" else _INPUT
         message = {"role": role, "parts": [{"type": "text", "content": redact(text)}]}
-        return {f"gen_ai.{direction}.messages": orjson.dumps([message]).decode()}
+        return {name: orjson.dumps([message]).decode()}

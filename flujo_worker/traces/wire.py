@@ -22,12 +22,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from flujo_client.trace_context import span_id, trace_id
+from flujo_worker.traces.conventions import CONTENT
 from flujo_worker.traces.span import Span
 
 _FIRST, _SECOND = b"\x0a", b"\x12"
 """The tags of the fields 1 and 2 of a message, where they are messages."""
 _GROUP, _MORE = 0x7F, 0x80
-_LONGEST_KEPT: Final = 200
 _SCOPE: Final[bytes] = ScopeSpans(scope=InstrumentationScope(name="flujo")).SerializeToString()
 
 
@@ -73,11 +73,8 @@ def _span(span: Span) -> bytes:
         trace, other = trace_id(link.run, link.trace_parent), span_id(link.key)
         relation = _attributes({"flujo.link": link.relation})
         wire.links.add(trace_id=bytes.fromhex(trace), span_id=bytes.fromhex(other), attributes=relation)
-    kept = (
-        _fresh(name, value) if isinstance(value, str) and len(value) > _LONGEST_KEPT else _kept(name, value)
-        for name, value in span.attributes.items()
-    )
-    return b"".join((wire.SerializeToString(), *kept))
+    encode = _kept if CONTENT.isdisjoint(span.attributes) else _fresh
+    return b"".join((wire.SerializeToString(), *map(encode, span.attributes.keys(), span.attributes.values())))
 
 
 def _fresh(name: str, value: Any) -> bytes:
