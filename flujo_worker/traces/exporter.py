@@ -98,6 +98,7 @@ class Exporter:
         turn = self._exports.begin(self._worker(), patience_s=PATIENCE_S, margin_s=MARGIN_S)
         if turn is None:
             return 0
+        self._collector = self._collector or self._connect()  # at the first turn, for its imports take a while
         positions, sent = dict(self._unjumped(turn)), 0
         try:
             for kind in KINDS:
@@ -148,7 +149,7 @@ class Exporter:
         """Send spans; what is refused in parts, at last without what is refused again."""
         if not spans:
             return
-        self._collector = self._collector or self._connect()
+        assert self._collector is not None
         answer, rejected = self._collector.send(spans)
         self._refused += rejected
         if answer == "away":
@@ -171,9 +172,6 @@ class Exporter:
         wait = 0.0
         while not self._stopping.wait(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
-                self._collector = (
-                    self._collector or self._connect()
-                )  # its imports take a while: better now than among work
                 self.export()
             except StoreError as error:
                 logger.warning("traces postponed: %s", error)
