@@ -247,7 +247,7 @@ QUESTION = "Refund order A-7?\n\nThe customer was charged twice: 12.50 EUR on 3 
 DAY_S = 86_400
 refund = desk("refund", HumanInTheLoopStep("approve", QUESTION, input_schema=Verdict, expires_s=6 * DAY_S))
 refund_fast = desk("refund-fast", HumanInTheLoopStep("approve", QUESTION, input_schema=Verdict, expires_s=0.5))
-payment = desk("payment", WaitForEvent("pay", event="paid", timeout_s=6 * DAY_S))
+settlement = desk("settlement", WaitForEvent("pay", event="paid", timeout_s=6 * DAY_S))
 case = desk("case", ImportStep("refund", pipeline=refund, own_run=True))
 
 # what goes well, or goes on

@@ -311,7 +311,7 @@ STOPS = {
         settled=ASKS,
     ),
     "event": Stop(
-        "payment",
+        "settlement",
         "event",
         "wait",
         "Waits at pay for event paid until <at>.",
