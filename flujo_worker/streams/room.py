@@ -6,6 +6,7 @@ In: entries of attempts. Out: the streams of their runs.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,7 @@ class StreamRoom:
         self._script = files("flujo_worker.streams").joinpath("write.lua").read_text(encoding="utf-8")
         self._sha = ""
         self._due: dict[Writer, float] = {}
-        self._changed = threading.Condition()
+        self._changed, self._wakes_at = threading.Condition(), 0.0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -84,7 +85,8 @@ class StreamRoom:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="flujo-streams", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if at < self._wakes_at:
+                self._changed.notify()
 
     def _work(self) -> None:
         while (due := self._wait()) is not None:
@@ -107,7 +109,9 @@ class StreamRoom:
                     return due
                 if self._closing.is_set():
                     return None
-                self._changed.wait(min(self._due.values()) - now if self._due else None)
+                self._wakes_at = min(self._due.values(), default=math.inf)
+                self._changed.wait(None if math.isinf(self._wakes_at) else self._wakes_at - now)
+                self._wakes_at = 0.0
 
     def _write(self, batches: Sequence[Batch]) -> None:
         if not batches:

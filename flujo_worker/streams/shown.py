@@ -41,19 +41,22 @@ class ShownEntries:
 
     def __init__(self) -> None:
         self._texts: dict[_Part, LiveRedaction] = {}
-        self._printed = LiveRedaction()
+        self._printed: LiveRedaction | None = None
 
     def of(self, kind: StreamKind, data: Mapping[str, Any]) -> list[Entry]:
         """Return what can be shown with this entry: before it what was held back of the part that it ends."""
+        if not data and not self._texts and self._printed is None:
+            return [(kind, data)]
         event = data.get("event_kind")
         if event == "part_delta" and (text := text_of(data)):
             return self._delta(kind, data, text)
         if kind == "log" and "text" in data:
+            self._printed = self._printed or LiveRedaction()
             return self._logged(data, self._printed.feed(data["text"]))
         if kind in _BESIDE:
             return [(kind, cut(redact_tree(dict(data))))]
         held = self._held()
-        if kind in ("step_end", "withdrawn", "question"):
+        if self._printed is not None and kind in ("step_end", "withdrawn", "question"):
             held += self._logged({}, self._printed.rest())
         if event == "part_start" and (begun := self._begun(kind, data)) is not None:
             return [*held, begun]

@@ -26,7 +26,6 @@ PROGRESS_S: Final = 0.25
 """Seconds between two reports of progress."""
 _LAST: Final = frozenset({"step_end", "withdrawn", "question"})
 """The kinds of an attempt's last entry, which is not dropped."""
-_AT_ONCE: Final = _LAST | {"step_start"}
 
 
 class Batch(NamedTuple):
@@ -86,7 +85,9 @@ class Writer:
         elif self._waiting[-1][0] != "gap":
             self._waiting.append(("gap", {}))
         self._chars += len(text)
-        return 0.0 if kind in _AT_ONCE or self._chars >= BATCH_CHARS else self._next_at
+        if kind in ("step_start", "step_end"):  # with what others write then: a step may take a millisecond
+            return time.monotonic() + EVERY_S
+        return 0.0 if self._is_over or self._chars >= BATCH_CHARS else self._next_at
 
     def say(self, text: str) -> None:
         """Stream a text of the step's own."""
