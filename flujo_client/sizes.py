@@ -23,7 +23,7 @@ MAX_PATH: Final = 1_000
 MAX_QUEUE: Final = 120
 """Characters of the name of a step's queue."""
 MAX_WORD: Final = 200
-"""Characters of an idempotency key, a tenant, a run's queue, a pipeline's name or version."""
+"""Characters of an idempotency key, a tenant, a run's queue, a pipeline's name or version, an event's name or id."""
 MAX_REFERENCE: Final = 1_000
 """Characters of the reference that workers find a pipeline by; Postgres indexes it."""
 MAX_RUN_ID: Final = 80
@@ -33,6 +33,8 @@ MAX_METADATA_BYTES: Final = 1_048_576
 """JSON of a run's metadata."""
 MAX_QUESTION: Final = 100_000
 """Characters of a question to a person."""
+MAX_EVENTS: Final = 1_000
+"""Events that were sent to a run and that no step has taken yet: each sweep looks at them."""
 
 MAX_BLUEPRINT_BYTES: Final = 1_048_576
 """A blueprint's text, with all that it imports."""

@@ -171,7 +171,8 @@ class RunHandle(Generic[OutputT, ContextT]):
 
         Raises:
             EventError: the run has ended (`RUN_ENDED`), no step of its plan waits for this event (`UNKNOWN_EVENT`), the value does not fit
-                (`EVENT_REFUSED`), the id was used with another value (`EVENT_CONFLICT`), or name or id are empty or too long (`INVALID_EVENT`).
+                (`EVENT_REFUSED`), the id was used with another value (`EVENT_CONFLICT`), name or id are empty or too long (`INVALID_EVENT`),
+                or too many events wait for a step (`EVENT_LIMIT`).
             SerializationError: the value cannot be serialized, or is too large.
         """
         return self._client.perform(events.send(self._client.settings, self.id, name, value, options))

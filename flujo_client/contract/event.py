@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flujo_client.contract.approval import Keys, sign_token, verify_token
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import ConfigurationError, EventError
-from flujo_client.sizes import MAX_WORD
+from flujo_client.sizes import MAX_EVENTS, MAX_WORD
 
 if TYPE_CHECKING:
     from flujo_client.plan.plan import Node
@@ -28,6 +28,7 @@ class EventState:
         names: the events that its plan waits for anywhere.
         schemas: the JSON Schema of each step that waits for this one now; None for any value.
         digest: of the value that was sent under this id before; None if there was none.
+        buffered: how many events no step has taken yet, up to the limit.
     """
 
     status: str
@@ -35,6 +36,7 @@ class EventState:
     names: Collection[str]
     schemas: Sequence[dict[str, Any] | None] = ()
     digest: str | None = None
+    buffered: int = 0
 
 
 def event_names(nodes: Iterable[Node]) -> set[str]:
@@ -70,6 +72,9 @@ def check_event(run_id: str, name: str, value: Any, state: EventState) -> None:
         raise EventError(
             f"no step of run {run_id} waits for an event '{name}'; it waits for: {known}", code="UNKNOWN_EVENT"
         )
+    if state.buffered >= MAX_EVENTS:
+        message = f"run {run_id} has {MAX_EVENTS:,} events that no step has taken yet; send more when some are"
+        raise EventError(message, code="EVENT_LIMIT")
     wrong = [None if schema is None else fits_schema(value, schema, shows_value=True) for schema in state.schemas]
     if wrong and all(wrong):
         raise EventError(f"the event '{name}' for run {run_id} does not fit: {wrong[0]}", code="EVENT_REFUSED")

@@ -50,6 +50,7 @@ from flujo_client.contract.rows import (
 from flujo_client.errors import ClientError, RunNotFound
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Manifest, Packed, dumps, storable_text, stored
+from flujo_client.sizes import MAX_EVENTS
 from flujo_client.sql_files import without_comments
 
 if TYPE_CHECKING:
@@ -392,7 +393,7 @@ def answer(key: str, value: Packed, *, actor: str | None, note: str | None) -> R
 
 def event_state(run_id: str, name: str, event_id: str) -> Request[EventState]:
     """Read what a run knows about an event; raises RunNotFound."""
-    parameters = {"run": run_id, "name": name, "id": event_id}
+    parameters = {"run": run_id, "name": name, "id": event_id, "most": MAX_EVENTS}
     return Request("event_state", parameters, lambda rows: _event_state(only(rows, run_id)))
 
 
@@ -519,7 +520,7 @@ def _launch(row: Row) -> Launch:
 
 def _event_state(row: Row) -> EventState:
     schemas = tuple(question_of(each)["schema"] for each in row["questions"])
-    return EventState(row["status"], row["is_live"], row["names"], schemas, row["digest"])
+    return EventState(row["status"], row["is_live"], row["names"], schemas, row["digest"], row["buffered"])
 
 
 def _recording(row: Row) -> Recording:

@@ -21,6 +21,7 @@ _STATUS: Final = {
     "EVENT_CONFLICT": 409,
     "EVENT_REFUSED": 422,
     "UNKNOWN_EVENT": 422,
+    "EVENT_LIMIT": 429,
 }
 """The HTTP status of each code; any other is 400."""
 

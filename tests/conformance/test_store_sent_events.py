@@ -58,9 +58,11 @@ def test_an_event_that_comes_early_waits_for_its_step(world):
     first, fence = begun(world)
     assert world.send(first.ticket.run, "go", "1", packed("early"))
     assert hand_over(world) == 0
+    assert world.event_state(first.ticket.run, "go", "1").buffered == 1
     wait = await_event(world, first, fence)
     assert hand_over(world) == 1
     assert given(world, wait) == ["early"]
+    assert world.event_state(run_of(wait), "go", "1").buffered == 0
 
 
 def test_the_same_id_is_recorded_once(world):

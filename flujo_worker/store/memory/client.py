@@ -13,6 +13,7 @@ from flujo_client.contract.limits import WAKE_S, Guard, GuardRow
 from flujo_client.contract.records import LIVE_RUN, NewRun
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_client.serial import Packed
+from flujo_client.sizes import MAX_EVENTS
 from flujo_worker.ports import HumanAnswer
 from flujo_worker.store.memory.admission import AdmissionInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredEvent, StoredRun, StoredScope
@@ -87,9 +88,9 @@ class ClientInMemory(InMemory):
         is_live = self._t.may_merge(run) and not self._t.is_over(run)
         waiting = [row for row in self._t.family_of(run_id) if row.status == "paused" and row.event == name]
         schemas = [row.question["schema"] for row in waiting if row.question is not None]
-        return EventState(
-            run.status, is_live, event_names(run.plan.nodes), schemas, sent.value.digest if sent else None
-        )
+        names, digest = event_names(run.plan.nodes), sent.value.digest if sent else None
+        buffered = sum(each.run == run_id and not each.is_over for each in self._t.sent_events.values())
+        return EventState(run.status, is_live, names, schemas, digest, min(buffered, MAX_EVENTS))
 
     def send(self, run_id: str, name: str, event_id: str, value: Packed) -> bool:
         """Record an event; False if the run takes none, or the id is in use."""

@@ -5,6 +5,7 @@ from pydantic import BaseModel
 
 from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step, WaitForEvent
 from flujo_client.errors import ConfigurationError, EventError, HumanInputError, PipelineError, RunFailed, RunNotFound
+from flujo_client.sizes import MAX_EVENTS
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import packed
 
@@ -120,6 +121,14 @@ def test_what_a_run_never_takes_is_refused_by_name(engine):
     assert "takes no events any more" in refused(engine, run, "paid", 1, code="RUN_ENDED")
     with pytest.raises(RunNotFound):
         engine.send("no-such-run", "paid")
+
+
+def test_a_run_keeps_so_many_events_and_no_more(engine):
+    run = started(engine, Pipeline([HumanInTheLoopStep("ask"), WaitForEvent("go")]))
+    for number in range(MAX_EVENTS):
+        engine.stores.client.send(run, "go", str(number), packed(number))
+    refused(engine, run, "go", 0, code="EVENT_LIMIT")
+    assert engine.send(run, "go", 7, id="7") == "7", "which is there"
 
 
 @pytest.mark.parametrize(
