@@ -16,7 +16,7 @@ SEEDS ?= 301 302 303
 DEFAULT := not chaos and not pages and not release and not integrations and not browser and not compat and not rabbit
 
 .DEFAULT_GOAL := help
-.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-npm test-browser rabbit stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside durability-beside compat compat-lowest docs pages release-check clean
+.PHONY: help requirements settings lock demo test test-slow test-pools test-integrations test-npm test-browser rabbit stopwatch pictures test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-page bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-streams chaos-beside durability-beside compat compat-lowest docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -180,6 +180,9 @@ chaos-network: $(STAMP) ## flujo chaos --network for each seed, into chaos-netwo
 	@for seed in $(SEEDS); do \
 		$(ALONE) $(BIN)/flujo chaos --network --json --duration 600 --seed $$seed $(CHAOS) || exit; \
 	done | tee chaos-network.json
+
+chaos-streams: $(STAMP) ## readers that disconnect while streams are trimmed, Redis is wiped and workers are killed, in five minutes; STREAM_ROUNDS=200 STREAM_SEED=7 chooses
+	@$(ALONE) $(BIN)/python -m pytest -q -n 0 -m chaos tests/acceptance/test_stream_chaos.py
 
 chaos-beside: $(STAMP) ## the same faults on Celery, DBOS, pgtask, Procrastinate, Absurd and LangGraph from wheels; BESIDE="--seed 3 --only DBOS" chooses
 	@$(ALONE) $(BIN)/python -m tests.chaos_beside $(BESIDE)

@@ -80,6 +80,13 @@ class Reading:
         """Return whether the end of this attempt has not been given."""
         return self._given.get(_place(row), 0) < row.attempt
 
+    def awaits_ends(self, steps: Iterable[StepRecord], claims: Mapping[bytes, bytes]) -> bool:
+        """Return whether one of these attempts has ended without having written so yet."""
+        writing = _in_state("open", claims)
+        return any(
+            row.status == "succeeded" and self.lacks(row) and writing.get(_place(row)) == row.attempt for row in steps
+        )
+
     def end(self, data: Mapping[str, Any], rows: Rows, claims: Mapping[bytes, bytes]) -> Iterator[StreamEvent]:
         """Yield what is left to say at the run's end.
 
@@ -88,8 +95,7 @@ class Reading:
             rows: all that succeeded and this lacks.
             claims: of the stream's places.
         """
-        states = {place.decode(): claim.decode().split() for place, claim in claims.items()}
-        told = {place: int(number) for place, (number, _, state) in states.items() if state == "ended"}
+        told = _in_state("ended", claims)
         for row in rows.steps:
             place = _place(row)
             was_before = place not in self._open and told.get(place) == row.attempt  # before `after`
@@ -97,7 +103,7 @@ class Reading:
                 self._given[place] = row.attempt
                 ended = {"status": row.status, "output": rows.output(row)}
                 yield StreamEvent("step_end", ended, row.step, row.address, row.attempt, str(self.at))
-        left = {place: int(number) for place, (number, _, state) in states.items() if state == "open"} | self._open
+        left = _in_state("open", claims) | self._open
         for place, attempt in left.items():
             if place not in self._given:
                 address, _, step = place.rpartition(":")
@@ -129,6 +135,12 @@ class Reading:
 
 def _follows(at: Cursor, cursor: Cursor) -> bool:
     return at.is_followed_by(cursor) or (at == BEGINNING and cursor.seq == 1)
+
+
+def _in_state(state: str, claims: Mapping[bytes, bytes]) -> dict[str, int]:
+    """Return the places whose claim is in this state, each with the number of its attempt."""
+    known = ((place, claim.decode().split()) for place, claim in claims.items())
+    return {place.decode(): int(number) for place, (number, _, its) in known if its == state}
 
 
 def _place(row: StepRecord) -> str:

@@ -89,3 +89,27 @@ some = Pipeline([Step("quiet", work.agent), Step("loud", work.agent, StepConfig(
 asker = Agent(FunctionModel(stream_function=tell), name="asker", tools=[Tool(look, requires_approval=True)])
 asking = Pipeline([Step("tell", asker, StepConfig(durable=True, max_retries=0))], stream=True)
 beside = Pipeline([Step("work", work.agent, StepConfig(execution_mode="background"))], name="beside")
+
+
+async def talk_for(who: str) -> str:
+    """Say forty pieces in half a second."""
+    pieces = [f"{who} {number}. " for number in range(40)]
+    for piece in pieces:
+        stream_text(piece)
+        await asyncio.sleep(0.012)
+    return "".join(pieces)
+
+
+@step
+async def begin(data: str) -> str:
+    """Talk."""
+    return await talk_for(data)
+
+
+@step
+async def go_on(data: str) -> str:
+    """Talk of something else."""
+    return await talk_for(data[:1] + "b")
+
+
+talk = Pipeline([begin, go_on], name="talk", stream=True)
