@@ -3,6 +3,7 @@
 import ast
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,10 +26,23 @@ SUITES = {
 }
 
 
-def imported(source: str) -> set[str]:
+@cache
+def sources() -> dict[str, tuple[list[str], set[str], set[str]]]:
+    """Return what `read` finds in each source: they are parsed once."""
+    return {path.relative_to(ROOT).as_posix(): read(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+
+def read(source: str) -> tuple[list[str], set[str], set[str]]:
+    """Return the public classes of a source, what it imports, and its names of variables for tests."""
+    nodes = [*ast.walk(ast.parse(source))]
+    classes = [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return classes, imported(nodes), environment(nodes)
+
+
+def imported(nodes: list[ast.AST]) -> set[str]:
     """Return the libraries that a source imports, at any place."""
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -36,9 +50,9 @@ def imported(source: str) -> set[str]:
     return names
 
 
-def environment(source: str) -> set[str]:
+def environment(nodes: list[ast.AST]) -> set[str]:
     """Return the strings of a source that may name a variable which only tests set."""
-    strings = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    strings = [node.value for node in nodes if isinstance(node, ast.Constant)]
     return {each for each in strings if isinstance(each, str) and each.isupper() and "TEST" in each}
 
 
@@ -48,32 +62,26 @@ def names_of(requirements: list[str]) -> set[str]:
 
 def test_a_public_class_name_is_used_once():
     """A reader who searches for a class finds one."""
-    names = Counter(
-        node.name
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+    names = Counter(name for classes, _, _ in sources().values() for name in classes)
     assert not {name for name, count in names.items() if count > 1}
 
 
 def test_no_product_code_imports_what_tests_are_made_of():
     """U-28: a mock is known by its module's name alone. Embedded Redis may be fakeredis, a program there; users' tests get fixtures."""
-    found = {path.relative_to(ROOT).as_posix(): imported(path.read_text(encoding="utf-8")) for path in SOURCES}
-    assert {path: names & TEST_LIBRARIES for path, names in found.items() if names & TEST_LIBRARIES} == {
+    found = {path: names & TEST_LIBRARIES for path, (_, names, _) in sources().items()}
+    assert {path: names for path, names in found.items() if names} == {
         "flujo_client/embedded/fake_redis.py": {"fakeredis"},
         "flujo_worker/pytest_plugin.py": {"pytest"},
     }
-    assert imported("def f():\n    from unittest.mock import Mock") & TEST_LIBRARIES
+    assert read("def f():\n    from unittest.mock import Mock")[1] & TEST_LIBRARIES
 
 
 def test_no_product_code_asks_whether_it_is_tested():
     """U-27: `FLUJO_TEST_MODE` is known only to be refused."""
-    found = {path.relative_to(ROOT).as_posix(): environment(path.read_text(encoding="utf-8")) for path in SOURCES}
-    assert {path: names for path, names in found.items() if names} == {
+    assert {path: names for path, (_, _, names) in sources().items() if names} == {
         "flujo_client/config/errors.py": {"FLUJO_TEST_MODE"}
     }
-    assert environment('if os.environ.get("PYTEST_CURRENT_TEST"): ...')
+    assert read('if os.environ.get("PYTEST_CURRENT_TEST"): ...')[2]
 
 
 def test_decoders_repairs_schemas_templates_and_yaml_come_from_libraries():
