@@ -22,6 +22,7 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import EventRecord
 from flujo_client.contract.results import PipelineResult, StepOutcome
+from flujo_client.contract.stream import StreamEvent
 from flujo_client.embedded.local import LOG, Fleet
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
@@ -31,6 +32,7 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load_pipeline, reference_with_options
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.submit import build_context
+from flujo_client.streams.follow import ENDED, reading_stream
 
 if TYPE_CHECKING:
     from flujo_client.api.registry import PipelineRegistry
@@ -189,15 +191,19 @@ class Flujo(Generic[OutputT, ContextT]):
         return result
 
     def start(
-        self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
+        self,
+        value: Any = None,
+        *,
+        run_id: str | None = None,
+        initial_context_data: Mapping[str, Any] | None = None,
+        stream: bool | None = None,
     ) -> RunHandle[OutputT, ContextT]:
-        """Enqueue and do not wait."""
+        """Enqueue and do not wait; `stream` is that of `enqueue`."""
         context: Any = {**self._initial, **(initial_context_data or {})} or None
         if self._context_model is not None:
             context = build_context(context, self._context_model)
-        run = self.client.enqueue(
-            self._pipeline, value, context=context, run_id=run_id, limits=self._limits, metadata=self._metadata
-        )
+        options: Any = {"context": context, "run_id": run_id, "limits": self._limits, "metadata": self._metadata}
+        run = self.client.enqueue(self._pipeline, value, **options, stream=stream)
         self._need_worker()
         return run
 
@@ -241,6 +247,28 @@ class Flujo(Generic[OutputT, ContextT]):
                     return
                 seen = len(result.step_history)
                 await asyncio.sleep(pause(began))
+
+    async def stream_async(
+        self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[str | PipelineResult]:
+        """Yield each piece of text that a model or a step says, as it comes; then the result, at the end or at a question to a person.
+
+        Text of an attempt that fails stays said; `RunHandle.stream` says where it is withdrawn.
+
+        Raises ConfigurationError: there is no Redis.
+        """
+        run = await asyncio.to_thread(
+            self.start, value, run_id=run_id, initial_context_data=initial_context_data, stream=True
+        )
+        async with AsyncFlujoClient(self.client.settings) as client:
+            with reading_stream(client.settings, run.id, None, (*ENDED, "paused")) as stream:
+                page: list[StreamEvent]
+                while page := await client.perform(stream.next_page()):
+                    for event in page:
+                        if event.text:
+                            yield event.text
+            result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
+            yield result
 
     async def run_with_events(
         self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None

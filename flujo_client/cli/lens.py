@@ -6,11 +6,6 @@ join by entry points of the group `flujo.lens`.
 
 from __future__ import annotations
 
-import queue
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
@@ -18,23 +13,21 @@ import click
 from pydantic import ValidationError
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.api.handle import RunHandle
-from flujo_client.cli.json_output import event_shape, explained, run_shape, span_shapes, stats_shape
+from flujo_client.cli.json_output import explained, run_shape, span_shapes, stats_shape
 from flujo_client.cli.lens_show import get_run, show_run
+from flujo_client.cli.lens_watch import watch_run
 from flujo_client.cli.lookup import find_run, run_argument
-from flujo_client.cli.output import print_status, say, show, show_json, show_rows, stdout
+from flujo_client.cli.output import say, show, show_json, show_rows, stdout
 from flujo_client.cli.plugins import ExtensibleGroup
 from flujo_client.cli.render import PREVIEW, trace_tree
 from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.spend import spend_of_run
-from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, sentence_lines, spans_table, stats_card
-from flujo_client.cli.timeouts import read, timeout_option, with_retry
-from flujo_client.contract.approval import Approval
-from flujo_client.contract.records import EventRecord, RunRecord
+from flujo_client.cli.timeouts import read, timeout_option
+from flujo_client.contract.records import RunRecord
 from flujo_client.contract.run_filter import EvalRecord, RunFilter, RunStats
 from flujo_client.contract.trace import TraceNode
-from flujo_client.errors import ClientError, ServiceUnreachable
+from flujo_client.errors import ClientError
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import operator_requests, requests
 
@@ -43,9 +36,6 @@ WIDE = 140
 PLACES = ("ready", "queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 """The statuses of places, attempts and runs."""
 
-LOOK_EVERY_S = 0.5
-AT_ONCE = 1000
-"""The number of events that are read ahead of the shown ones."""
 preview_option = click.option(
     "--prompt-preview-len",
     "preview",
@@ -237,67 +227,5 @@ def draw_file(*, path: str, preview: int, is_full: bool) -> None:
     show(trace_tree(trace, preview=preview, is_full=is_full))
 
 
-@command.command("watch")
-@run_argument
-@click.option("--after", metavar="CURSOR", help="Only events after the one with this cursor.")
-@preview_option
-@timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
-def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_json: bool) -> None:
-    """Follow a run until it has ended: when (by this machine's time zone), at which step, and what happened.
-
-    Ctrl-C ends the watching, not the run.
-    """
-    with FlujoClient() as client:
-        handle = with_retry(timeout, lambda: find_run(client, run))
-        record = handle.record()
-        if record.is_live:
-            say(summary(record))
-        for event in _follow(handle, after):
-            if isinstance(event, Approval):
-                print_status(question_lines(event))
-            elif as_json:
-                show_json(event_shape(event), in_a_line=True)
-            else:
-                show(event_line(event, preview))
-        say(summary(handle.record()))
-
-
-def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Approval]:
-    """Return each event, and each question once it is seen to be open."""
-    events: queue.Queue[EventRecord | Exception | None] = queue.Queue(AT_ONCE)
-    threading.Thread(target=_read_events, args=(handle, after, events), daemon=True).start()
-    seen: set[str] = set()
-    look_at = time.monotonic() + LOOK_EVERY_S
-    while True:
-        with suppress(queue.Empty):
-            each = events.get(timeout=max(0.0, look_at - time.monotonic()))
-            if each is None:
-                return
-            if isinstance(each, Exception):
-                raise each
-            yield each
-        if time.monotonic() >= look_at:
-            yield from _questions(handle, seen)
-            look_at = time.monotonic() + LOOK_EVERY_S
-
-
-def _read_events(handle: RunHandle, after: str | None, events: queue.Queue[EventRecord | Exception | None]) -> None:
-    try:
-        for event in handle.follow(after):
-            events.put(event)
-        events.put(None)
-    except Exception as error:  # noqa: BLE001 - the thread that prints the events raises it
-        events.put(error)
-
-
-def _questions(handle: RunHandle, seen: set[str]) -> Iterator[Approval]:
-    with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-        for approval in handle.approvals():
-            if approval.key not in seen:
-                seen.add(approval.key)
-                yield approval
-
-
-for each in (show_run, get_run, spend_of_run):
+for each in (show_run, get_run, spend_of_run, watch_run):
     command.add_command(each)

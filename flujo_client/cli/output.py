@@ -70,6 +70,12 @@ def show_value(value: Any) -> None:
         show_json(value)
 
 
+def show_piece(text: str) -> None:
+    """Print a piece of a text as it comes, without ending the line. Only a terminal is spared control characters."""
+    sys.stdout.write(printable(text) if stdout.is_terminal else text)
+    sys.stdout.flush()
+
+
 def show_json(value: Any, *, in_a_line: bool = False) -> None:
     """Print data for a program: one JSON document; `in_a_line` where more follow."""
     _write(json_text(value, in_a_line=in_a_line))

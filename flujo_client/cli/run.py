@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape, explained
 from flujo_client.cli.output import json_text, print_lines, print_status, say, show_json, show_value, stderr
+from flujo_client.cli.saying import Speaker
 from flujo_client.cli.story import StepOutputReader, question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.cli.watching import WATCH, run_and_watch
@@ -67,6 +69,7 @@ START_S = 30.0
 @click.option(
     "--final-output-format", "form", type=click.Choice(FORMATS), default="auto", help="How to print the output."
 )
+@click.option("--stream", is_flag=True, help="Print what models and steps say, as it comes.")
 @click.option(WATCH, "is_watched", is_flag=True, help="Run again whenever a file in this folder changes.")
 def command(  # noqa: PLR0913 - a parameter for each option
     *,
@@ -83,6 +86,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
     show_context: bool,
     only_steps: bool,
     form: str,
+    stream: bool,
     is_watched: bool,
 ) -> None:
     """Run the pipeline at REFERENCE, 'package.module:attribute' or a blueprint's YAML file, and print its output.
@@ -97,15 +101,19 @@ def command(  # noqa: PLR0913 - a parameter for each option
         _rehearse(reference, has_context=context is not None or model is not None)
         return
     with Flujo(reference, usage_limits=limits, context_model=None if model is None else _model(model)) as flujo:
-        run = flujo.start(value, run_id=run_id, initial_context_data=context)
+        run = flujo.start(value, run_id=run_id, initial_context_data=context, stream=stream or None)
         say(f"{run.id} enqueued" if run.is_new else f"{run.id} was enqueued before")
         if flujo.has_started_worker:
             _warn_of_packages(reference)
+        speaker = Speaker(run) if stream and not as_json else None
         try:
-            result = _wait(run, timeout, flujo.client, START_S if flujo.has_started_worker else 0.0)
+            result = _wait(
+                run, timeout, flujo.client, START_S if flujo.has_started_worker else 0.0, has_line=speaker is None
+            )
         except KeyboardInterrupt:
             say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
             raise
+        said = None if speaker is None else speaker.finish()
         trace = run.trace()
         if as_json:
             values = {"output": result.output_, "context": result.final_pipeline_context}
@@ -117,7 +125,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
                 print_lines(json_text(result.final_pipeline_context).splitlines())
             say(f"trace: flujo lens trace {short(result.run_id)}")
         result.raise_for_status()
-        if not (as_json or only_steps):
+        if not (as_json or only_steps or (said is not None and result.output == said)):
             _show_output(result.output, form)
 
 
@@ -197,15 +205,17 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
     return f"{where} {last.status}{again}{others}"
 
 
-def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, worker_s: float) -> PipelineResult:
-    """Wait for the run's end and show its progress: as one moving line on a terminal, else whenever it changes.
+def _wait(
+    run: RunHandle, timeout: float | None, client: FlujoClient, worker_s: float, *, has_line: bool
+) -> PipelineResult:
+    """Wait for the run's end and show its progress: as one moving line on a terminal if it `has_line`, else whenever it changes.
 
     Each question to a person is shown once, with the commands that answer it; and so is the reason why the run waits. Output
     and logs of steps are shown with their names.
     """
     began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, worker_s)
     output = StepOutputReader(run)
-    with stderr.status("") as line:
+    with stderr.status("") if has_line else nullcontext() as line:
         while True:
             passed = time.monotonic() - began
             left = LOOK_EVERY_S if timeout is None else min(LOOK_EVERY_S, timeout - passed)
@@ -218,7 +228,8 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, worker_s: 
             now, approvals = _progress(run, record, client)
             if not (approvals and record.status == "paused"):  # its question is shown, with the commands that answer it
                 held.show(record)
-            line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
+            if line is not None:
+                line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
             if now != last_line and not stderr.is_terminal:
                 say(f"{duration(time.monotonic() - began)}  {now}")
             last_line = now

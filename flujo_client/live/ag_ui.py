@@ -148,10 +148,12 @@ async def events(live: Live, opened: Opened, said: RunAgentInput | None) -> Asyn
     ids = (said.thread_id, said.run_id) if said else (run_id, run_id)
     telling = Telling(run_id, said.messages if said else ())
     yield _written(RunStartedEvent(thread_id=ids[0], run_id=ids[1], protocol_version=PROTOCOL_VERSION))
+    has_joined = False
     try:
         for entry in (said and said.resume) or ():
             await _answer(live, opened, entry)
         cursor = await _gather(opened, telling)
+        has_joined = True
         for each in telling.rejoined():
             yield _written(each, cursor)
         async for told in _told(opened, telling):
@@ -159,7 +161,7 @@ async def events(live: Live, opened: Opened, said: RunAgentInput | None) -> Asyn
         last = _last(telling, ids, is_new=said is not None and said.protocol_version is not None)
     except FlujoError as error:
         last = RunErrorEvent(message=error.message, code=error.error_code)
-    for each in [*telling.closed(), last]:
+    for each in [*(telling.closed() if has_joined else ()), last]:
         yield _written(each)
 
 
@@ -184,9 +186,10 @@ async def _told(opened: Opened, telling: Telling) -> AsyncIterator[str]:
                 sent_at = time.monotonic()
                 yield _written(each, event.cursor)
         elif telling.asks:
-            telling.asked = await opened.handle.approvals()
-            telling.asks = bool(telling.asked)
-            if telling.asks and await opened.handle.status() == "paused":
+            asked = await opened.handle.approvals()
+            telling.asks = bool(asked)
+            if asked and await opened.handle.status() == "paused":
+                telling.asked = asked
                 return
         elif time.monotonic() > sent_at + BEAT_S:
             sent_at, telling.asks = time.monotonic(), True
@@ -201,7 +204,7 @@ def _last(telling: Telling, ids: tuple[str, str], *, is_new: bool) -> BaseEvent:
             outcome: Any = RunFinishedSuccessOutcome()
         case "cancelled" if is_new:
             outcome = RunFinishedCancelledOutcome()
-        case None if telling.asks:
+        case None if telling.asked:
             outcome = RunFinishedInterruptOutcome(interrupts=[_interrupt(each) for each in telling.asked])
         case None:
             return RunErrorEvent(message="this server stops; join the run again", code="server_stops")

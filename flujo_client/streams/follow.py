@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.read import plain
-from flujo_client.contract.records import LIVE_RUN, RunRecord, StepRecord
+from flujo_client.contract.records import LIVE_RUN, RUN_STATUSES, RunRecord, StepRecord
 from flujo_client.contract.stream import BEGINNING, Cursor, StreamEvent, keys_of, place_of, read_entry
 from flujo_client.errors import ClientError, ServiceUnreachable
 from flujo_client.gateway import requests
@@ -20,6 +20,7 @@ from flujo_client.streams.reading import Reading, Rows
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
 
+ENDED: Final = tuple(each for each in RUN_STATUSES if each not in LIVE_RUN)
 IDLE_S: Final = 1.0
 """Seconds without an entry after which a reader asks whether it is still at the end of its stream."""
 
@@ -30,14 +31,16 @@ class RunStream:
     Args:
         run_id: the run's.
         feed: what it is given of the stream.
+        until: the statuses that end it; `paused` among them ends it at a question, without the event `end`.
     """
 
-    def __init__(self, run_id: str, feed: Feed) -> None:
+    def __init__(self, run_id: str, feed: Feed, until: Collection[str] = ENDED) -> None:
         self.run_id, self._feed, self._reading = run_id, feed, Reading(feed.at)
         self._entries: Sequence[StreamEvent] = ()
         self._look: Look | None = None
         self._ended: RunRecord | None = None
-        self._may_have_ended = self._is_checked = self._is_idle = False
+        self._until, self._may_have_ended, self._is_checked = until, False, False
+        self._is_idle = False
         if feed.at != BEGINNING:
             feed.look()
 
@@ -60,10 +63,12 @@ class RunStream:
             self._is_checked = True
         while not self._reading.is_over:
             with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-                if self._may_have_ended and self._ended is None:
-                    yield from self._read_run()
                 if page := (yield from self._next()):
                     return page
+                if (
+                    self._may_have_ended and self._ended is None
+                ):  # looked at after all was taken: `take` ends what wakes this reader
+                    yield from self._read_run()
             if not (yield AwaitNews(self._feed.listening, IDLE_S)):
                 self._is_idle = self._ended is not None
                 self._feed.look(with_claims=self._ended is not None)
@@ -74,7 +79,7 @@ class RunStream:
         run = yield from query(requests.run(self.run_id))
         if run is None:
             raise requests.not_found(self.run_id)
-        if not run.is_live:
+        if run.status in self._until:
             self._ended = run
             self._feed.look(with_claims=True)
         return run
@@ -123,6 +128,9 @@ class RunStream:
         """Give the end, unless entries are still to come: a worker writes its last ones after its merge, unless it dies."""
         if look.standing == "behind" or (look.claims is None and look.standing != "away"):
             return []
+        if run.is_live:
+            self._reading.is_over = True
+            return []
         page: list[StreamEvent] = []
         steps = yield from query(requests.merged(self.run_id))
         if not self._is_idle and self._reading.awaits_ends(steps, look.claims or {}):
@@ -162,8 +170,10 @@ def _plain(value: Packed | None, blobs: Mapping[str, Packed]) -> Any:
 
 
 @contextmanager
-def reading_stream(settings: Settings, run_id: str, after: str | None) -> Iterator[RunStream]:
-    """Read a run's stream after a cursor, or from its beginning.
+def reading_stream(
+    settings: Settings, run_id: str, after: str | None, until: Collection[str] = ENDED
+) -> Iterator[RunStream]:
+    """Read a run's stream after a cursor, or from its beginning, until the run has one of these statuses.
 
     Raises:
         ClientError: `after` is not the cursor of an event of a stream, or there is no Redis.
@@ -176,6 +186,7 @@ def reading_stream(settings: Settings, run_id: str, after: str | None) -> Iterat
             code="NO_STREAM",
         )
     feed = Feed(keys_of(settings.broker_key_prefix, run_id), at)
-    stream = RunStream(run_id, feed)
-    with watch_of(settings.database()).waiting(run_id, LIVE_RUN, stream.notice), hub_of(settings).feeding(feed):
+    stream = RunStream(run_id, feed, until)
+    waits = [each for each in LIVE_RUN if each not in until]
+    with watch_of(settings.database()).waiting(run_id, waits, stream.notice), hub_of(settings).feeding(feed):
         yield stream

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from flujo_client.contract.schedules import overlap_options, run_id_of
@@ -60,7 +61,7 @@ class ScheduleFiring:
             self._schedules.advance(due, self._fire(due))
 
     def _fire(self, due: DueSchedule) -> Fired:
-        record, last, run, error = due.record, None, None, None
+        record, last, last_run, error = due.record, None, None, None
         try:
             slots, following = due_slots(due)
         except Exception as raised:  # noqa: BLE001 - this worker lacks cronsim, or the time zone
@@ -70,20 +71,18 @@ class ScheduleFiring:
         for slot in slots:
             run, error = run_id_of(record.name, slot), None
             try:
-                run = self._enqueue(self._pipeline(due), **self._order(due, run, slot.isoformat()))
-            except IdempotencyConflict:  # it fired before the schedule was replaced
-                pass
+                with suppress(IdempotencyConflict):  # it fired before the schedule was replaced
+                    run = self._enqueue(self._pipeline(due), **self._order(due, run, slot.isoformat()))
             except (ServiceUnreachable, StoreError, DispatchError):
                 raise
             except Exception as raised:  # noqa: BLE001 - whatever users' code raises
                 error = _said(raised)
                 if not due.is_given_up:
-                    return Fired(slot, last, None if last is None else run_id_of(record.name, last), error, AGAIN_S)
+                    return Fired(slot, last, last_run, error, AGAIN_S)
                 logger.error("schedule '%s' has not fired at %s: %s", record.name, slot.isoformat(), error)  # noqa: TRY400 - its message says it
-                run = None
-            last = slot
+            last, last_run = slot, None if error else run
         failpoints.hit("schedule_fired")
-        return Fired(following, last, run, error)
+        return Fired(following, last, last_run, error)
 
     def _pipeline(self, due: DueSchedule) -> Any:
         reference = due.record.reference

@@ -5,6 +5,7 @@ Whatever instruments HTTP clients or pydantic-ai then continues the run's trace.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from flujo_client.trace_context import caller_of, span_id, trace_id
@@ -16,15 +17,19 @@ if TYPE_CHECKING:
 
 
 class Sampling:
-    """Decides which traces are exported, by `OTEL_TRACES_SAMPLER`: of the same trace always the same."""
+    """Decides which traces are exported, by `OTEL_TRACES_SAMPLER`: of the same trace always the same.
+
+    Attributes:
+        takes: whether the spans of a run are exported, by its id and its trace context.
+    """
 
     def __init__(self) -> None:
         from opentelemetry.sdk.trace import TracerProvider
 
         self._sampler: Sampler = TracerProvider(shutdown_on_exit=False).sampler
+        self.takes = lru_cache(maxsize=1024)(self._takes)
 
-    def takes(self, run: str, trace_parent: str | None) -> bool:
-        """Return whether the spans of a run are exported."""
+    def _takes(self, run: str, trace_parent: str | None) -> bool:
         from opentelemetry.sdk.trace.sampling import Decision
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -46,12 +51,13 @@ def enter(info: AttemptInfo | None) -> None:
     """Make the attempt's span the current one in this context."""
     if _sampling is None or info is None:
         return
-    from opentelemetry import context
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    from opentelemetry import context, trace
 
     run, trace_parent = info.run_id, info.trace_parent
-    parent = f"00-{trace_id(run, trace_parent)}-{span_id(info.key)}-{_sampling.takes(run, trace_parent):02x}"
-    context.attach(TraceContextTextMapPropagator().extract({"traceparent": parent}, context.get_current()))
+    flags = trace.TraceFlags(_sampling.takes(run, trace_parent))
+    ids = int(trace_id(run, trace_parent), 16), int(span_id(info.key), 16)
+    span = trace.NonRecordingSpan(trace.SpanContext(*ids, is_remote=True, trace_flags=flags))
+    context.attach(trace.set_span_in_context(span))
 
 
 def headers() -> dict[str, str]:

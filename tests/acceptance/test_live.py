@@ -19,6 +19,7 @@ def address(site):
         yield address
 
 
+@pytest.mark.large
 def test_a_reader_that_reconnects_all_the_time_gets_each_event_once(site, address):
     """Also where the worker is killed: what its attempt has said is withdrawn, and said again."""
     run = site.client.enqueue("stream_pipelines:story", "kill")

@@ -77,11 +77,11 @@ def numbered(events, epoch=7):
 
 
 class FakeRun:
-    """A run whose stream is known. `pause_s`: seconds before each event. `stays`: what is left open at the end."""
+    """A run whose stream is known. `pause_s`: seconds before each event. `is_open`: nothing ends it. `error`: raised at once; `breaks`: at the end."""
 
-    def __init__(self, events, *, pause_s=0.0, is_open=False, status="running", approvals=(), error=None):
+    def __init__(self, events, *, pause_s=0.0, is_open=False, status="running", approvals=(), error=None, breaks=None):
         self.id, self.events, self.pause_s, self.is_open = RUN, events, pause_s, is_open
-        self.error, self.asked, self.run_status = error, list(approvals), status
+        self.error, self.breaks, self.asked, self.run_status = error, breaks, list(approvals), status
         self.readers = self.ended_readers = 0
 
     async def stream(self, after=None):
@@ -93,6 +93,8 @@ class FakeRun:
                 if after is None or Cursor.parse(event.cursor) > Cursor.parse(after) or event.kind == "end":
                     await asyncio.sleep(self.pause_s)
                     yield event
+            if self.breaks:
+                raise self.breaks
             if self.is_open:
                 await asyncio.sleep(3600)
         finally:

@@ -9,6 +9,8 @@ from streamed import RUN, FakeClient, FakeRun, at_a_step, call, numbered, text, 
 
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.stream import StreamEvent
+from flujo_client.errors import KeyMissing
+from flujo_client.live import ag_ui
 from flujo_client.live.access import User
 from flujo_client.live.ag_ui import Telling
 from flujo_client.live.app import live_app
@@ -160,6 +162,24 @@ def test_an_end_is_told_as_the_protocol_has_it(status, sent, last):
     events = read_sse(answer.text)
     verify(events)
     assert last.items() <= events[-1].items()
+
+
+OPEN = [*at_a_step("chat", 1, ("step_start", {}), *text("Twel", "ve")[:-1])]
+
+
+@pytest.mark.parametrize(("pause_s", "closed"), [(0.0, []), (0.4, ["TEXT_MESSAGE_END", "STEP_FINISHED"])])
+def test_what_breaks_off_is_closed_where_it_was_open_and_says_why(pause_s, closed):
+    events = joined(said_by(OPEN, pause_s=pause_s, breaks=KeyMissing("no key `k2` here")))
+    verify(events)
+    assert (events[-1]["type"], events[-1]["message"]) == ("RUN_ERROR", "no key `k2` here")
+    assert [each["type"] for each in events if each["type"].endswith(("_END", "_FINISHED"))] == closed
+
+
+def test_a_server_that_stops_says_so(monkeypatch):
+    monkeypatch.setattr(ag_ui, "is_stopping", lambda: True)
+    events = joined(said_by(OPEN, is_open=True))
+    verify(events)
+    assert events[-1]["code"] == "server_stops"
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,17 @@ def test_the_standard_variable_asks_for_content(engine, ended_attempt, value, is
     assert ("fine" in texts) is is_sent
 
 
+def test_calls_without_an_answer_and_replays_are_events_and_no_spans(ended_attempt):
+    row = replace(ended_attempt, has_units=True, replayed=2, unknown=["shop__model.request"])
+    spans = [*Spans(Conventions({})).of(row)]
+    [attempt] = [span for span in spans if span.name == "attempt 1"]
+    assert [(each.name, each.attributes) for each in attempt.events] == [
+        ("flujo.calls.replayed", {"count": 2}),
+        ("flujo.call.unknown", {"operation": "shop__model.request"}),
+    ]
+    assert [span.is_call for span in spans] == [False, False]
+
+
 def test_calls_are_left_to_live_instrumentation(ended_attempt):
     events = [AttemptEvent(datetime.now(UTC), "agent.usage", {"call": "agent", "input_tokens": 1, "output_tokens": 1})]
     spans = [*Spans(Conventions({}), calls=False).of(ended_attempt, events)]

@@ -1,0 +1,180 @@
+"""`flujo lens watch`: follow a run, from its rows and, where it is streamed, from its stream: live on a terminal, elsewhere line by line."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+from rich.live import Live
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import RunHandle
+from flujo_client.cli.json_output import event_shape
+from flujo_client.cli.live_tree import LiveTexts, live_tree
+from flujo_client.cli.lookup import LAST, find_run, run_argument
+from flujo_client.cli.output import print_status, say, show, show_json, stdout
+from flujo_client.cli.render import PREVIEW
+from flujo_client.cli.story import event_line, question_lines, summary
+from flujo_client.cli.timeouts import timeout_option, with_retry
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.records import LIVE_RUN, EventRecord, RunRecord
+from flujo_client.contract.stream import StreamEvent, place_of
+from flujo_client.errors import ServiceUnreachable
+
+LOOK_EVERY_S = 0.5
+DRAW_EVERY_S: Final = 0.1
+AT_ONCE: Final = 1000
+"""The number of events that are read ahead of the shown ones."""
+
+News = EventRecord | StreamEvent
+_Queue = queue.Queue[News | Exception | None]
+
+
+@click.command("watch")
+@run_argument
+@click.option("--after", metavar="CURSOR", help="Only events after the one with this cursor.")
+@click.option(
+    "--prompt-preview-len",
+    "preview",
+    type=click.IntRange(min=-1),
+    default=PREVIEW,
+    show_default=True,
+    help="Characters shown of an event's values; -1 for all.",
+)
+@timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
+@click.option("--lines", is_flag=True, help="Print one event a line on a terminal too.")
+def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_json: bool, lines: bool) -> None:
+    """Follow a run until it has ended; without RUN, the newest that has not ended.
+
+    A terminal shows its steps, what they say if it is streamed, how far they are, their time, tokens and cost. Elsewhere each event is a line: when (by
+    this machine's time zone), at which step, and what happened. Ctrl-C ends the watching, not the run.
+    """
+    with FlujoClient() as client:
+        handle = with_retry(timeout, lambda: _find(client, run))
+        record = handle.record()
+        if stdout.is_terminal and not (as_json or lines or after):
+            _watch_live(handle, record)
+        else:
+            _watch_lines(handle, record, after, preview, as_json=as_json)
+        say(summary(handle.record()))
+
+
+def _find(client: FlujoClient, named: str) -> RunHandle:
+    under_way = client.list_runs(parent="", status=LIVE_RUN, limit=1) if named == LAST else []
+    return client.get_run(under_way[0].id) if under_way else find_run(client, named)
+
+
+def _watch_live(handle: RunHandle, record: RunRecord) -> None:
+    """Draw the run again and again. Its rows are read as often as that is cheap."""
+    texts, news, seen = LiveTexts(), _Queue(AT_ONCE), set[str]()
+    if record.is_live and (record.settings or {}).get("stream"):
+        _aside(handle.stream(), news)
+    trace = handle.trace()
+    with Live(console=stdout, auto_refresh=False) as live:
+        while True:
+            began = time.monotonic()
+            with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+                trace = handle.trace()
+                for question in _questions(handle, seen):
+                    live.console.print(question_lines(question))
+            pause_s = max(LOOK_EVERY_S, 5 * (time.monotonic() - began))
+            while True:
+                with suppress(queue.Empty):
+                    while True:
+                        each = news.get_nowait()
+                        if isinstance(each, StreamEvent):
+                            texts.take(each)
+                        elif isinstance(each, Exception):
+                            live.console.print(f"what its steps say cannot be shown: {each}", markup=False)
+                elapsed_s = (datetime.now(UTC) - record.created_at).total_seconds()
+                live.update(live_tree(trace, texts, elapsed_s), refresh=True)
+                if trace.status not in LIVE_RUN:
+                    return
+                if time.monotonic() - began >= pause_s:
+                    break
+                time.sleep(DRAW_EVERY_S)
+
+
+def _watch_lines(handle: RunHandle, record: RunRecord, after: str | None, preview: int, *, as_json: bool) -> None:
+    is_streamed = record.is_live and not as_json and bool((record.settings or {}).get("stream"))
+    if record.is_live:
+        say(summary(record))
+    for event in _follow(handle, after, is_streamed=is_streamed):
+        if isinstance(event, Approval):
+            print_status(question_lines(event))
+        elif isinstance(event, str):
+            say(event)
+        elif as_json:
+            show_json(event_shape(event), in_a_line=True)
+        else:
+            show(event_line(event, preview))
+
+
+def _follow(handle: RunHandle, after: str | None, *, is_streamed: bool) -> Iterator[EventRecord | Approval | str]:
+    """Yield each event, each question once it is seen to be open, and each line that a step says."""
+    news, said = _Queue(AT_ONCE), dict[str, str]()
+    _aside(handle.follow(after), news)
+    if is_streamed:
+        _aside(handle.stream(), news)
+    readers, seen = 1 + is_streamed, set[str]()
+    look_at = time.monotonic() + LOOK_EVERY_S
+    while readers:
+        with suppress(queue.Empty):
+            each = news.get(timeout=max(0.0, look_at - time.monotonic()))
+            if isinstance(each, Exception):
+                raise each
+            if each is None:
+                readers -= 1
+            elif isinstance(each, StreamEvent):
+                yield from _lines(each, said)
+            else:
+                yield each
+        if time.monotonic() >= look_at:
+            yield from _questions(handle, seen)
+            look_at = time.monotonic() + LOOK_EVERY_S
+
+
+def _lines(event: StreamEvent, said: dict[str, str]) -> Iterator[str]:
+    """Yield the lines that an event completes, each with its step's name."""
+    place = place_of(event.address, event.step)
+    *whole, rest = (said.get(place, "") + event.text).split("\n")
+    if event.kind in ("step_end", "withdrawn", "tool_call"):
+        whole, rest = [*whole, *([rest] if rest else [])], ""
+    said[place] = rest
+    name = place.removeprefix(":").replace(":", "/")
+    yield from (f"[{name}] {line}" for line in whole)
+    if event.kind in ("withdrawn", "gap"):
+        yield (
+            f"[{name}] withdrawn: the step begins anew"
+            if event.kind == "withdrawn"
+            else "some of what was said is lost"
+        )
+
+
+def _aside(events: Iterable[News], news: _Queue) -> None:
+    """Read events on a thread of its own; after them comes None, or what was raised."""
+
+    def read() -> None:
+        try:
+            for event in events:
+                news.put(event)
+            news.put(None)
+        except Exception as error:  # noqa: BLE001 - the thread that prints the events raises it
+            news.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+
+
+def _questions(handle: RunHandle, seen: set[str]) -> Iterator[Approval]:
+    with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+        for approval in handle.approvals():
+            if approval.key not in seen:
+                seen.add(approval.key)
+                yield approval

@@ -1,0 +1,63 @@
+"""Print what a run's steps say while they say it: text on stdout; which step it is of, and what is void of it, on stderr."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from flujo_client.api.handle import RunHandle
+from flujo_client.cli.output import say, show_piece
+from flujo_client.contract.stream import StreamEvent, place_of
+
+LAST_S: Final = 10.0
+"""Seconds that the last text may take to come after the run's end."""
+
+
+class SpokenText:
+    """Prints the texts of a stream; whether the last one is a whole output is known by `text`."""
+
+    def __init__(self) -> None:
+        self._place, self.text = "", ""
+
+    def take(self, events: Iterable[StreamEvent]) -> None:
+        """Print the text of each event."""
+        for event in events:
+            place = place_of(event.address, event.step)
+            if event.text:
+                if place != self._place:
+                    self._end_line()
+                    say(f"[{place.removeprefix(':')}]")
+                    self._place = place
+                self.text += event.text
+                show_piece(event.text)
+            elif event.kind == "gap" or (event.kind == "withdrawn" and place == self._place):
+                self._end_line()
+                say("some text is lost" if event.kind == "gap" else "this text is void: the step begins anew")
+        self._end_line(is_kept=True)
+
+    def _end_line(self, *, is_kept: bool = False) -> None:
+        if self.text and not self.text.endswith("\n"):
+            show_piece("\n")
+        self._place, self.text = "", self.text if is_kept else ""
+
+
+class Speaker:
+    """Prints what a run says, on a thread of its own, from `start` to its end.
+
+    Args:
+        run: it is streamed.
+    """
+
+    def __init__(self, run: RunHandle) -> None:
+        self._spoken, self._run = SpokenText(), run
+        self._thread = threading.Thread(target=self._speak, name="flujo-speaker", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> str:
+        """Wait until all is printed, and return the text that was said last."""
+        self._thread.join(LAST_S)
+        return self._spoken.text
+
+    def _speak(self) -> None:
+        self._spoken.take(self._run.stream())

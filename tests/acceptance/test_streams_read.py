@@ -1,0 +1,88 @@
+"""Streams of real workers as readers see them: the handles, `Flujo.stream_async`, `flujo run --stream` and `flujo lens watch`."""
+
+import asyncio
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from flujo_client import Flujo
+from tests.acceptance import stream_pipelines as pipelines
+from tests.acceptance.stream_pipelines import WORDS
+from tests.support.fleet import BRISK, PATIENCE_S, STEPS
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=BRISK)]
+STORY = "".join(WORDS)
+
+
+def enqueue(site, name, value="", **options):
+    return site.client.enqueue(f"stream_pipelines:{name}", value, **options)
+
+
+def started(site, *arguments):
+    environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), "TERM": "xterm"}
+    return {"args": [sys.executable, "-m", "flujo_client.cli.main", *arguments], "env": environment, "cwd": STEPS}
+
+
+def told(events):
+    text = ""
+    for event in events:
+        text = "" if event.kind == "withdrawn" else text + event.text
+    return text
+
+
+def test_a_story_is_read_as_it_is_told(site):
+    site.standing()
+    events = list(enqueue(site, "story").stream())
+    assert told(events) == STORY
+    assert [events[0].kind, events[-2].kind, events[-1].kind] == ["step_start", "step_end", "end"]
+    assert events[-2].data["output"] == events[-1].data["output"] == STORY
+
+
+def test_a_story_whose_teller_is_killed_is_read_once(site):
+    site.standing(2)
+    events = list(enqueue(site, "story", "kill").stream())
+    kinds = [event.kind for event in events]
+    assert (told(events), kinds.count("withdrawn"), kinds.count("gap"), kinds[-1]) == (STORY, 1, 0, "end")
+    assert [event.data["output"] for event in events if event.kind in ("step_end", "end")] == [STORY, STORY]
+
+
+def test_flujo_streams_the_text_and_then_the_result(site):
+    async def streamed(pipeline):
+        async with Flujo(pipeline, settings=site.settings) as flujo:
+            return [each async for each in flujo.stream_async("")]
+
+    site.standing()
+    *pieces, result = asyncio.run(streamed(pipelines.silent))
+    assert "".join(pieces) == "".join(f"part {number} " for number in range(5))
+    assert (result.output, result.success) == ("", True)
+    paused = asyncio.run(streamed("human_pipelines:approval"))[-1]
+    assert paused.run_status == "paused"
+    site.client.get_run(paused.run_id).cancel()
+
+
+def test_the_command_line_prints_what_is_said(site):
+    site.standing()
+    command = started(site, "run", "stream_pipelines:silent", "--input", "x", "--stream", "--no-steps")
+    ran = subprocess.run(**command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "part 0 part 1 part 2 part 3 part 4 \nx\n"), ran.stderr
+
+
+def test_a_terminal_shows_a_run_that_is_under_way(site):
+    site.standing()
+    run = enqueue(site, "lingering")
+    screen, side = pty.openpty()
+    process = subprocess.Popen(**started(site, "lens", "watch"), stdout=side, stderr=side)
+    shown = ""
+    while "I wait" not in shown:
+        shown += os.read(screen, 4096).decode()
+    (site.folder / f"go-on-{run.id}").touch()
+    while "lingering  succeeded" not in shown:
+        shown += os.read(screen, 4096).decode()
+    assert process.wait(PATIENCE_S) == 0
+    assert re.search(r"linger\S*  \S*running\S*  [\d.]+ m?s", shown)
+    for end in (screen, side):
+        os.close(end)
