@@ -71,3 +71,18 @@ def test_a_run_without_a_stream_says_how_to_get_one(site, address):
     answer = httpx.get(f"{address}/runs/{run.id}/stream")
     assert (answer.status_code, answer.json()["code"]) == (409, "NO_STREAM")
     assert "stream=True" in answer.json()["suggestion"]
+
+
+@pytest.mark.large
+def test_ag_ui_is_valid_and_ends_with_what_is_merged_though_redis_is_flushed(site, address):
+    run = site.client.enqueue("stream_pipelines:lingering", "hello")
+    told, gate = [], site.folder / f"go-on-{run.id}"
+    with httpx.stream("GET", f"{address}/runs/{run.id}/ag-ui", timeout=60) as stream:
+        for line in stream.iter_lines():
+            told += read_sse(line)
+            if not gate.exists() and "I wait" in [each["text"] for each in shown(told)]:
+                site.redis.flushdb()
+                gate.touch()
+    verify(told)
+    assert [each["text"] for each in shown(told)] == ["hello"]
+    assert told[-1]["result"] == "hello"
