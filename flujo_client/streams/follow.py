@@ -14,15 +14,18 @@ from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AwaitNews, Operation, query
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.serial import Packed
-from flujo_client.streams.hub import Feed, Look, hub_of
-from flujo_client.streams.reading import Reading, Rows
+from flujo_client.streams.hub import Feed, StreamLook, hub_of
+from flujo_client.streams.reading import Rows, StreamReading
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
 
 ENDED: Final = tuple(each for each in RUN_STATUSES if each not in LIVE_RUN)
-IDLE_S: Final = 1.0
-"""Seconds without an entry after which a reader asks whether it is still at the end of its stream."""
+IDLE_S: Final = 10.0
+"""Seconds without an entry after which a reader asks whether it is still in its stream: after a flush, a clock that went back makes an epoch that is
+less than its own. The run's end does not wait for that: `RunWatch` reads the rows of all runs that are read."""
+LAST_S: Final = 1.0
+"""The same, once the run has ended."""
 
 
 class RunStream:
@@ -35,9 +38,9 @@ class RunStream:
     """
 
     def __init__(self, run_id: str, feed: Feed, until: Collection[str] = ENDED) -> None:
-        self.run_id, self._feed, self._reading = run_id, feed, Reading(feed.at)
+        self.run_id, self._feed, self._reading = run_id, feed, StreamReading(feed.at)
         self._entries: Sequence[StreamEvent] = ()
-        self._look: Look | None = None
+        self._look: StreamLook | None = None
         self._ended: RunRecord | None = None
         self._until, self._may_have_ended, self._is_checked = until, False, False
         self._is_idle = False
@@ -65,11 +68,10 @@ class RunStream:
             with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
                 if page := (yield from self._next()):
                     return page
-                if (
-                    self._may_have_ended and self._ended is None
-                ):  # looked at after all was taken: `take` ends what wakes this reader
+                # After all was taken: `take` ends what wakes this reader.
+                if self._may_have_ended and self._ended is None:
                     yield from self._read_run()
-            if not (yield AwaitNews(self._feed.listening, IDLE_S)):
+            if not (yield AwaitNews(self._feed.listening, IDLE_S if self._ended is None else LAST_S)):
                 self._is_idle = self._ended is not None
                 self._feed.look(with_claims=self._ended is not None)
         return []
@@ -115,7 +117,7 @@ class RunStream:
             steps += yield from query(requests.merged(self.run_id))
         return (yield from _with_outputs(steps))
 
-    def _regain(self, look: Look) -> Operation[list[StreamEvent]]:
+    def _regain(self, look: StreamLook) -> Operation[list[StreamEvent]]:
         """Go on at the beginning of another epoch, or at the stream's end, if the reader is beyond that."""
         if look.standing != "ahead":
             return []
@@ -124,7 +126,7 @@ class RunStream:
         self._feed.restart(at)
         return [*self._reading.gap(at, rows)]
 
-    def _end(self, run: RunRecord, look: Look) -> Operation[list[StreamEvent]]:
+    def _end(self, run: RunRecord, look: StreamLook) -> Operation[list[StreamEvent]]:
         """Give the end, unless entries are still to come: a worker writes its last ones after its merge, unless it dies."""
         if look.standing == "behind" or (look.claims is None and look.standing != "away"):
             return []

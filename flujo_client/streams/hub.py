@@ -39,7 +39,7 @@ Standing = Literal["level", "behind", "ahead", "gone", "away"]
 """How a reader's place compares with its stream: at its end, before that, beyond it; or there is no stream any more, or no Redis."""
 
 
-class Look(NamedTuple):
+class StreamLook(NamedTuple):
     """What a look at a stream has found: the reader's standing, the last entry, and the claims of its places if they were asked for."""
 
     standing: Standing
@@ -59,7 +59,7 @@ class Feed:
         self.stream, self.claims = keys
         self.at, self._wants = at, ""
         self._entries: deque[Entry] = deque()
-        self._look: Look | None = None
+        self._look: StreamLook | None = None
         self._lock = threading.Lock()
         self._wake: Callable[[], object] | None = None
         self._is_due = False
@@ -80,7 +80,7 @@ class Feed:
             wants, self._wants = self._wants, ""
             return wants
 
-    def take(self) -> tuple[Sequence[Entry], Look | None]:
+    def take(self) -> tuple[Sequence[Entry], StreamLook | None]:
         """Return the entries that have come, or if there are none, the answer to `look`."""
         with self._lock:
             self._is_due = False
@@ -134,13 +134,13 @@ class Feed:
                 standing: Standing = "level" if self.at == BEGINNING else "gone"
             else:
                 standing = "level" if last == self.at else "behind" if last > self.at else "ahead"
-            self._look = Look(standing, last or BEGINNING, claims)
+            self._look = StreamLook(standing, last or BEGINNING, claims)
         self.rouse()
 
     def answer_away(self) -> None:
         """Answer `look`: Redis does not answer."""
         with self._lock:
-            self._look = Look("away")
+            self._look = StreamLook("away")
         self.rouse()
 
 

@@ -22,7 +22,7 @@ class Rows(NamedTuple):
     output: Output
 
 
-class Reading:
+class StreamReading:
     """What a reader has been given of a stream.
 
     Args:
