@@ -9,6 +9,7 @@ from typing import Final
 from flujo_client.api.handle import RunHandle
 from flujo_client.cli.output import say, show_piece
 from flujo_client.contract.stream import StreamEvent, place_of
+from flujo_client.errors import FlujoError
 
 LAST_S: Final = 10.0
 """Seconds that the last text may take to come after the run's end."""
@@ -60,4 +61,7 @@ class Speaker:
         return self._spoken.text
 
     def _speak(self) -> None:
-        self._spoken.take(self._run.stream())
+        try:
+            self._spoken.take(self._run.stream())
+        except FlujoError as error:  # such as of a run that was enqueued before, without a stream
+            say(str(error))

@@ -190,3 +190,16 @@ def test_readers_share_one_connection_and_a_slow_one_loses_nothing(site, writer,
     assert [each.text for each in slow][:-2] == [str(at) for at in range(1, 300)]
     for reader in readers:
         assert [each.text for each in reader.all()][:300] == [str(at) for at in range(300)]
+
+
+def test_a_lost_connection_costs_nothing(site, writer):
+    reader = Reader(site, writer.run_id)
+    writer.tokens("ship", "0")
+    for many in range(1, 4):
+        reader.has(many)
+        for client in site.redis.client_list():
+            if client["cmd"].startswith("xread"):
+                site.redis.client_kill_filter(_id=client["id"])
+        writer.tokens("ship", str(many))
+    writer.end("cancelled")
+    assert [each.text for each in reader.all()][:4] == ["0", "1", "2", "3"]
