@@ -177,7 +177,7 @@ def sweeper(engine):
         def heads(self, queues):
             return dict.fromkeys(queues)
 
-        def send(self, envelopes):
+        def send(self, envelopes, *, first=False):
             engine._send(envelopes)
 
     lease = Standing("local", may_judge=False)

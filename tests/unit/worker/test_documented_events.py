@@ -107,6 +107,7 @@ TOLD_BY = {
     ],
     "test_hooks.py::test_a_call_that_ends_every_worker_is_given_up": ["hook.lost"],
     "test_step_output.py::test_what_a_step_prints_is_an_event": ["step.printed"],
+    "test_sleeps.py::test_its_sleep_is_an_event": ["flujo.sleeping"],
     "test_step_output.py::test_logging_keeps_its_level": ["step.logged"],
     "test_step_output.py::test_what_is_printed_is_bounded": ["output.dropped"],
     "test_step_output.py::test_who_blocks_the_loop_is_told_what_to_do": ["step.blocked_loop"],

@@ -51,6 +51,14 @@ def test_a_run_goes_on_at_its_time_with_what_it_had(engine, times, slept):
     assert (result.output_, [each.name for each in result.step_history]) == ("x++", ["a", "nap", "b"])
 
 
+def test_its_sleep_is_an_event(engine):
+    run = engine.enqueue(Pipeline([Sleep("nap", 5)], name="p"), "x")
+    engine.drain()
+    assert [event.data for event in engine.story(run) if event.name == "flujo.sleeping"] == [
+        {"step": "nap", "seconds": 5}
+    ]
+
+
 NAIVE = datetime(2027, 1, 31, 9)  # noqa: DTZ001 - what is refused
 BAD = {
     "negative": ({"seconds": -1}, "seconds.* must be a number of seconds from 0 to .*, got -1"),
