@@ -51,7 +51,7 @@ class Bus:
     def __init__(self) -> None:
         self.messages: deque[bytes] = deque()
 
-    def send(self, envelopes: Sequence[Envelope], _fan_out: object = None) -> None:
+    def send(self, envelopes: Sequence[Envelope], _fan_out: object = None, *, first: bool = False) -> None:
         wires = [
             JoinSignal(each.ticket.run, each.address).to_wire() if each.kind == "join" else each.to_wire()
             for each in envelopes
