@@ -30,7 +30,7 @@ def send(settings: Settings, run_id: str, name: str, value: Any, options: SendOp
     refuse_unknown(options, SendOptions, "send")
     event_id, connection = options.get("id"), options.get("connection")
     event_id = uuid4().hex if event_id is None else event_id
-    check_words(name, event_id)
+    check_words(name=name, id=event_id)
     packed = pack(encode(value, path="event"), "event", ValueLimits(most=settings.limits.snapshot_max_bytes))
     for _ in range(_LOOKS):
         state = yield from query(requests.event_state(run_id, name, event_id), connection)

@@ -7,7 +7,7 @@ from typing import Any
 from flujo_client.api.operations import Enqueued, enqueue, find_pipeline, new_run_of
 from flujo_client.blueprint.load import load_stored
 from flujo_client.config.manager import Settings
-from flujo_client.contract.schedules import ScheduleRecord, overlap_options, run_id_of
+from flujo_client.contract.schedules import ScheduleRecord, run_id_of, run_options
 from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.errors import ClientError, ConfigurationError
 from flujo_client.gateway import plan_requests, schedule_requests
@@ -35,7 +35,7 @@ def add(settings: Settings, schedule: Schedule) -> Operation[ScheduleRecord]:
     slot = timing.after(now)
     if slot is None:
         raise ConfigurationError(f"schedule '{name}' would never fire: its next time is after until, {schedule.until}")
-    each: Any = {**options, "tenant": schedule.tenant, **overlap_options(name, schedule.overlap)}
+    each: Any = run_options(name, schedule.tenant, schedule.overlap, options)
     new = new_run_of(settings, found, schedule.input, each, run_id=run_id_of(name, slot))
     size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
     order = pack(encode({"input": schedule.input, "options": options}, path="schedule"), "schedule", size)
@@ -75,13 +75,7 @@ def run_now(settings: Settings, name: str) -> Operation[Enqueued]:
         raise (yield from _not_found(name))
     packed, fingerprint = stored
     order: dict[str, Any] = decode(packed.tree(), resolve=Resolver(settings.allowed_imports))
-    given = order["options"]
-    options: Any = {
-        **given,
-        "tenant": found.tenant,
-        "metadata": {**(given.get("metadata") or {}), "schedule": name},
-        **overlap_options(name, found.overlap),
-    }
+    options: Any = run_options(name, found.tenant, found.overlap, order["options"])
     pipeline: str | Pipeline = found.reference
     if is_blueprint(found.reference):
         text = str((yield from query(plan_requests.plan(fingerprint))).plan.blueprint)

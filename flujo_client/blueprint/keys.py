@@ -53,7 +53,7 @@ from flujo_client.pipeline.agents import is_made_here
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import RESOURCES, is_file, is_reference
-from flujo_client.pipeline.schedule import Schedule, schedule_arguments
+from flujo_client.pipeline.schedule import Schedule
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan.plan import ON_CHANGE
 from flujo_client.recipes.agentic_loop import registry_findings
@@ -253,11 +253,10 @@ class ScheduleShape(Table):
         yield from found
         if not found:
             try:
-                Schedule(name=str(location.path[-1]), pipeline="", **schedule_arguments(value))
-            except (ConfigurationError, ValueError) as error:
-                if isinstance(error.__cause__, ImportError):  # only who adds the schedule needs the library
-                    return
-                yield location.finding("Y-VALUE", getattr(error, "message", str(error)))
+                Schedule(name=str(location.path[-1]), pipeline="", **value)
+            except ConfigurationError as error:
+                if not isinstance(error.__cause__, ImportError):  # only adding the schedule needs the library
+                    yield location.finding("Y-VALUE", error.message)
 
 
 SCHEDULE: Final = ScheduleShape(

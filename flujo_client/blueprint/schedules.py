@@ -1,4 +1,4 @@
-"""The schedules that a blueprint's file declares. They are no part of the pipeline: what is stored with runs has none."""
+"""The schedules that a blueprint's file declares. The pipeline that is stored with runs leaves them out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from flujo_client.blueprint.load import bytes_of, load_file
 from flujo_client.blueprint.read import read
 from flujo_client.errors import ConfigurationError
-from flujo_client.pipeline.schedule import Schedule, schedule_arguments
+from flujo_client.pipeline.schedule import Schedule
 
 
 def schedules_of(path: str, *, allowed: Sequence[str]) -> list[Schedule]:
@@ -24,4 +24,4 @@ def schedules_of(path: str, *, allowed: Sequence[str]) -> list[Schedule]:
         raise ConfigurationError(
             f"'{path}' has no schedules", suggestion="add a key `schedules`, or give --cron or --every"
         )
-    return [Schedule(name=name, pipeline=pipeline, **schedule_arguments(given)) for name, given in declared.items()]
+    return [Schedule(name=name, pipeline=pipeline, **given) for name, given in declared.items()]

@@ -9,9 +9,8 @@ import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.hold import hold
-from flujo_client.cli.inputs import input_options, json_lines_option, limit_options
+from flujo_client.cli.inputs import enqueue_options, input_options, json_lines_option, limit_options
 from flujo_client.cli.output import say, show_json, show_value
-from flujo_client.cli.run_filters import pairs
 from flujo_client.contract.admission import Singleton, Throttle
 from flujo_client.errors import ConfigurationError
 
@@ -40,26 +39,10 @@ _OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
 @click.option(
     "--idempotency-key", metavar="KEY", help="An idempotency key: enqueueing with the same key returns the same run."
 )
-@click.option("--queue", help="The Celery queue of steps that name none.")
-@click.option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9.")
-@click.option("--tenant", default="", help="The tenant that the run belongs to.")
-@click.option(
-    "--deadline",
-    "deadline_s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="The time after which the run expires.",
-)
+@enqueue_options
 @click.option("--delay", "delay_s", type=float, metavar="SECONDS", help="Begin so much later.")
 @click.option(
     "--at", metavar="TIME", help="Begin then: an ISO 8601 time with its zone, such as 2027-01-31T09:00:00+01:00."
-)
-@click.option(
-    "--metadata",
-    multiple=True,
-    callback=pairs,
-    metavar="KEY=VALUE",
-    help="Metadata to store with the run; repeatable.",
 )
 @click.option(
     "--singleton-key",

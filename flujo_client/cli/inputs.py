@@ -16,9 +16,31 @@ import orjson
 from click.core import ParameterSource
 from pydantic import ValidationError
 
+from flujo_client.cli.options import options
+from flujo_client.cli.run_filters import pairs
 from flujo_client.contract.limits import UsageLimits
 
 STDIN = "-"
+enqueue_options = options(
+    click.option("--queue", help="The Celery queue of steps that name none."),
+    click.option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9."),
+    click.option("--tenant", default="", help="The tenant that owns the run."),
+    click.option(
+        "--deadline",
+        "deadline_s",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="The time after which the run expires.",
+    ),
+    click.option(
+        "--metadata",
+        multiple=True,
+        callback=pairs,
+        metavar="KEY=VALUE",
+        help="Metadata to store with the run; repeatable.",
+    ),
+)
+"""Options of the runs that a command or a schedule enqueues."""
 
 
 def json_option(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

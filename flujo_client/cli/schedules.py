@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import click
@@ -16,12 +15,11 @@ from rich.text import Text
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.drawing import coloured, table
 from flujo_client.cli.format import in_a_line
-from flujo_client.cli.inputs import input_options
+from flujo_client.cli.inputs import enqueue_options, input_options
 from flujo_client.cli.output import say, show_json, show_rows, show_value
-from flujo_client.cli.run_filters import pairs
 from flujo_client.contract.schedules import CATCH_UPS, OVERLAPS, ScheduleRecord
 from flujo_client.pipeline.reference import is_file
-from flujo_client.pipeline.schedule import Schedule
+from flujo_client.pipeline.schedule import RUN_OPTIONS, Schedule
 
 SHOWN = 3
 """How many of the next times are listed."""
@@ -31,15 +29,6 @@ _OF_ONE = ("cron", "every_s")
 @click.group("schedules")
 def command() -> None:
     """Add, list and pause schedules. Workers fire them: a run is enqueued at each of its times, once."""
-
-
-def _moment(_: click.Context, __: click.Parameter, given: str | None) -> datetime | None:
-    if given is None:
-        return None
-    try:
-        return datetime.fromisoformat(given)
-    except ValueError as error:
-        raise click.BadParameter(f"'{given}' must be a time such as 2027-01-31T00:00Z") from error
 
 
 _name = click.argument("name")
@@ -57,7 +46,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print the sched
 @click.option(
     "--jitter", "jitter_s", type=float, default=0.0, metavar="SECONDS", help="Delay each firing by up to so much."
 )
-@click.option("--until", callback=_moment, metavar="TIME", help="Nothing fires after it, such as 2027-01-31T00:00Z.")
+@click.option("--until", metavar="TIME", help="Nothing fires after it, such as 2027-01-31T00:00Z.")
 @click.option(
     "--overlap",
     type=click.Choice(OVERLAPS),
@@ -72,23 +61,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print the sched
     show_default=True,
     help="Which firings to make up for when workers were away.",
 )
-@click.option("--tenant", default="", help="The tenant that the runs belong to.")
-@click.option("--queue", help="The Celery queue of steps that name none.")
-@click.option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9.")
-@click.option(
-    "--deadline",
-    "deadline_s",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="The time after which a run expires.",
-)
-@click.option(
-    "--metadata",
-    multiple=True,
-    callback=pairs,
-    metavar="KEY=VALUE",
-    help="Metadata to store with the runs; repeatable.",
-)
+@enqueue_options
 @_as_json
 def add(*, named: Sequence[str], value: Any, as_json: bool, **given: Any) -> None:
     """Add a schedule, or replace that of the same name; or all of a blueprint's `schedules`."""
@@ -108,8 +81,7 @@ def _schedules(client: FlujoClient, named: Sequence[str], value: Any, given: dic
         return schedules_of(named[0], allowed=client.settings.allowed_imports)
     if len(named) != 2:  # noqa: PLR2004 - the name and the pipeline
         raise click.UsageError("give a name and a pipeline with --cron or --every, or a blueprint that has `schedules`")
-    of_runs = ("context", "queue", "priority", "deadline_s", "metadata")
-    options = {each: given.pop(each) for each in of_runs}
+    options = {each: given.pop(each) for each in RUN_OPTIONS if each in given}
     chosen = {each: option for each, option in options.items() if option not in (None, {})}
     return [Schedule(name=named[0], pipeline=named[1], input=value, options=chosen, **given)]
 
@@ -176,12 +148,8 @@ def _shape(each: ScheduleRecord) -> dict[str, Any]:
         "name": each.name,
         "pipeline": each.reference,
         **each.timing.to_tree(),
-        "tenant": each.tenant,
-        "overlap": each.overlap,
-        "catch_up": each.catch_up,
-        "is_paused": each.is_paused,
+        **{name: getattr(each, name) for name in ("tenant", "overlap", "catch_up", "is_paused")},
         "next": [at.isoformat() for at in each.upcoming(SHOWN)],
-        "last_slot": None if each.last_slot is None else each.last_slot.isoformat(),
-        "last_run": each.last_run,
-        "last_error": each.last_error,
+        "last_slot": each.last_slot and each.last_slot.isoformat(),
+        **{name: getattr(each, name) for name in ("last_run", "last_error")},
     }

@@ -1,4 +1,4 @@
-"""Events that are sent to runs: their names and ids, what refuses one, and the token of a webhook's address. Pure."""
+"""Events that are sent to runs: their names and ids, which are refused, and the tokens in webhooks' addresses. Pure."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def wrong_name(name: Any) -> str | None:
     return None
 
 
-def check_words(name: Any, event_id: Any) -> None:
-    """Raise EventError for a name or an id that cannot be one."""
-    for what, given in (("name", name), ("id", event_id)):
+def check_words(**words: Any) -> None:
+    """Raise EventError if the `name` of an event, or its `id`, cannot be one."""
+    for what, given in words.items():
         if wrong := wrong_name(given):
             raise EventError(f"an event's {what} {wrong}, got {str(given)[:40]!r}", code="INVALID_EVENT")
 
@@ -98,8 +98,7 @@ class EventAddress(NamedTuple):
 
 def make_event_token(run_id: str, name: str, expires_at: float | None, keys: Keys) -> str:
     """Sign the right to send an event to a run until a time in unix seconds; raises ConfigurationError without a signing key."""
-    if wrong := wrong_name(name):
-        raise EventError(f"an event's name {wrong}, got {str(name)[:40]!r}", code="INVALID_EVENT")
+    check_words(name=name)
     token = sign_token(_MARK, [run_id, name, expires_at], keys)
     if token is None:
         raise ConfigurationError(

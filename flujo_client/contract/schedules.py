@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 from zoneinfo import ZoneInfo
 
@@ -40,21 +42,15 @@ LONGEST_LINE: Final = 200
 _SINGLETON: Final[Mapping[Overlap, Singleton]] = {"skip": "return", "queue": "queue", "cancel_previous": "replace"}
 _COMPARED: Final = 100
 """How many slots of a cron line its jitter is compared with."""
-_STEP: Final = timedelta(hours=6)
+_STEP_S: Final = 6 * 3600
+_SECOND: Final = timedelta(seconds=1)
+_A_TIME: Final = "2027-01-31T00:00Z"
 _START: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - the local time of any zone
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When a schedule fires: by a cron line or at an interval.
-
-    Args:
-        cron: five fields, as for cron: minute, hour, day of the month, month, day of the week.
-        every_s: whole seconds between two slots; they are counted from 1970-01-01 00:00 UTC.
-        zone: the time zone of the cron line, as `Europe/Berlin`.
-        jitter_s: seconds up to which each slot is delayed, by an amount of its own.
-        until: no slot follows this moment; with its UTC offset.
-    """
+    """When a schedule fires: by a cron line or at an interval. `Schedule` describes its fields."""
 
     cron: str | None = None
     every_s: int | None = None
@@ -73,56 +69,46 @@ class Timing:
                 f"zone '{self.zone}' does not exist", suggestion="name one of the IANA database, such as Europe/Berlin"
             ) from None
         if self.until is not None and self.until.tzinfo is None:
+            raise ConfigurationError(f"until '{self.until}' has no UTC offset", suggestion=f"write it as {_A_TIME}")
+        if self.cron is not None:
+            slots = list(islice(_line(self.cron, _START), _COMPARED))
+            if not slots:
+                raise ConfigurationError(f"cron line '{self.cron}' never fires: no such day comes within 50 years")
+            shortest_s = min((later - slot).total_seconds() for slot, later in pairwise(slots))
+        elif type(self.every_s) is int and 1 <= self.every_s <= LONGEST_S:
+            shortest_s = self.every_s
+        else:
             raise ConfigurationError(
-                f"until '{self.until}' has no UTC offset", suggestion="write it as 2027-01-31T00:00Z"
+                f"every_s must be a whole number of seconds from 1 to {LONGEST_S}, got {self.every_s}"
             )
-        shortest_s = self._check_line(self.cron) if self.cron is not None else self._check_interval()
         if not 0 <= self.jitter_s < shortest_s:
             raise ConfigurationError(
                 f"jitter_s must be from 0 to less than the {shortest_s:g} s between two slots, got {self.jitter_s:g}"
             )
 
-    def _check_interval(self) -> float:
-        if type(self.every_s) is not int or not 1 <= self.every_s <= LONGEST_S:
-            raise ConfigurationError(
-                f"every_s must be a whole number of seconds from 1 to {LONGEST_S}, got {self.every_s}"
-            )
-        return self.every_s
-
-    def _check_line(self, line: str) -> float:
-        """Return the shortest time between slots of the cron line, in seconds; raises ConfigurationError."""
-        slots = list(islice(_line(line, _START), _COMPARED))
-        if not slots:
-            raise ConfigurationError(f"cron line '{self.cron}' never fires: no such day comes within 50 years")
-        return min((later - slot).total_seconds() for slot, later in pairwise(slots))
-
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
-        """Read what `to_tree` wrote."""
+        """Read plain data, where `until` may be a text; raises ConfigurationError if that is not a time."""
         until = tree["until"]
-        return cls(**{**tree, "until": None if until is None else datetime.fromisoformat(until)})
+        try:
+            return cls(**{**tree, "until": datetime.fromisoformat(until) if isinstance(until, str) else until})
+        except ValueError:
+            raise ConfigurationError(f"until '{until}' must be a time such as {_A_TIME}") from None
 
     def to_tree(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {**asdict(self), "until": None if self.until is None else self.until.astimezone(UTC).isoformat()}
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return the first slot after a moment, in UTC; None if there is no further one."""
+        """Return the first slot after a moment, in UTC; None if there is none."""
+        slot: datetime | None
         if self.cron is None:
-            period = int(self.every_s or 1)
-            slot = datetime.fromtimestamp((int(moment.timestamp() // period) + 1) * period, UTC)
+            period = self.every_s or 1
+            slot = datetime.fromtimestamp((moment.timestamp() // period + 1) * period, UTC)
         else:
-            found = self._of_line(self.cron, moment.astimezone(UTC))
-            if found is None:
-                return None
-            slot = found
-        return None if self.until is not None and slot > self.until else slot
-
-    def _of_line(self, line: str, moment: datetime) -> datetime | None:
-        zone = ZoneInfo(self.zone)
-        minute, hour = line.split()[:2]
-        by_hour = not minute.startswith("*") and not hour.startswith("*")
-        return _at_certain_times(line, zone, moment) if by_hour else _again_and_again(line, zone, moment)
+            at_times = not any(field.startswith("*") for field in self.cron.split()[:2])
+            slot = (_once_each if at_times else _whenever_shown)(self.cron, ZoneInfo(self.zone), moment.astimezone(UTC))
+        return None if slot is None or (self.until is not None and slot > self.until) else slot
 
     def slots(self, since: datetime) -> Iterator[datetime]:
         """Yield the slots after a moment, in order."""
@@ -135,12 +121,8 @@ class Timing:
         """Return the newest slots after `since` and until `now`, at most so many, however long that is."""
         span = timedelta(minutes=1)
         while True:
-            start = max(since, now - span) if now - since > span else since
-            found: list[datetime] = []
-            for slot in self.slots(start):
-                if slot > now:
-                    break
-                found.append(slot)
+            start = max(since, now - span)
+            found = list(takewhile(lambda slot: slot <= now, self.slots(start)))
             if start == since or len(found) >= most:
                 return found[-most:]
             span *= 4
@@ -157,9 +139,11 @@ def run_id_of(name: str, slot: datetime) -> str:
     return f"{name}.{slot.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
-def overlap_options(name: str, overlap: Overlap) -> dict[str, Any]:
-    """Return the options of enqueue for a run of a schedule: runs of one schedule share a singleton, unless they may overlap."""
-    return {} if overlap == "allow" else {"singleton_key": f"schedule {name}", "singleton": _SINGLETON[overlap]}
+def run_options(name: str, tenant: str, overlap: Overlap, given: Mapping[str, Any], **metadata: str) -> dict[str, Any]:
+    """Return the options of enqueue for a run of a schedule: its runs share a singleton, unless they may overlap."""
+    singleton = {} if overlap == "allow" else {"singleton_key": f"schedule {name}", "singleton": _SINGLETON[overlap]}
+    metadata = {**(given.get("metadata") or {}), "schedule": name, **metadata}
+    return {**given, "tenant": tenant, "metadata": metadata, **singleton}
 
 
 def _line(line: str, after: datetime) -> Iterator[datetime]:
@@ -178,73 +162,58 @@ def _line(line: str, after: datetime) -> Iterator[datetime]:
     try:
         found: CronSim = CronSim(line, after)
     except CronSimError as error:
-        if fields[3] != "*":
-            for _ in _line(" ".join([*fields[:3], "*", fields[4]]), after):  # raises for any other fault
-                raise ConfigurationError(
-                    f"cron line '{line}' never fires: none of its months has such a day"
-                ) from error
-        raise ConfigurationError(f"cron line '{line}' is malformed: {error}", cause=error) from error
+        fault = f"is malformed: {error}"
+        if "day-of-month" in str(error):  # also where the month is too short
+            with suppress(CronSimError):
+                CronSim(" ".join([*fields[:3], "*", fields[4]]), after)
+                fault = "never fires: none of its months has such a day"
+        raise ConfigurationError(f"cron line '{line}' {fault}", cause=error) from error
     return found
 
 
-def _at_certain_times(line: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
+def _once_each(line: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
     """Find the next slot of a line with certain times of day, as `30 2 * * *`: each fires once.
 
-    A time in the hour that a clock change skips fires when the clock has changed, and one in a doubled hour the first time.
+    A time that a clock change skips fires when the clock has changed, and one in a doubled hour the first time.
     """
     for local in _line(line, moment.astimezone(zone).replace(tzinfo=None)):
-        slot = _first(zone, local)
+        slot = local.replace(tzinfo=zone).astimezone(UTC)
+        if slot.astimezone(zone).replace(tzinfo=None) != local:
+            slot = _change(zone, slot - timedelta(days=1), slot) or slot
         if slot > moment:
             return slot
     return None
 
 
-def _first(zone: ZoneInfo, local: datetime) -> datetime:
-    slot = local.replace(tzinfo=zone).astimezone(UTC)
-    if slot.astimezone(zone).replace(tzinfo=None) == local:
-        return slot
-    before = slot - timedelta(days=1)
-    return _change(zone, before, slot) or slot
-
-
-def _again_and_again(line: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
+def _whenever_shown(line: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
     """Find the next slot of a line that repeats within hours or days, as `*/15 * * * *`: whenever the clock shows such a time."""
-    local = moment.astimezone(zone).replace(tzinfo=None)
+    first = moment.replace(microsecond=0) + _SECOND
     while True:
-        offset = moment.astimezone(zone).utcoffset() or timedelta()
-        shown = next(iter(_line(line, local)), None)
-        if shown is None:
+        offset = first.astimezone(zone).utcoffset() or timedelta()
+        local = next(iter(_line(line, (first + offset - _SECOND).replace(tzinfo=None))), None)
+        if local is None:
             return None
-        slot = shown.replace(tzinfo=UTC) - offset
-        change = _change(zone, moment, slot)
+        slot = local.replace(tzinfo=UTC) - offset
+        change = _change(zone, first, slot)
         if change is None:
             return slot
-        moment, local = change, change.astimezone(zone).replace(tzinfo=None) - timedelta(seconds=1)
+        first = change
 
 
 def _change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
-    """Find the first moment after one, and not after another, at which the clocks of a zone are changed."""
+    """Find the first second after a moment, and not after another, at which the clocks of a zone have changed."""
     offset = after.astimezone(zone).utcoffset()
 
-    def is_changed(at: datetime) -> bool:
-        return at.astimezone(zone).utcoffset() != offset
+    def is_changed(at: float) -> bool:
+        return datetime.fromtimestamp(at, zone).utcoffset() != offset
 
-    low = after
-    while low < until:
-        high = min(low + _STEP, until)
+    low, end = int(after.timestamp()), int(until.timestamp())
+    while low < end:
+        high = min(low + _STEP_S, end)
         if is_changed(high):
-            return _bisected(is_changed, low, high)
+            return datetime.fromtimestamp(bisect(range(high), 0, low, key=is_changed), UTC)
         low = high
     return None
-
-
-def _bisected(is_changed: Callable[[datetime], bool], low: datetime, high: datetime) -> datetime:
-    """Return the first whole second at which something has changed that had not at `low`, and has at `high`."""
-    before, later = int(low.timestamp()), int(high.timestamp())
-    while later - before > 1:
-        middle = (before + later) // 2
-        before, later = (before, middle) if is_changed(datetime.fromtimestamp(middle, UTC)) else (middle, later)
-    return datetime.fromtimestamp(later, UTC)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from flujo_client.serial import Packed, dumps
 
 if TYPE_CHECKING:
     from flujo_client.contract.records import NewRun
-    from flujo_client.contract.schedules import Timing
     from flujo_client.pipeline.schedule import Schedule
 
 
@@ -24,13 +23,11 @@ def add(schedule: Schedule, new: NewRun, order: Packed, slot: datetime) -> Reque
     """Store a schedule with its first slot, or replace that of its name; one whose timing does not change keeps its next slot."""
     parameters = {
         **bind_pipeline(new),
-        "schedule": schedule.name,
+        **_timed(schedule, slot),
         "order": bytes(order),
-        "timing": dumps(schedule.timing.to_tree()).decode(),
         "tenant": schedule.tenant,
         "overlap": schedule.overlap,
         "catch_up": schedule.catch_up,
-        **_first(schedule.name, slot, schedule.timing),
     }
     return Request("add_schedule", parameters, lambda rows: ScheduleRecord.of(rows[0]))
 
@@ -56,13 +53,7 @@ def pause(name: str) -> Request[bool]:
 
 def resume(found: ScheduleRecord, slot: datetime | None) -> Request[bool]:
     """Let a schedule fire again, from this slot on; return whether it still has that timing."""
-    first: dict[str, Any] = {"slot_at": None, "due_at": None}
-    parameters = {
-        "schedule": found.name,
-        "timing": dumps(found.timing.to_tree()).decode(),
-        **(first if slot is None else _first(found.name, slot, found.timing)),
-    }
-    return Request("resume_schedule", parameters, bool)
+    return Request("resume_schedule", _timed(found, slot), bool)
 
 
 def remove(name: str) -> Request[bool]:
@@ -70,5 +61,7 @@ def remove(name: str) -> Request[bool]:
     return Request("remove_schedule", {"schedule": name}, bool)
 
 
-def _first(name: str, slot: datetime, timing: Timing) -> dict[str, Any]:
-    return {"slot_at": slot, "due_at": due_at(name, slot, timing)}
+def _timed(schedule: Schedule | ScheduleRecord, slot: datetime | None) -> dict[str, Any]:
+    name, timing = schedule.name, schedule.timing
+    due = None if slot is None else due_at(name, slot, timing)
+    return {"schedule": name, "timing": dumps(timing.to_tree()).decode(), "slot_at": slot, "due_at": due}

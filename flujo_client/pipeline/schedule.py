@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Pipeline
     from flujo_client.pipeline.step import Step
 
-RUN_OPTIONS: Final = ("context", "queue", "priority", "deadline_s", "metadata", "limits", "run_limits", "throttle")
+RUN_OPTIONS: Final[Sequence[str]] = (
+    "context",
+    "queue",
+    "priority",
+    "deadline_s",
+    "metadata",
+    "limits",
+    "run_limits",
+    "throttle",
+)
 """The options of enqueue that the runs of a schedule may have."""
 
 
@@ -31,7 +40,7 @@ class Schedule:
         every_s: whole seconds between two firings, counted from 1970-01-01 00:00 UTC.
         zone: the time zone of the cron line. A time that a clock change skips fires when the clock has changed, a doubled one once.
         jitter_s: seconds up to which each firing is delayed, by an amount of its own.
-        until: nothing fires after this moment.
+        until: nothing fires after this moment: a datetime with its UTC offset, or one as an ISO 8601 text.
         overlap: what happens while the run before is under way: `skip` this firing, `queue` it, `cancel_previous`, or `allow` both.
         catch_up: which firings that are more than a minute late are made up for: `none`, the `last`, or `all` of them, the newest 100 at most.
         tenant: the owner of the runs.
@@ -48,7 +57,7 @@ class Schedule:
     every_s: int | None = None
     zone: str = "UTC"
     jitter_s: float = 0.0
-    until: datetime | None = None
+    until: datetime | str | None = None
     overlap: Overlap = "skip"
     catch_up: CatchUp = "last"
     tenant: str = ""
@@ -74,14 +83,8 @@ class Schedule:
     @property
     def timing(self) -> Timing:
         """Return when it fires."""
-        return Timing(self.cron, self.every_s, self.zone, self.jitter_s, self.until)
+        return Timing.of({each.name: getattr(self, each.name) for each in fields(Timing)})
 
     def _require(self, holds: bool, message: str) -> None:  # noqa: FBT001 - the condition itself
         if not holds:
             raise ConfigurationError(f"schedule '{self.name}': {message}")
-
-
-def schedule_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a blueprint's schedule as arguments of `Schedule`; raises ValueError for a time that cannot be read."""
-    until = given.get("until")
-    return dict(given) if until is None else {**given, "until": datetime.fromisoformat(str(until))}

@@ -40,7 +40,7 @@ class DueSchedule:
 
 
 class DueSlots(NamedTuple):
-    """The slots to fire, in order, and the one that comes after them; None: there is none."""
+    """The slots to fire, in order, and the one that follows, if there is one."""
 
     slots: Sequence[datetime]
     following: datetime | None
@@ -48,11 +48,11 @@ class DueSlots(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """What has become of due slots.
+    """The result of firing due slots.
 
     Attributes:
-        next_slot: the next slot; None: there is none.
-        last_slot: the latest that fired or was given up; None: there was none to fire.
+        next_slot: the next slot, if there is one.
+        last_slot: the latest that fired or was given up, if there was one to fire.
         run: the run of that.
         error: why the latest slot did not fire.
         again_s: seconds after which the next slot is tried again, because it failed.
@@ -77,14 +77,8 @@ def due_slots(due: DueSchedule) -> DueSlots:
     ripe = list(takewhile(lambda slot: due_at(record.name, slot, record.timing) <= now, found))
     if not ripe:
         return DueSlots((), record.slot_at)
-    in_time = [
-        slot for slot in ripe if now - due_at(record.name, slot, record.timing) < _LATE or _is_retried(due, slot)
-    ]
+    retried = None if due.failing_since is None else record.slot_at  # it was in time when it first failed
+    in_time = [slot for slot in ripe if slot == retried or now - due_at(record.name, slot, record.timing) < _LATE]
     made_up = {"none": [], "last": ripe[-1:], "all": ripe[-MOST_CAUGHT_UP:]}[record.catch_up]
     fires = made_up if record.catch_up == "all" else in_time or made_up
     return DueSlots(fires, record.timing.after(ripe[-1]))
-
-
-def _is_retried(due: DueSchedule, slot: datetime) -> bool:
-    """Return whether this is the slot that was in time when it first failed."""
-    return due.failing_since is not None and slot == due.record.slot_at

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from flujo_client.contract.schedules import overlap_options, run_id_of
+from flujo_client.contract.schedules import run_id_of, run_options
 from flujo_client.errors import FlujoError, IdempotencyConflict, ServiceUnreachable
 from flujo_client.pipeline.reference import is_blueprint
 from flujo_client.serial import Packed, Resolver, decode
@@ -93,16 +93,9 @@ class ScheduleFiring:
 
     def _order(self, due: DueSchedule, run_id: str, slot: str) -> dict[str, Any]:
         order: dict[str, Any] = decode(Packed.from_bytes(due.body).tree(), resolve=self._resolve)
-        options = order["options"]
-        named = {"schedule": due.record.name, "slot": slot}
-        return {
-            "value": order["input"],
-            **options,
-            "tenant": due.record.tenant,
-            "metadata": {**(options.get("metadata") or {}), **named},
-            "run_id": run_id,
-            **overlap_options(due.record.name, due.record.overlap),
-        }
+        record = due.record
+        options = run_options(record.name, record.tenant, record.overlap, order["options"], slot=slot)
+        return {"value": order["input"], **options, "run_id": run_id}
 
 
 def _said(error: Exception) -> str:

@@ -251,7 +251,7 @@ class LocalEngine:
     def send(self, run_id: str, name: str, value: Any = None, *, id: str | None = None) -> str:  # noqa: A002 - as in `RunHandle.send`
         """Send an event to a run as `RunHandle.send` does, and run on to the end or to what it waits for next; return the event's id."""
         event_id = f"event-{len(self.stores.tables.sent_events) + 1}" if id is None else id
-        check_words(name, event_id)
+        check_words(name=name, id=event_id)
         packed, state = Packed.of(encode(value, path="event")), self.stores.client.event_state(run_id, name, event_id)
         if state.digest not in (None, packed.digest):
             raise id_taken(run_id, name, event_id)
