@@ -1,4 +1,4 @@
-"""What a question to a person and the wait for an event have in common: a value from outside, of a given type, and a time after which it is late."""
+"""The common part of questions to people and waits for events: a value from outside, of a given type, and a time after which it is late."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from pydantic import TypeAdapter
 from flujo_client.contract.approval import check_schema
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import FlujoError, HumanInputError
+from flujo_client.pipeline.wake_time import MOST_S
 from flujo_client.plan.identity import identify, whole
 from flujo_client.schemas.ambiguity import ambiguity
 from flujo_client.schemas.fail_fast import fail_fast
 from flujo_client.serial import digest, encode
-
-MOST_S = 10 * 366 * 86_400
-"""The maximum seconds until a question closes, or an event is late."""
 
 
 class Answered:
@@ -30,7 +28,7 @@ class Answered:
     """What the value is called in errors."""
 
     def _answer_traits(self) -> dict[str, Any]:
-        """Return what the fingerprint has of the value."""
+        """Return the value's part of the fingerprint."""
         return {"input_schema": _identity(self.input_schema), "default": encode(self.default, path="default")}
 
     def schema(self) -> dict[str, Any] | None:

@@ -227,16 +227,16 @@ def _begins_later(options: AdmissionOptions, now: float) -> list[Gate]:
     """Return the gate at which a run waits for its time. It holds no place there, so nothing has to lock it."""
     if options.delay_s is None and options.at is None:
         return []
-    from flujo_client.pipeline.wake_time import seconds_problem, time_problem, unix_seconds
+    from flujo_client.pipeline.wake_time import read_seconds, read_time
 
     given = [name for name in ("delay_s", "at", "debounce_s") if getattr(options, name) is not None]
     if len(given) > 1:
         raise ConfigurationError(f"`{given[0]}` and `{given[1]}` both say when the run begins; give one of them")
-    problem = seconds_problem(options.delay_s) if options.at is None else time_problem(options.at)
-    if problem is not None:
-        raise ConfigurationError(f"`{given[0]}` {problem}")
-    wait_s = options.delay_s or 0.0 if options.at is None else max(0.0, unix_seconds(options.at) - now)
-    return [Gate(START, None, wait_s=float(wait_s), is_window=True)] if wait_s else []
+    try:
+        wait_s = read_seconds(options.delay_s) if options.at is None else max(0.0, read_time(options.at) - now)
+    except ValueError as error:
+        raise ConfigurationError(f"`{given[0]}` {error}") from None
+    return [Gate(START, None, wait_s=wait_s, is_window=True)] if wait_s else []
 
 
 def _asked(options: AdmissionOptions, *, pipeline: str, tenant: str, value: Any) -> list[Gate]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flujo_client.pipeline.container import Container, function_findings
 from flujo_client.pipeline.context_info import ContextInfo
-from flujo_client.pipeline.wake_time import seconds_problem, time_problem
+from flujo_client.pipeline.wake_time import read_seconds, read_time
 from flujo_client.plan import kinds
 
 
@@ -21,7 +21,7 @@ async def pass_on(data: Any) -> Any:
     return data
 
 
-_TAKES: Final = {"seconds": seconds_problem, "until": time_problem}
+READERS: Final = {"seconds": read_seconds, "until": read_time}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,5 +63,8 @@ class Sleep(Container):
             yield "it needs either seconds or until: how long the run sleeps, or until when"
         elif callable(value):
             yield from function_findings(name, value, "input, context")
-        elif problem := _TAKES[name](value):
-            yield f"{name} {problem}"
+        else:
+            try:
+                READERS[name](value)
+            except ValueError as error:
+                yield f"{name} {error}"

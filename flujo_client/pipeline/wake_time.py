@@ -1,8 +1,9 @@
-"""The times that runs wait for: which are valid, and how far away they are."""
+"""Read the times that runs wait for."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,34 +12,23 @@ MOST_S: Final = 10 * 366 * 86_400.0
 _EXAMPLE: Final = "2027-01-31T09:00:00+01:00"
 
 
-def seconds_problem(given: Any) -> str | None:
-    """Return what is wrong with a number of seconds; None if nothing is."""
+def read_seconds(given: Any) -> float:
+    """Return a number of seconds; raises ValueError, which continues its name: `must be …`."""
     if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= MOST_S:
-        return None
-    return f"must be a number of seconds from 0 to {MOST_S:.0f}, ten years, got {repr(given)[:40]}"
+        return float(given)
+    raise ValueError(f"must be a number of seconds from 0 to {MOST_S:.0f}, ten years, got {repr(given)[:40]}")
 
 
-def time_problem(given: Any) -> str | None:
-    """Return what is wrong with a time; None if nothing is."""
-    moment = _moment(given)
-    if moment is None:
-        return f"must be a datetime, or a text such as {_EXAMPLE}, got {repr(given)[:40]}"
+def read_time(given: Any) -> float:
+    """Return a time, a datetime or an ISO 8601 text, as unix seconds; raises as `read_seconds` does."""
+    moment = given
+    if isinstance(given, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(given.strip())
+    if not isinstance(moment, datetime):
+        raise ValueError(f"must be a datetime, or a text such as {_EXAMPLE}, got {repr(given)[:40]}")  # noqa: TRY004 - a text, too, is no time
     if moment.utcoffset() is None:
-        return f"must name its time zone, such as {_EXAMPLE}, got {repr(given)[:40]}"
-    return "is more than ten years away" if moment.timestamp() - time.time() > MOST_S else None
-
-
-def unix_seconds(given: Any) -> float:
-    """Return a time in which `time_problem` finds nothing wrong as unix seconds."""
-    moment = _moment(given)
-    assert moment is not None, "it was checked"
+        raise ValueError(f"must name its time zone, such as {_EXAMPLE}, got {repr(given)[:40]}")
+    if moment.timestamp() - time.time() > MOST_S:
+        raise ValueError("is more than ten years away")
     return moment.timestamp()
-
-
-def _moment(given: Any) -> datetime | None:
-    if not isinstance(given, str):
-        return given if isinstance(given, datetime) else None
-    try:
-        return datetime.fromisoformat(given.strip())
-    except ValueError:
-        return None

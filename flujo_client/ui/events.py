@@ -18,33 +18,31 @@ _STATUS: Final = {
     "BAD_TOKEN": 403,
     "TOKEN_EXPIRED": 403,
     "RUN_ENDED": 410,
+    "RUN_NOT_FOUND": 404,
     "EVENT_CONFLICT": 409,
     "EVENT_REFUSED": 422,
     "UNKNOWN_EVENT": 422,
     "EVENT_LIMIT": 429,
 }
-"""The HTTP status of each code; any other is 400."""
+"""The HTTP status of each code; any other is 400, of values that cannot be stored 422."""
 
 
 async def receive(request: Request) -> Response:
     """Send the event that the token is for, with the JSON of the body as its value; `id` in the query, or `Idempotency-Key`, is its id."""
-    try:
-        body = await _body(request)
-        value = orjson.loads(body) if body else None
-    except _TooLarge:
+    body = await _body(request)
+    if body is None:
         return _refused(413, "BODY_TOO_LARGE", f"the body of an event may have up to {MAX_BODY_BYTES} bytes")
+    try:
+        value = orjson.loads(body) if body else None
     except orjson.JSONDecodeError as error:
         return _refused(400, "INVALID_JSON", f"the body must be JSON: {error}")
     event_id = request.query_params.get("id") or request.headers.get("idempotency-key") or None
     page, token = page_of(request), request.path_params["token"]
     try:
         sent = await run_in_threadpool(lambda: page.client.send_by_token(token, value, id=event_id))
-    except RunNotFound as error:
-        return _refused(404, error.error_code, error.message)
-    except EventError as error:
-        return _refused(_STATUS.get(error.error_code, 400), error.error_code, error.message)
-    except SerializationError as error:
-        return _refused(422, error.error_code, error.message)
+    except (RunNotFound, EventError, SerializationError) as error:
+        other = 422 if isinstance(error, SerializationError) else 400
+        return _refused(_STATUS.get(error.error_code, other), error.error_code, error.message)
     except ServiceUnreachable as error:
         return _refused(503, error.error_code, "the database is away; send it again")
     except FlujoError as error:
@@ -52,16 +50,13 @@ async def receive(request: Request) -> Response:
     return JSONResponse({"id": sent}, 202)
 
 
-class _TooLarge(Exception):
-    """A body is larger than an event may be."""
-
-
-async def _body(request: Request) -> bytes:
+async def _body(request: Request) -> bytes | None:
+    """Return the body; None if it is larger than an event may be."""
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > MAX_BODY_BYTES:
-            raise _TooLarge
+            return None
     return bytes(body)
 
 

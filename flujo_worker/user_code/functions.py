@@ -130,14 +130,15 @@ def pause(question: UserCodeCall) -> tuple[str, Packed | None]:
 
 def sleep(question: UserCodeCall) -> tuple[str, float]:
     """Return how many `seconds` a run sleeps, or `until` which unix second. Values: the input, the context."""
-    from flujo_client.pipeline.wake_time import seconds_problem, time_problem, unix_seconds
+    from flujo_client.pipeline.sleep import READERS
 
     name, given = question.step.given
     if callable(given):
         given = question.call(name, question.value(0), CONTEXT)
-    if problem := (time_problem if name == "until" else seconds_problem)(given):
-        raise PipelineError(f"`{name}` of step '{question.step.name}' {problem}")
-    return name, unix_seconds(given) if name == "until" else float(given)
+    try:
+        return name, READERS[name](given)
+    except ValueError as error:
+        raise PipelineError(f"`{name}` of step '{question.step.name}' {error}") from None
 
 
 def _paused(question: UserCodeCall, message: str) -> Packed | None:

@@ -19,13 +19,8 @@ class SchedulesInMemory(InMemory):
         """Store a schedule, or replace that of its name."""
         known = self._t.schedules.get(record.name)
         if known is not None:
-            is_same = known.record.timing == record.timing
-            record = replace(
-                record,
-                is_paused=known.record.is_paused,
-                slot_at=known.record.slot_at if is_same else record.slot_at,
-                due_at=known.record.due_at if is_same else record.due_at,
-            )
+            kept = known.record if known.record.timing == record.timing else record
+            record = replace(record, is_paused=known.record.is_paused, slot_at=kept.slot_at, due_at=kept.due_at)
         self._t.schedules[record.name] = DueSchedule(record, "", bytes(body), when(self._t.clock()))
 
     def due(self, limit: int) -> list[DueSchedule]:

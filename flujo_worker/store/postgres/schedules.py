@@ -22,11 +22,7 @@ class SchedulesInPostgres(InPostgres):
 
         return [
             DueSchedule(
-                ScheduleRecord.of(row),
-                row["fingerprint"],
-                bytes(row["body"]),
-                row["now"],
-                row["failing_since"],
+                ScheduleRecord.of(row), row["fingerprint"], bytes(row["body"]), row["now"], row["failing_since"]
             )
             for row in rows
         ]
