@@ -111,10 +111,10 @@ class RunStream:
         return page
 
     def _rows_for(self, entries: Sequence[StreamEvent]) -> Operation[Rows]:
-        ends = [place_of(entry.address, entry.step) for entry in entries if entry.kind == "step_end"]
-        steps = (yield from query(requests.merged(self.run_id, ends))) if ends else []
-        if self._reading.misses(entries):
-            steps += yield from query(requests.merged(self.run_id))
+        places = None
+        if not self._reading.misses(entries):
+            places = [place_of(entry.address, entry.step) for entry in entries if entry.kind == "step_end"]
+        steps = [] if places == [] else (yield from query(requests.merged(self.run_id, places)))
         return (yield from _with_outputs(steps))
 
     def _regain(self, look: StreamLook) -> Operation[list[StreamEvent]]:

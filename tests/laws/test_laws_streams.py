@@ -196,6 +196,8 @@ class Consumer:
             self.holes |= self.world.begun()
             self.text.clear()
         elif event.kind == "snapshot":
+            steps = [each["step"] for each in event.data["steps"]]
+            assert len(steps) == len({*steps})
             self.ends |= {each["step"]: each["output"] for each in event.data["steps"]}
             self.given |= self.ends.keys()
         elif event.kind == "token":
