@@ -6,23 +6,8 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from ag_ui.core import (
-    PROTOCOL_VERSION,
-    BaseEvent,
-    CustomEvent,
-    Interrupt,
-    Message,
-    ReasoningStartEvent,
-    RunAgentInput,
-    RunErrorEvent,
-    RunFinishedCancelledOutcome,
-    RunFinishedEvent,
-    RunFinishedInterruptOutcome,
-    RunFinishedSuccessOutcome,
-    RunStartedEvent,
-    StepFinishedEvent,
-    StepStartedEvent,
-)
+from ag_ui import core
+from ag_ui.core import BaseEvent, Message, RunAgentInput
 from ag_ui.encoder import EventEncoder
 from pydantic_ai.ui import NativeEvent
 from pydantic_ai.ui.ag_ui import AGUIEventStream
@@ -32,13 +17,18 @@ from flujo_client.contract.approval import Approval
 from flujo_client.contract.stream import Cursor, StreamEvent
 from flujo_client.errors import FlujoError, ResumeError
 from flujo_client.live.encoders import SPOKEN, Encoders, NumberedIds, try_of
-from flujo_client.live.following import is_stopping
-from flujo_client.live.host import Live, Opened
-from flujo_client.live.sse import BEAT, BEAT_S, LOOK_S, SETTLED_S
+from flujo_client.live.host import BEAT_S, Opened
+from flujo_client.live.sse import SETTLED_S
 from flujo_client.live.transcript import Transcript
 
 PAST_S: Final = (0.5, 5.0)
 """Seconds for which the past is gathered into a snapshot, for a browser without a cursor and for one with."""
+PARTS: Final = (
+    ("message_id", core.TextMessageStartEvent, core.TextMessageContentEvent, core.TextMessageEndEvent),
+    ("message_id", core.ReasoningStartEvent, None, core.ReasoningEndEvent),
+    ("message_id", core.ReasoningMessageStartEvent, core.ReasoningMessageContentEvent, core.ReasoningMessageEndEvent),
+    ("tool_call_id", core.ToolCallStartEvent, core.ToolCallArgsEvent, core.ToolCallEndEvent),
+)
 _ENCODER: Final = EventEncoder()
 
 
@@ -50,12 +40,11 @@ class _Numbered(NumberedIds, AGUIEventStream[Any, Any]):
     async def handle_event(self, event: NativeEvent) -> AsyncIterator[BaseEvent]:
         """Yield what an event is; thoughts, whose ids are drawn at random, get ids that are the same for every reader."""
         async for each in super().handle_event(event):
-            given: Any = each
-            if isinstance(each, ReasoningStartEvent):
+            if isinstance(each, core.ReasoningStartEvent):
                 self._thoughts[each.message_id] = f"{self.prefix}.thought.{len(self._thoughts) + 1}"
             for name in ("message_id", "entity_id"):
                 if (at := getattr(each, name, None)) in self._thoughts:
-                    setattr(given, name, self._thoughts[at])
+                    setattr(each, name, self._thoughts[at])
             yield each
 
 
@@ -71,9 +60,9 @@ class Telling:
         own = f"{run_id}/"
         thoughts = [each.id for each in others if each.id.startswith(own) and each.role == "reasoning"]
         self.transcript = Transcript([each for each in others if not each.id.startswith(own)], thoughts)
-        self.asks, self.asked = True, list[Approval]()
+        self.asks_at, self.asked = 0.0, list[Approval]()
         self.end: Mapping[str, Any] | None = None
-        self._encoders = Encoders[BaseEvent](lambda name: _Numbered(own + name))
+        self._encoders = Encoders[BaseEvent](lambda name: _Numbered(own + name), PARTS)
         self._steps: dict[str, BaseEvent] = {}
 
     async def tell(self, event: StreamEvent) -> list[BaseEvent]:
@@ -81,42 +70,39 @@ class Telling:
         name, place = try_of(event), "/".join(filter(None, (event.address, event.step)))
         match event.kind:
             case "step_start" if place not in self._steps:
-                self._steps[place] = StepStartedEvent(step_name=place)
+                self._steps[place] = core.StepStartedEvent(step_name=place)
                 return [self._steps[place]]
             case "step_end":
-                self.asks = True  # what follows may ask a person, which no event tells
-                return [*self.transcript.close(name), *self._settle(name, event.data), *self._end_step(place)]
+                self.asks_at = 0  # what follows may ask a person, which no event tells
+                return [*self._encoders.close(name), *self._settle(name, event.data), *self._end_step(place)]
             case "withdrawn":
-                self._encoders.forget(name)
-                ended = self.transcript.close(name)
-                return [*ended, self.transcript.withdraw(name), *self._end_step(place)]
+                return [*self._encoders.close(name), self.transcript.withdraw(name), *self._end_step(place)]
             case "gap":
-                self._encoders.forget()
-                return self.transcript.close()
+                return self._encoders.close()
             case "snapshot":
                 return [self._restore(event.data.get("steps", ()))]
             case "log" | "progress":
                 said = {"step": event.step, "address": event.address, **event.data}
-                return [CustomEvent(name=f"flujo.{event.kind}", value=said)]
+                return [core.CustomEvent(name=f"flujo.{event.kind}", value=said)]
             case "question":
-                self.asks = True
+                self.asks_at = 0
             case "end":
                 self.end = event.data
             case kind if kind in SPOKEN:
-                return [each for each in await self._encoders.encode(event) if self.transcript.take(name, each)]
+                return [self.transcript.take(name, each) for each in await self._encoders.encode(event)]
         return []
 
     def rejoined(self) -> list[BaseEvent]:
         """Return what brings a browser up to date: all messages, and the beginnings of what is open."""
-        return [self.transcript.snapshot(), *self._steps.values(), *self.transcript.reopened()]
+        return [self.transcript.snapshot(), *self._steps.values(), *self._encoders.reopened()]
 
     def closed(self) -> list[BaseEvent]:
         """End all that is open."""
-        ended = self.transcript.close()
-        return ended + [each for place in reversed([*self._steps]) for each in self._end_step(place)]
+        steps = [each for place in reversed([*self._steps]) for each in self._end_step(place)]
+        return [*self._encoders.close(), *steps]
 
     def _end_step(self, place: str) -> list[BaseEvent]:
-        return [StepFinishedEvent(step_name=place)] if self._steps.pop(place, None) else []
+        return [core.StepFinishedEvent(step_name=place)] if self._steps.pop(place, None) else []
 
     def _settle(self, name: str, ended: Any) -> list[BaseEvent]:
         output = ended.get("output")
@@ -136,22 +122,21 @@ class Telling:
         return self.transcript.snapshot()
 
 
-async def events(live: Live, opened: Opened, said: RunAgentInput | None) -> AsyncIterator[str]:
-    """Yield a run of AG-UI, as server-sent events, and comments where nothing comes.
+async def events(opened: Opened, said: RunAgentInput | None) -> AsyncIterator[str]:
+    """Yield a run of AG-UI, as server-sent events.
 
     Args:
-        live: what all streams share.
         opened: the stream, from its beginning.
         said: what the browser sent: its messages are kept, and its `resume` answers questions.
     """
     run_id = opened.handle.id
     ids = (said.thread_id, said.run_id) if said else (run_id, run_id)
     telling = Telling(run_id, said.messages if said else ())
-    yield _written(RunStartedEvent(thread_id=ids[0], run_id=ids[1], protocol_version=PROTOCOL_VERSION))
+    yield _written(core.RunStartedEvent(thread_id=ids[0], run_id=ids[1], protocol_version=core.PROTOCOL_VERSION))
     has_joined = False
     try:
         for entry in (said and said.resume) or ():
-            await _answer(live, opened, entry)
+            await _answer(opened, entry)
         cursor = await _gather(opened, telling)
         has_joined = True
         for each in telling.rejoined():
@@ -160,7 +145,7 @@ async def events(live: Live, opened: Opened, said: RunAgentInput | None) -> Asyn
             yield told
         last = _last(telling, ids, is_new=said is not None and said.protocol_version is not None)
     except FlujoError as error:
-        last = RunErrorEvent(message=error.message, code=error.error_code)
+        last = core.RunErrorEvent(message=error.message, code=error.error_code)
     for each in [*(telling.closed() if has_joined else ()), last]:
         yield _written(each)
 
@@ -169,7 +154,7 @@ async def _gather(opened: Opened, telling: Telling) -> str:
     """Read up to the cursor that the browser has, or up to now; return the cursor of the last event."""
     target = None if opened.after is None else Cursor.parse(opened.after)
     until, at = time.monotonic() + PAST_S[target is not None], ""
-    while time.monotonic() < until and (event := await opened.following.next(SETTLED_S)) is not None:
+    while time.monotonic() < until and (event := await opened.next(SETTLED_S)) is not None:
         await telling.tell(event)
         at = event.cursor
         if target is not None and Cursor.parse(at) >= target:
@@ -178,22 +163,17 @@ async def _gather(opened: Opened, telling: Telling) -> str:
 
 
 async def _told(opened: Opened, telling: Telling) -> AsyncIterator[str]:
-    sent_at = time.monotonic()
-    while not opened.following.is_over and not is_stopping():
-        event = await opened.following.next(LOOK_S)
+    async for event in opened.events():
         if event is not None:
-            for each in await telling.tell(event):
-                sent_at = time.monotonic()
-                yield _written(each, event.cursor)
-        elif telling.asks:
+            yield "".join([_written(each, event.cursor) for each in await telling.tell(event)])
+            continue
+        yield ""
+        if time.monotonic() > telling.asks_at:
             asked = await opened.handle.approvals()
-            telling.asks = bool(asked)
+            telling.asks_at = 0 if asked else time.monotonic() + BEAT_S
             if asked and await opened.handle.status() == "paused":
                 telling.asked = asked
                 return
-        elif time.monotonic() > sent_at + BEAT_S:
-            sent_at, telling.asks = time.monotonic(), True
-            yield BEAT
 
 
 def _last(telling: Telling, ids: tuple[str, str], *, is_new: bool) -> BaseEvent:
@@ -201,21 +181,21 @@ def _last(telling: Telling, ids: tuple[str, str], *, is_new: bool) -> BaseEvent:
     end = telling.end or {}
     match end.get("status"):
         case "succeeded":
-            outcome: Any = RunFinishedSuccessOutcome()
+            outcome: Any = core.RunFinishedSuccessOutcome()
         case "cancelled" if is_new:
-            outcome = RunFinishedCancelledOutcome()
+            outcome = core.RunFinishedCancelledOutcome()
         case None if telling.asked:
-            outcome = RunFinishedInterruptOutcome(interrupts=[_interrupt(each) for each in telling.asked])
+            outcome = core.RunFinishedInterruptOutcome(interrupts=[_interrupt(each) for each in telling.asked])
         case None:
-            return RunErrorEvent(message="this server stops; join the run again", code="server_stops")
+            return core.RunErrorEvent(message="this server stops; join the run again", code="server_stops")
         case status:
-            return RunErrorEvent(message=str(end.get("error") or f"the run is {status}"), code=status)
-    return RunFinishedEvent(thread_id=ids[0], run_id=ids[1], outcome=outcome, result=end.get("output"))
+            return core.RunErrorEvent(message=str(end.get("error") or f"the run is {status}"), code=status)
+    return core.RunFinishedEvent(thread_id=ids[0], run_id=ids[1], outcome=outcome, result=end.get("output"))
 
 
-def _interrupt(asked: Approval) -> Interrupt:
+def _interrupt(asked: Approval) -> core.Interrupt:
     is_yes_or_no = (asked.schema or {}).get("type") == "boolean"
-    return Interrupt(
+    return core.Interrupt(
         id=asked.key,
         reason="confirmation" if is_yes_or_no else "input_required",
         message=asked.message,
@@ -225,7 +205,7 @@ def _interrupt(asked: Approval) -> Interrupt:
     )
 
 
-async def _answer(live: Live, opened: Opened, entry: Any) -> None:
+async def _answer(opened: Opened, entry: Any) -> None:
     """Answer a question. `cancelled` is a no where the question takes one, and nothing where it is closed already."""
     asked = next((each for each in await opened.handle.approvals() if each.key == entry.interrupt_id), None)
     value = entry.payload
@@ -239,7 +219,8 @@ async def _answer(live: Live, opened: Opened, entry: Any) -> None:
         value = False
     run_id, key = (asked.run_id, asked.key) if asked else (opened.handle.id, entry.interrupt_id)
     options: Any = {"actor": opened.user.name}
-    await live.client.perform(approvals.resume(live.client.settings, run_id, value, options, key=key))
+    client = opened.live.client
+    await client.perform(approvals.resume(client.settings, run_id, value, options, key=key))
 
 
 def _written(event: BaseEvent, cursor: str = "") -> str:

@@ -1,13 +1,19 @@
-"""Make the application that sends runs' streams to browsers: an ASGI application, which a host mounts."""
+"""Make the application that sends runs' streams to browsers: an ASGI application, which a host mounts.
+
+What AG-UI and Vercel's AI SDK need loads with their first request.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
+from types import ModuleType
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -15,12 +21,14 @@ from starlette.routing import Route
 
 from flujo_client.api.client import AsyncFlujoClient
 from flujo_client.errors import ClientError, FlujoError, RunNotFound, ServiceUnreachable
-from flujo_client.live import protocols, sse
-from flujo_client.live.host import HEADERS, Auth, Live
+from flujo_client.live import sse
+from flujo_client.live.access import User
+from flujo_client.live.host import HEADERS, Auth, EventResponse, Live
 
 logger = logging.getLogger(__name__)
 
 MOST_STREAMS: Final = 2000
+MAX_BODY_BYTES: Final = 2_000_000
 AWAY_S: Final = 5
 
 
@@ -48,14 +56,58 @@ def live_app(
     app = Starlette(
         routes=[
             Route("/runs/{run}/stream", sse.stream, methods=["GET"]),
-            Route("/runs/{run}/ag-ui", protocols.ag_ui, methods=["GET", "POST"]),
-            Route("/runs/{run}/vercel", protocols.vercel, methods=["GET"]),
+            Route("/runs/{run}/ag-ui", _ag_ui, methods=["GET", "POST"]),
+            Route("/runs/{run}/vercel", _vercel, methods=["GET"]),
         ],
         lifespan=closing,
         exception_handlers={HTTPException: _refused, ClientDisconnect: _gone, FlujoError: _failed, Exception: _broken},
     )
     app.state.live = live
     return app
+
+
+async def _ag_ui(request: Request) -> Response:
+    live, ours = await _prepared(request, "ag_ui")
+    user = await live.user(request)
+    said = await _said(request, user, ours) if request.method == "POST" else None
+    opened = await live.open(request, user, begins=True)
+    return EventResponse(opened, ours.events(opened, said))
+
+
+async def _vercel(request: Request) -> Response:
+    live, ours = await _prepared(request, "vercel")
+    opened = await live.open(request, await live.user(request), begins=True)
+    return EventResponse(opened, ours.events(opened), {"x-vercel-ai-ui-message-stream": "v1"})
+
+
+async def _prepared(request: Request, module: str) -> tuple[Live, ModuleType]:
+    if "wsgi_environ" in request.scope:
+        raise HTTPException(501, "A WSGI host keeps no request open. Ask /stream for pages, or mount this by ASGI.")
+    try:
+        return request.app.state.live, await run_in_threadpool(import_module, f"flujo_client.live.{module}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("ag_ui", "pydantic_ai"):
+            raise
+        missing = f"No module named '{error.name}': pip install 'flujo-worker[ag-ui]'."
+        raise HTTPException(501, missing) from None
+
+
+async def _said(request: Request, user: User, ours: ModuleType) -> object:
+    """Read what a browser sent. A form of another site cannot send JSON."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "Send the input of AG-UI as application/json.")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise HTTPException(413, f"An input may have up to {MAX_BODY_BYTES} bytes.")
+    try:
+        said = ours.RunAgentInput.model_validate_json(body)
+    except ValueError as error:
+        raise HTTPException(400, f"This is no input of AG-UI: {str(error)[:500]}") from None
+    if said.resume and not user.may_act:
+        raise HTTPException(403, "You may read this run, but not answer its questions.")
+    return said
 
 
 def _refused(_: Request, error: Exception) -> Response:
@@ -68,16 +120,17 @@ def _gone(_: Request, __: Exception) -> Response:
 
 
 def _failed(request: Request, error: Exception) -> Response:
+    headers = HEADERS
     match error:
         case RunNotFound():
-            return sse.refuse(404, error)
+            status = 404
         case ServiceUnreachable():
-            answer = sse.refuse(503, error)
-            answer.headers["retry-after"] = str(AWAY_S)
-            return answer
+            status, headers = 503, {**HEADERS, "retry-after": str(AWAY_S)}
         case ClientError():
-            return sse.refuse(409 if error.error_code == "NO_STREAM" else 400, error)
-    return _broken(request, error)
+            status = 409 if error.error_code == "NO_STREAM" else 400
+        case _:
+            return _broken(request, error)
+    return JSONResponse(sse.refusal(error), status, headers)
 
 
 def _broken(request: Request, error: Exception) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -46,50 +46,61 @@ def try_of(event: StreamEvent) -> str:
 
 
 class Encoders(Generic[E]):
-    """The encoders of a run.
+    """The encoders of a run, and what is open in the protocol.
 
     Args:
         make: makes the encoder of an attempt, whose name it gets.
+        parts: the classes that begin, continue and end each sort of thing that is open for a while, and the field with its id.
     """
 
-    def __init__(self, make: Callable[[str], UIEventStream[Any, E, Any, Any]]) -> None:
-        self._make, self._made = make, dict[str, _Encoder[E]]()
+    def __init__(
+        self,
+        make: Callable[[str], UIEventStream[Any, E, Any, Any]],
+        parts: Iterable[tuple[str, type[E], type[E] | None, type[E]]],
+    ) -> None:
+        self._make, self._made = make, dict[str, "UIEventStream[Any, E, Any, Any]"]()
+        self._parts = {kind: part for part in parts for kind in part[1:] if kind}
+        self._speaking = set[str]()
+        self._open: dict[tuple[type[E], str], tuple[str, E, E]] = {}
 
     async def encode(self, event: StreamEvent) -> list[E]:
-        """Return what an event of an agent is in the protocol; nothing for what continues a part whose beginning is lost."""
-        name = try_of(event)
-        if name not in self._made:
-            self._made[name] = _Encoder(self._make(name))
-        return await self._made[name].encode(event.data)
-
-    def forget(self, name: str = "") -> None:
-        """Forget an attempt, or all: what they say next begins with a new part."""
-        for each in [name] if name else [*self._made]:
-            self._made.pop(each, None)
-
-
-class _Encoder(Generic[E]):
-    def __init__(self, encoder: UIEventStream[Any, E, Any, Any]) -> None:
-        self._encoder = encoder
-        self._is_response = self._has_part = False
-
-    async def encode(self, data: Mapping[str, Any]) -> list[E]:
+        """Return what an event of an agent is in the protocol; nothing for what continues or ends what is not open, which no browser may get."""
         try:
-            event = _EVENT.validate_python(dict(data))
+            said = _EVENT.validate_python(dict(event.data))
         except ValidationError:  # of a version of pydantic-ai that is not here
             return []
-        encoded: list[E] = []
-        match event:
-            case PartStartEvent():
-                if not self._is_response:
-                    encoded += [each async for each in self._encoder.before_response()]
-                self._is_response = self._has_part = True
-            case PartDeltaEvent() | PartEndEvent() if not self._has_part:
-                return []
-            case PartEndEvent():
-                self._has_part = False
-            case FunctionToolCallEvent() | OutputToolCallEvent():
-                self._is_response = False
-            case _:
-                pass
-        return encoded + [each async for each in self._encoder.handle_event(event)]
+        name = try_of(event)
+        if isinstance(said, PartStartEvent):
+            self._speaking.add(name)
+        elif isinstance(said, PartDeltaEvent | PartEndEvent) and name not in self._speaking:  # its beginning is lost
+            return []
+        if name not in self._made:
+            self._made[name] = self._make(name)
+            self._made[name].new_message_id()
+        encoder = self._made[name]
+        encoded = [each async for each in encoder.handle_event(said) if self._passes(name, each)]
+        if isinstance(said, FunctionToolCallEvent | OutputToolCallEvent):  # what the model says next is another message
+            encoder.new_message_id()
+        return encoded
+
+    def _passes(self, name: str, given: E) -> bool:
+        kind = type(given)
+        if kind not in self._parts:
+            return True
+        field, start, _, end = self._parts[kind]
+        key = end, getattr(given, field)
+        if kind is start:
+            self._open[key] = name, given, end(**{field: key[1]})
+        return (self._open.pop(key, None) if kind is end else self._open.get(key)) is not None
+
+    def reopened(self) -> list[E]:
+        """Return the beginnings of what is open."""
+        return [start for _, start, _ in self._open.values()]
+
+    def close(self, name: str = "") -> list[E]:
+        """Forget an attempt, or all, and return the ends of what it has open, the last first. What it says next begins with a new part."""
+        for each in [name] if name else [*self._made]:
+            self._made.pop(each, None)
+            self._speaking.discard(each)
+        keys = [key for key, (by, *_) in self._open.items() if name in ("", by)]
+        return [self._open.pop(key)[2] for key in reversed(keys)]

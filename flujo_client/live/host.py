@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+import signal
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final, TypeAlias, cast
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,9 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from flujo_client.api.client import AsyncFlujoClient
 from flujo_client.api.handle import AsyncRunHandle
-from flujo_client.contract.stream import Cursor
+from flujo_client.contract.stream import Cursor, StreamEvent
 from flujo_client.live.access import User, user_of
-from flujo_client.live.following import Following
 
 Auth: TypeAlias = Callable[[Request, str], "User | Awaitable[User | None] | None"]
 """The host's login: gets a request and the id of the run that it is about, and returns the user, or None for nobody. It may raise Starlette's
@@ -27,30 +29,13 @@ READ_S: Final = 0.3
 """Seconds that a stream waits for its first event before it answers: a run that has no stream is known by then."""
 FULL_S: Final = 5
 """Seconds after which whoever found all streams taken may try again, and up to twice as many."""
-
-
-@dataclass(slots=True)
-class Opened:
-    """An open stream.
-
-    Attributes:
-        handle: its run.
-        user: the person who reads it.
-        after: the cursor that the reader has; None for one that begins.
-        following: its events.
-        give_back: lets another one in.
-    """
-
-    handle: AsyncRunHandle
-    user: User
-    after: str | None
-    following: Following
-    give_back: Callable[[], None]
-
-    def close(self) -> None:
-        """End the reader, and let another one in."""
-        self.following.close()
-        self.give_back()
+AHEAD: Final = 64
+"""As many events are read before a slow browser has taken those before them."""
+BEAT: Final = ": nothing has come\n\n"
+BEAT_S: Final = 15
+"""After so many seconds without an event a comment is sent, so that proxies hear of the stream and a reader that went away is noticed."""
+LOOK_S: Final = 1.0
+"""Seconds between two looks whether the server was asked to stop."""
 
 
 class Live:
@@ -65,22 +50,19 @@ class Live:
     """
 
     def __init__(self, client: AsyncFlujoClient | None, auth: Auth | None, most: int) -> None:
-        self._given, self._auth, self._free = client, auth, most
-        self._made: AsyncFlujoClient | None = None
+        self._client, self._is_given, self._auth, self.free = client, client is not None, auth, most
 
     @property
     def client(self) -> AsyncFlujoClient:
         """Return the client."""
-        if self._given is not None:
-            return self._given
-        self._made = self._made or AsyncFlujoClient()
-        return self._made
+        self._client = self._client or AsyncFlujoClient()
+        return self._client
 
     async def close(self) -> None:
         """Close the client, unless it was given."""
-        made, self._made = self._made, None
-        if made is not None:
-            await made.close()
+        if self._client is not None and not self._is_given:
+            await self._client.close()
+            self._client = None
 
     async def user(self, request: Request) -> User:
         """Return who reads a run's stream, or raise HTTPException for who may not."""
@@ -105,34 +87,85 @@ class Live:
         if after is not None:
             Cursor.parse(after)
         handle = await self.client.get_run(request.path_params["run"])
-        give_back = self._take()
-        following = Following(handle.stream(None if begins else after))
-        opened = Opened(handle, user, after, following, give_back)
+        if self.free <= 0:
+            later = FULL_S + secrets.randbelow(FULL_S)
+            raise HTTPException(503, "Too many streams are open here. Try again.", {"retry-after": str(later)})
+        opened = Opened(self, handle, user, after, handle.stream(None if begins else after))
         try:
-            await following.peek(READ_S)
+            await opened.peek(READ_S)
         except BaseException:
             opened.close()
             raise
         return opened
 
-    def _take(self) -> Callable[[], None]:
-        if self._free <= 0:
-            later = FULL_S + secrets.randbelow(FULL_S)
-            raise HTTPException(503, "Too many streams are open here. Try again.", {"retry-after": str(later)})
-        self._free -= 1
-        is_open = [True]
 
-        def give_back() -> None:
-            self._free += is_open.pop() if is_open else 0
+class Opened:
+    """An open stream, which a task reads until `close`.
 
-        return give_back
+    Args:
+        live: what it takes a place of.
+        handle: the run.
+        user: the person who reads.
+        after: the cursor that the reader has; None for one that begins.
+        events: the run's.
+    """
+
+    def __init__(
+        self, live: Live, handle: AsyncRunHandle, user: User, after: str | None, events: AsyncIterator[StreamEvent]
+    ) -> None:
+        self.live, self.handle, self.user, self.after = live, handle, user, after
+        self.is_over = False
+        """Whether nothing will come any more."""
+        live.free -= 1
+        self._read: asyncio.Queue[StreamEvent | Exception | None] = asyncio.Queue(AHEAD)
+        self._next: StreamEvent | None = None
+        self._task = asyncio.create_task(self._follow(cast("AsyncGenerator[StreamEvent, None]", events)))
+
+    async def _follow(self, events: AsyncGenerator[StreamEvent, None]) -> None:
+        last: Exception | None = None
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    await self._read.put(event)
+        except Exception as error:  # noqa: BLE001 - it is raised where the events are awaited
+            last = error
+        await self._read.put(last)
+
+    async def peek(self, idle_s: float) -> None:
+        """Wait for the first event up to so many seconds, without taking it; raises what the reader raises."""
+        self._next = await self.next(idle_s)
+        self.is_over = self.is_over and self._next is None
+
+    async def next(self, idle_s: float) -> StreamEvent | None:
+        """Return the next event; None if none has come within so many seconds, or the stream is over. Raises what the reader raises."""
+        read: StreamEvent | Exception | None
+        read, self._next = self._next, None
+        if read is None and not self.is_over:
+            try:
+                read = await asyncio.wait_for(self._read.get(), idle_s)
+            except TimeoutError:
+                return None
+        if isinstance(read, Exception):
+            raise read
+        self.is_over = read is None or read.kind == "end"
+        return read
+
+    async def events(self) -> AsyncIterator[StreamEvent | None]:
+        """Yield what comes until it is over or the server stops, and None after each second without an event; raises what the reader raises."""
+        while not self.is_over and not is_stopping():
+            yield await self.next(LOOK_S)
+
+    def close(self) -> None:
+        """End the reader, and let another one in."""
+        self._task.cancel()
+        self.live.free += 1
 
 
 class EventResponse(StreamingResponse):
-    """Sends a stream until it ends or the browser goes away, and closes it."""
+    """Sends a stream until it ends or the browser goes away, and closes it. Empty texts say that nothing has come for a while."""
 
-    def __init__(self, opened: Opened, events: AsyncIterator[str], headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(events, headers={**HEADERS, **(headers or {})}, media_type="text/event-stream")
+    def __init__(self, opened: Opened, texts: AsyncIterator[str], headers: Mapping[str, str] = HEADERS) -> None:
+        super().__init__(_with_beats(texts), headers={**HEADERS, **headers}, media_type="text/event-stream")
         self._opened = opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,3 +175,17 @@ class EventResponse(StreamingResponse):
             await super().__call__(old, receive, send)
         finally:
             self._opened.close()
+
+
+async def _with_beats(texts: AsyncIterator[str]) -> AsyncIterator[str]:
+    sent_at = time.monotonic()
+    async for text in texts:
+        if text or time.monotonic() > sent_at + BEAT_S:
+            sent_at = time.monotonic()
+            yield text or BEAT
+
+
+def is_stopping() -> bool:
+    """Return whether uvicorn was asked to stop: it waits for open streams, and tells nobody so but its own handler of signals."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return bool(getattr(server, "should_exit", False))

@@ -8,19 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from flujo_client.contract.stream import StreamEvent
 from flujo_client.errors import ClientError, FlujoError
-from flujo_client.live.following import is_stopping
 from flujo_client.live.host import HEADERS, EventResponse, Live, Opened
 from flujo_client.serial.tree import dumps
 
-BEAT: Final = ": nothing has come\n\n"
-BEAT_S: Final = 15
-"""After so many seconds without an event a comment is sent."""
-LOOK_S: Final = 1.0
-"""Seconds between two looks whether the server was asked to stop."""
 LONGEST_S: Final = 300
 """A stream of server-sent events ends after so many seconds; the browser opens another, for which the login is asked again."""
 MOST: Final = 1000
@@ -50,29 +44,23 @@ def refusal(error: FlujoError) -> dict[str, Any]:
 
 
 async def _events(opened: Opened) -> AsyncIterator[str]:
-    began = sent_at = time.monotonic()
+    until = time.monotonic() + LONGEST_S
     yield f"retry: {2000 + secrets.randbelow(3000)}\n\n"
-    while not opened.following.is_over and time.monotonic() < began + LONGEST_S and not is_stopping():
-        try:
-            event = await opened.following.next(LOOK_S)
-        except FlujoError as error:
-            yield f"event: failed\ndata: {dumps(refusal(error)).decode()}\n\n"
-            return
-        if event is not None:
-            sent_at = time.monotonic()
-            yield f"id: {event.cursor}\nevent: {event.kind}\ndata: {dumps(_shown(event)).decode()}\n\n"
-        elif time.monotonic() > sent_at + BEAT_S:
-            sent_at = time.monotonic()
-            yield BEAT
+    try:
+        async for event in opened.events():
+            yield f"id: {event.cursor}\nevent: {event.kind}\ndata: {dumps(_shown(event)).decode()}\n\n" if event else ""
+            if time.monotonic() > until:
+                return
+    except FlujoError as error:
+        yield f"event: failed\ndata: {dumps(refusal(error)).decode()}\n\n"
 
 
 async def _page(opened: Opened, wait_s: float) -> Response:
     events: list[StreamEvent] = []
-    following = opened.following
-    while len(events) < MOST and (event := await following.next(SETTLED_S if events else wait_s)) is not None:
+    while len(events) < MOST and (event := await opened.next(SETTLED_S if events else wait_s)) is not None:
         events.append(event)
     after = events[-1].cursor if events else opened.after
-    shown = {"events": [_shown(each) for each in events], "after": after, "is_over": following.is_over}
+    shown = {"events": [_shown(each) for each in events], "after": after, "is_over": opened.is_over}
     return Response(dumps(shown), media_type="application/json", headers=HEADERS)
 
 
@@ -91,8 +79,3 @@ def _wait_of(request: Request) -> float:
     if not 0 <= wait_s <= LONGEST_WAIT_S:
         raise ClientError(f"`wait` must be seconds from 0 to {LONGEST_WAIT_S:g}, got {text[:20]!r}")
     return wait_s
-
-
-def refuse(status: int, error: FlujoError) -> Response:
-    """Return an error as an answer."""
-    return JSONResponse(refusal(error), status, HEADERS)

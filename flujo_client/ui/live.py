@@ -20,7 +20,7 @@ from starlette.routing import Route
 from flujo_client.errors import FlujoError
 from flujo_client.gateway.effects import query
 from flujo_client.gateway.requests import Request as Statement
-from flujo_client.live.following import is_stopping
+from flujo_client.live.host import is_stopping
 from flujo_client.ui.reading import HOME
 from flujo_client.ui.view import page_of, reading
 

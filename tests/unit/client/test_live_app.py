@@ -11,7 +11,7 @@ from streamed import NO_STREAM, RUN, FakeClient, FakeRun, at_a_step, numbered, t
 
 from flujo_client.contract.stream import StreamEvent
 from flujo_client.errors import ServiceUnreachable
-from flujo_client.live import sse
+from flujo_client.live import host
 from flujo_client.live.access import User
 from flujo_client.live.app import live_app
 from flujo_client.live.wsgi import live_wsgi
@@ -143,10 +143,10 @@ def test_a_reader_who_goes_away_is_let_go_and_another_one_in(path):
 
 
 def test_a_comment_is_sent_where_nothing_comes(monkeypatch):
-    monkeypatch.setattr(sse, "BEAT_S", 0.02)
-    monkeypatch.setattr(sse, "LOOK_S", 0.02)
+    monkeypatch.setattr(host, "BEAT_S", 0.02)
+    monkeypatch.setattr(host, "LOOK_S", 0.02)
     answer = browser(FakeRun(EVENTS, pause_s=0.1)).get(PATH)
-    assert sse.BEAT in answer.text
+    assert host.BEAT in answer.text
     assert len(frames(answer)) == len(EVENTS)
 
 

@@ -10,7 +10,7 @@ from streamed import RUN, FakeClient, FakeRun, at_a_step, call, numbered, text, 
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.stream import StreamEvent
 from flujo_client.errors import KeyMissing
-from flujo_client.live import ag_ui
+from flujo_client.live import host
 from flujo_client.live.access import User
 from flujo_client.live.ag_ui import Telling
 from flujo_client.live.app import live_app
@@ -176,7 +176,7 @@ def test_what_breaks_off_is_closed_where_it_was_open_and_says_why(pause_s, close
 
 
 def test_a_server_that_stops_says_so(monkeypatch):
-    monkeypatch.setattr(ag_ui, "is_stopping", lambda: True)
+    monkeypatch.setattr(host, "is_stopping", lambda: True)
     events = joined(said_by(OPEN, is_open=True))
     verify(events)
     assert events[-1]["code"] == "server_stops"
