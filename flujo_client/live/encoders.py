@@ -41,8 +41,13 @@ class NumberedIds:
 
 
 def try_of(event: StreamEvent) -> str:
+    """Return the name of the attempt that an event is of."""
+    return name_of(event.address, event.step, event.attempt)
+
+
+def name_of(address: str, step: str, attempt: int) -> str:
     """Return how an attempt at a step is named in ids."""
-    return f"{place_of(event.address, event.step)}#{event.attempt}"
+    return f"{place_of(address, step)}#{attempt}"
 
 
 class Encoders(Generic[E]):
