@@ -18,7 +18,7 @@ from flujo_client.api.handle import RunHandle
 from flujo_client.cli.json_output import event_shape
 from flujo_client.cli.live_tree import LiveTexts, live_tree
 from flujo_client.cli.lookup import LAST, find_run, run_argument
-from flujo_client.cli.output import print_status, say, show, show_json, stdout
+from flujo_client.cli.output import print_status, say, show_json, show_rows, stdout
 from flujo_client.cli.render import PREVIEW
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.timeouts import timeout_option, with_retry
@@ -114,7 +114,7 @@ def _watch_lines(handle: RunHandle, record: RunRecord, after: str | None, previe
         elif as_json:
             show_json(event_shape(event), in_a_line=True)
         else:
-            show(event_line(event, preview))
+            show_rows(event_line(event, preview))
 
 
 def _follow(handle: RunHandle, after: str | None, *, is_streamed: bool) -> Iterator[EventRecord | Approval | str]:

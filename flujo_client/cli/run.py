@@ -111,6 +111,8 @@ def command(  # noqa: PLR0913 - a parameter for each option
                 run, timeout, flujo.client, START_S if flujo.has_started_worker else 0.0, has_line=speaker is None
             )
         except KeyboardInterrupt:
+            if speaker is not None:
+                speaker.break_off()
             say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
             raise
         said = None if speaker is None else speaker.finish()
@@ -208,7 +210,7 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
 def _wait(
     run: RunHandle, timeout: float | None, client: FlujoClient, worker_s: float, *, has_line: bool
 ) -> PipelineResult:
-    """Wait for the run's end and show its progress: as one moving line on a terminal if it `has_line`, else whenever it changes.
+    """Wait for the run's end and show its progress if it `has_line`: as one moving line on a terminal, elsewhere whenever it changes.
 
     Each question to a person is shown once, with the commands that answer it; and so is the reason why the run waits. Output
     and logs of steps are shown with their names.
@@ -230,7 +232,7 @@ def _wait(
                 held.show(record)
             if line is not None:
                 line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
-            if now != last_line and not stderr.is_terminal:
+            if now != last_line and has_line and not stderr.is_terminal:  # not in the middle of streamed text
                 say(f"{duration(time.monotonic() - began)}  {now}")
             last_line = now
             for each in approvals:

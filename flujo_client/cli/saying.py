@@ -27,17 +27,18 @@ class SpokenText:
             place = place_of(event.address, event.step)
             if event.text:
                 if place != self._place:
-                    self._end_line()
+                    self.end_line()
                     say(f"[{place.removeprefix(':')}]")
                     self._place = place
                 self.text += event.text
                 show_piece(event.text)
             elif event.kind == "gap" or (event.kind == "withdrawn" and place == self._place):
-                self._end_line()
+                self.end_line()
                 say("some text is lost" if event.kind == "gap" else "this text is void: the step begins anew")
-        self._end_line(is_kept=True)
+        self.end_line(is_kept=True)
 
-    def _end_line(self, *, is_kept: bool = False) -> None:
+    def end_line(self, *, is_kept: bool = False) -> None:
+        """End the line that the text has begun."""
         if self.text and not self.text.endswith("\n"):
             show_piece("\n")
         self._place, self.text = "", self.text if is_kept else ""
@@ -59,6 +60,10 @@ class Speaker:
         """Wait until all is printed, and return the text that was said last."""
         self._thread.join(LAST_S)
         return self._spoken.text
+
+    def break_off(self) -> None:
+        """End the line that is begun, for a message that is no part of the text."""
+        self._spoken.end_line()
 
     def _speak(self) -> None:
         try:

@@ -60,13 +60,13 @@ def check_words(**words: Any) -> None:
     """Raise EventError if the `name` of an event, or its `id`, cannot be one."""
     for what, given in words.items():
         if wrong := wrong_name(given):
-            raise EventError(f"an event's {what} {wrong}, got {str(given)[:40]!r}", code="INVALID_EVENT")
+            raise EventError(f"an event's {what} {wrong}, got {repr(given)[:42]}", code="INVALID_EVENT")
 
 
 def check_event(run_id: str, name: str, value: Any, state: EventState) -> None:
     """Raise EventError if a run will never take an event, or if no step that waits for it takes this value."""
     if not state.is_live:
-        raise EventError(f"run {run_id} is {state.status}: it takes no events any more", code="RUN_ENDED")
+        raise EventError(f"run {run_id} has ended ({state.status}): it takes no events any more", code="RUN_ENDED")
     if name not in state.names:
         known = ", ".join(f"'{each}'" for each in sorted(state.names)) or "none"
         raise EventError(

@@ -69,6 +69,7 @@ def test_the_command_line_prints_what_is_said(site):
     command = started(site, "run", "stream_pipelines:silent", "--input", "x", "--stream", "--no-steps")
     ran = subprocess.run(**command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert (ran.returncode, ran.stdout) == (0, "part 0 part 1 part 2 part 3 part 4 \nx\n"), ran.stderr
+    assert "running" not in ran.stderr  # a line about the progress would part the text where both go to one file
 
 
 def test_a_terminal_shows_a_run_that_is_under_way(site):

@@ -104,3 +104,15 @@ def test_the_spoken_text_is_printed_as_it_comes(capsys):
     told = capsys.readouterr()
     assert (told.out, spoken.text) == ("Once\nTwice\n", "Twice")
     assert told.err.split("\n")[:-1] == ["[write]", "this text is void: the step begins anew", "[write]"]
+
+
+def test_a_message_begins_below_the_text_that_is_under_way(capsys):
+    spoken = SpokenText()
+
+    def events():
+        yield token("On")
+        spoken.end_line()
+        assert capsys.readouterr().out == "On\n"
+
+    spoken.take(events())
+    assert capsys.readouterr().out == ""
