@@ -670,6 +670,7 @@ def test_lens_watch_tells_the_story(site, flujo, failed):
     assert [json.loads(line)["id"] for line in rest] == [each.id for each in story[2:]]
     watched = flujo("lens", "watch", failed)
     assert "flujo.retry" in watched.stdout
+    assert len(watched.stdout.splitlines()) == len(story)  # in a pipe, long values do not wrap
     assert watched.stderr.startswith(f"{failed}  broken  failed  ")
 
 
