@@ -111,9 +111,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
                 run, timeout, flujo.client, START_S if flujo.has_started_worker else 0.0, has_line=speaker is None
             )
         except KeyboardInterrupt:
-            if speaker is not None:
-                speaker.break_off()
-            say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
+            _say_that_it_goes_on(run, speaker)
             raise
         said = None if speaker is None else speaker.finish()
         trace = run.trace()
@@ -129,6 +127,12 @@ def command(  # noqa: PLR0913 - a parameter for each option
         result.raise_for_status()
         if not (as_json or only_steps or (said is not None and result.output == said)):
             _show_output(result.output, form)
+
+
+def _say_that_it_goes_on(run: RunHandle, speaker: Speaker | None) -> None:
+    if speaker is not None:
+        speaker.break_off()
+    say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
 
 
 def _rehearse(reference: str, *, has_context: bool) -> None:
