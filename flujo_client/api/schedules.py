@@ -20,7 +20,7 @@ from flujo_client.serial import Resolver, decode, encode
 
 
 def add(settings: Settings, schedule: Schedule) -> Operation[ScheduleRecord]:
-    """Check a schedule and the run that it would enqueue, and store it, in place of another one of its name.
+    """Check a schedule and the run that it would enqueue, and store it, or replace the one of its name.
 
     Raises:
         FlujoError: something is invalid; nothing was stored.

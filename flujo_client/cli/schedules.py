@@ -89,7 +89,7 @@ def _schedules(client: FlujoClient, named: Sequence[str], value: Any, given: dic
 @command.command("list")
 @_as_json
 def list_schedules(*, as_json: bool) -> None:
-    """List the schedules with their next three times, and what became of the latest one."""
+    """List the schedules with their next three times, and the result of the latest one."""
     with FlujoClient() as client:
         found = client.schedules()
     if as_json:

@@ -20,7 +20,7 @@ _MARK = "fe1"
 
 @dataclass(frozen=True, slots=True)
 class EventState:
-    """What a run knows about an event before it is recorded.
+    """The state of a run, as far as it matters for an event that is sent to it.
 
     Attributes:
         status: the run's.
@@ -48,7 +48,7 @@ def event_names(nodes: Iterable[Node]) -> set[str]:
 
 
 def wrong_name(name: Any) -> str | None:
-    """Return what is wrong with an event's name, or with its id; None if nothing is."""
+    """Return the fault of an event's name, or of its id, if it has one."""
     if not isinstance(name, str) or not name.strip():
         return "must be a text that is not empty"
     if len(name) > MAX_WORD or not name.isprintable():
@@ -57,7 +57,7 @@ def wrong_name(name: Any) -> str | None:
 
 
 def check_words(**words: Any) -> None:
-    """Raise EventError if the `name` of an event, or its `id`, cannot be one."""
+    """Raise EventError if the `name` of an event, or its `id`, is invalid."""
     for what, given in words.items():
         if wrong := wrong_name(given):
             raise EventError(f"an event's {what} {wrong}, got {repr(given)[:42]}", code="INVALID_EVENT")
@@ -90,7 +90,7 @@ def id_taken(run_id: str, name: str, event_id: str) -> EventError:
 
 
 class EventAddress(NamedTuple):
-    """What a webhook's token is bound to."""
+    """The run and the event that a webhook's token is for."""
 
     run_id: str
     name: str
@@ -108,7 +108,7 @@ def make_event_token(run_id: str, name: str, expires_at: float | None, keys: Key
 
 
 def read_event_token(token: str, keys: Keys, *, now: float) -> EventAddress:
-    """Read what a token is bound to; any of the keys may have signed it, and `now` is in unix seconds.
+    """Read a webhook's token; any of the keys may have signed it, and `now` is in unix seconds.
 
     Raises:
         EventError: it was not signed by one of the keys, is damaged (`BAD_TOKEN`), or has expired (`TOKEN_EXPIRED`).

@@ -118,7 +118,7 @@ class Timing:
             slot = self.after(slot)
 
     def newest(self, since: datetime, now: datetime, most: int) -> list[datetime]:
-        """Return the newest slots after `since` and until `now`, at most so many, however long that is."""
+        """Return the newest slots after `since` and until `now`, at most `most`, however long the span is."""
         span = timedelta(minutes=1)
         while True:
             start = max(since, now - span)
@@ -228,11 +228,11 @@ class ScheduleRecord:
         overlap: what happens at a slot while the run before is under way.
         catch_up: what happens to slots that were missed.
         is_paused: whether it fires nothing until it is resumed.
-        slot_at: the next slot; None: there is no further one.
+        slot_at: the next slot, if there is one.
         due_at: when that fires.
         last_slot: the latest slot that fired, or was given up.
         last_run: the run of that slot; with `overlap="skip"` it may be the earlier run that was under way.
-        last_error: why the latest slot did not fire, as far as it was tried.
+        last_error: why the latest slot that was tried did not fire.
     """
 
     name: str

@@ -25,7 +25,7 @@ class Answered:
     input_schema: Any
     default: Any
     _answer_name = "the answer"
-    """What the value is called in errors."""
+    """The value's name in errors."""
 
     def _answer_traits(self) -> dict[str, Any]:
         """Return the value's part of the fingerprint."""
@@ -58,26 +58,22 @@ class Answered:
             )
         raise HumanInputError(refused + wrong, code="ANSWER_REFUSED")  # without its cause, which shows the values
 
-    def _answer_findings(
-        self, expires: tuple[str, Any], on_expiry: tuple[str, Any], known: tuple[str, ...]
-    ) -> Iterator[str]:
-        """Find what is wrong with the type, and with the options of the time: each is given with its name."""
-        name, policy = on_expiry
-        is_default = policy == "default"
+    def _answer_findings(self, expires: str, on_expiry: str, known: tuple[str, ...]) -> Iterator[str]:
+        """Find faults in the type, and in the options of the time, which are given by their names."""
+        given, policy = getattr(self, expires), getattr(self, on_expiry)
         if policy not in known:
-            yield f"{name} {str(policy)[:40]!r} must be one of {', '.join(known)}"
-        elif policy != "fail" and expires[1] is None:
-            yield f"{name} '{policy}' needs {expires[0]}"
-        given = expires[1]
+            yield f"{on_expiry} {str(policy)[:40]!r} must be one of {', '.join(known)}"
+        elif policy != "fail" and given is None:
+            yield f"{on_expiry} '{policy}' needs {expires}"
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
         if given is not None and not (is_number and 0 < given <= MOST_S):
-            yield f"{expires[0]} must be a number of seconds above 0, got {str(given)[:40]!r}"
+            yield f"{expires} must be a number of seconds above 0, got {str(given)[:40]!r}"
         try:
             schema = self.schema()
             if schema is not None:
                 check_schema(schema)
             encode(self.default, path="default")
-            if is_default:
+            if policy == "default":
                 self.read(self.default)
         except FlujoError as error:
             yield error.message

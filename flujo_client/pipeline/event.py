@@ -27,7 +27,7 @@ class WaitForEvent(Answered, Container):
     Args:
         event: the event's name; the step's own when None.
         input_schema: the type of its value: a pydantic model, another type, or a JSON Schema as a mapping; anything when None. A value that
-            does not fit is refused, and the step goes on waiting.
+            does not fit is refused, and the step continues to wait.
         sink_to: a dotted context path that receives the value.
         timeout_s: seconds from the step's beginning after which it waits no longer; it waits for ever when None.
         on_timeout: what happens then: `fail`, or `default` (the value is `default`).
@@ -55,7 +55,7 @@ class WaitForEvent(Answered, Container):
         return self._answer_traits()
 
     def text(self) -> str:
-        """Return what it waits for, as the run's context has it meanwhile."""
+        """Return the message that the run's context has while it waits."""
         return f"Waits for event '{self.event or self.name}'."
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
@@ -64,4 +64,4 @@ class WaitForEvent(Answered, Container):
             yield "it waits for an event and is inside a cached step; an event is for one run only, so move it outside"
         if self.event is not None and (wrong := wrong_name(self.event)):
             yield f"event {wrong}"
-        yield from self._answer_findings(("timeout_s", self.timeout_s), ("on_timeout", self.on_timeout), ON_TIMEOUT)
+        yield from self._answer_findings("timeout_s", "on_timeout", ON_TIMEOUT)

@@ -77,4 +77,4 @@ class HumanInTheLoopStep(Answered, Container):
             yield f"message_for_user has {len(message):,} characters; at most {MAX_QUESTION:,} are allowed"
         if self.escalate_to is not None and (not isinstance(self.escalate_to, str) or self.on_expiry != "escalate"):
             yield "escalate_to must be a text, and needs on_expiry 'escalate'"
-        yield from self._answer_findings(("expires_s", self.expires_s), ("on_expiry", self.on_expiry), ON_EXPIRY)
+        yield from self._answer_findings("expires_s", "on_expiry", ON_EXPIRY)

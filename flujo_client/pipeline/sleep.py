@@ -17,7 +17,7 @@ from flujo_client.plan import kinds
 
 
 async def pass_on(data: Any) -> Any:
-    """Return what a sleep began with: its agent, which the attempt calls that begins when the sleep is over."""
+    """Return the input. This is a sleep's agent: its attempt begins when the sleep is over."""
     return data
 
 
@@ -26,7 +26,7 @@ READERS: Final = {"seconds": read_seconds, "until": read_time}
 
 @dataclass(frozen=True, eq=False)
 class Sleep(Container):
-    """Wait, and continue with the input as output. No worker is held meanwhile; the run wakes within a second of its time.
+    """Wait, and continue with the input as output. No worker is held; the run wakes within a second of its time.
 
     Exactly one of the two is needed, as a value or as a function `(input, context) -> value`.
 

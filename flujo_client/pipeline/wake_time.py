@@ -26,7 +26,7 @@ def read_time(given: Any) -> float:
         with suppress(ValueError):
             moment = datetime.fromisoformat(given.strip())
     if not isinstance(moment, datetime):
-        raise ValueError(f"must be a datetime, or a text such as {_EXAMPLE}, got {repr(given)[:40]}")  # noqa: TRY004 - a text, too, is no time
+        raise ValueError(f"must be a datetime, or a text such as {_EXAMPLE}, got {repr(given)[:40]}")  # noqa: TRY004 - of texts too
     if moment.utcoffset() is None:
         raise ValueError(f"must name its time zone, such as {_EXAMPLE}, got {repr(given)[:40]}")
     if moment.timestamp() - time.time() > MOST_S:

@@ -21,10 +21,10 @@ class DueSchedule:
 
     Attributes:
         record: its row.
-        fingerprint: that of its pipeline's plan as it was added.
+        fingerprint: of its pipeline's plan when it was added.
         body: the input and the options of its runs, packed.
         now: the database's clock.
-        failing_since: since when the next slot fails; None: it does not.
+        failing_since: since when the next slot fails, if it does.
     """
 
     record: ScheduleRecord

@@ -1,4 +1,4 @@
--- A schedule, or another one in place of that of its name: it stays paused, and keeps its next slot if its timing is the same. Its pipeline's plan
+-- Add a schedule, or replace the one of its name: it stays paused, and keeps its next slot if its timing is the same. Its pipeline's plan
 -- is stored with it, which has the text of a blueprint.
 WITH
 -- include definition

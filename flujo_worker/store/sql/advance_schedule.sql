@@ -1,4 +1,4 @@
--- What has become of the slots of a schedule that were due, unless another sweep has moved it on or it was replaced. While a slot fails, it is due
+-- Record the result of a schedule's due slots, unless another sweep has moved it on or it was replaced. While a slot fails, it is due
 -- again after `again_s` seconds.
 UPDATE flujo_schedules
 SET slot_at = %(next_slot)s::timestamptz, due_at = coalesce(now() + make_interval(secs => %(again_s)s::float8), %(next_due)s::timestamptz),
