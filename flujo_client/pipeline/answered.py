@@ -11,11 +11,11 @@ from pydantic import TypeAdapter
 from flujo_client.contract.approval import check_schema
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import FlujoError, HumanInputError
-from flujo_client.pipeline.wake_time import MOST_S
 from flujo_client.plan.identity import identify, whole
 from flujo_client.schemas.ambiguity import ambiguity
 from flujo_client.schemas.fail_fast import fail_fast
 from flujo_client.serial import digest, encode
+from flujo_client.sizes import MAX_WAIT_S
 
 
 class Answered:
@@ -66,7 +66,7 @@ class Answered:
         elif policy != "fail" and given is None:
             yield f"{on_expiry} '{policy}' needs {expires}"
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
-        if given is not None and not (is_number and 0 < given <= MOST_S):
+        if given is not None and not (is_number and 0 < given <= MAX_WAIT_S):
             yield f"{expires} must be a number of seconds above 0, got {str(given)[:40]!r}"
         try:
             schema = self.schema()

@@ -7,16 +7,16 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
-MOST_S: Final = 10 * 366 * 86_400.0
-"""The longest time that a run waits, in seconds: ten years."""
+from flujo_client.sizes import MAX_WAIT_S
+
 _EXAMPLE: Final = "2027-01-31T09:00:00+01:00"
 
 
 def read_seconds(given: Any) -> float:
     """Return a number of seconds; raises ValueError, which continues its name: `must be …`."""
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= MOST_S:
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= MAX_WAIT_S:
         return float(given)
-    raise ValueError(f"must be a number of seconds from 0 to {MOST_S:.0f}, ten years, got {repr(given)[:40]}")
+    raise ValueError(f"must be a number of seconds from 0 to {MAX_WAIT_S:.0f}, ten years, got {repr(given)[:40]}")
 
 
 def read_time(given: Any) -> float:
@@ -29,6 +29,6 @@ def read_time(given: Any) -> float:
         raise ValueError(f"must be a datetime, or a text such as {_EXAMPLE}, got {repr(given)[:40]}")  # noqa: TRY004 - of texts too
     if moment.utcoffset() is None:
         raise ValueError(f"must name its time zone, such as {_EXAMPLE}, got {repr(given)[:40]}")
-    if moment.timestamp() - time.time() > MOST_S:
+    if moment.timestamp() - time.time() > MAX_WAIT_S:
         raise ValueError("is more than ten years away")
     return moment.timestamp()
