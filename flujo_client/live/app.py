@@ -6,7 +6,7 @@ What AG-UI and Vercel's AI SDK need loads with their first request.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from types import ModuleType
@@ -60,7 +60,7 @@ def live_app(
             Route("/runs/{run}/vercel", _vercel, methods=["GET"]),
         ],
         lifespan=closing,
-        exception_handlers={HTTPException: _refused, ClientDisconnect: _gone, FlujoError: _failed, Exception: _broken},
+        exception_handlers=dict.fromkeys([HTTPException, ClientDisconnect, FlujoError, Exception], _failed),
     )
     app.state.live = live
     return app
@@ -110,29 +110,19 @@ async def _said(request: Request, user: User, ours: ModuleType) -> object:
     return said
 
 
-def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, {**HEADERS, **(error.headers or {})})
-
-
-def _gone(_: Request, __: Exception) -> Response:
-    return Response(status_code=400)
-
-
 def _failed(request: Request, error: Exception) -> Response:
-    headers = HEADERS
+    headers: Mapping[str, str] | None = None
+    said = sse.refusal(error) if isinstance(error, ClientError | ServiceUnreachable) else {"error": str(error)}
     match error:
+        case HTTPException(status_code=status, headers=headers):
+            said = {"error": error.detail}
         case RunNotFound():
             status = 404
         case ServiceUnreachable():
-            status, headers = 503, {**HEADERS, "retry-after": str(AWAY_S)}
-        case ClientError():
-            status = 409 if error.error_code == "NO_STREAM" else 400
+            status, headers = 503, {"retry-after": str(AWAY_S)}
+        case ClientError() | ClientDisconnect():
+            status = 409 if getattr(error, "error_code", "") == "NO_STREAM" else 400
         case _:
-            return _broken(request, error)
-    return JSONResponse(sse.refusal(error), status, headers)
-
-
-def _broken(request: Request, error: Exception) -> Response:
-    logger.error("the stream %s failed", request.url.path, exc_info=error)
-    return JSONResponse({"error": "This stream is broken. The log of its process has the reason."}, 500, HEADERS)
+            logger.error("the stream %s failed", request.url.path, exc_info=error)
+            status, said = 500, {"error": "This stream is broken. The log of its process has the reason."}
+    return JSONResponse(said, status, {**HEADERS, **(headers or {})})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,7 +15,7 @@ from pydantic_ai.messages import (
     PartStartEvent,
 )
 
-from flujo_client.contract.stream import StreamEvent, place_of
+from flujo_client.contract.stream import place_of
 
 if TYPE_CHECKING:
     from pydantic_ai.ui import UIEventStream
@@ -40,12 +40,7 @@ class NumberedIds:
         return self.message_id
 
 
-def try_of(event: StreamEvent) -> str:
-    """Return the name of the attempt that an event is of."""
-    return name_of(event.address, event.step, event.attempt)
-
-
-def name_of(address: str, step: str, attempt: int) -> str:
+def try_of(address: str, step: str, attempt: int) -> str:
     """Return how an attempt at a step is named in ids."""
     return f"{place_of(address, step)}#{attempt}"
 
@@ -68,13 +63,12 @@ class Encoders(Generic[E]):
         self._speaking = set[str]()
         self._open: dict[tuple[type[E], str], tuple[str, E, E]] = {}
 
-    async def encode(self, event: StreamEvent) -> list[E]:
-        """Return what an event of an agent is in the protocol; nothing for what continues or ends what is not open, which no browser may get."""
+    async def encode(self, name: str, data: Mapping[str, Any]) -> list[E]:
+        """Return what an attempt's event of pydantic-ai is in the protocol; nothing for what continues or ends what is not open, which no browser may get."""
         try:
-            said = _EVENT.validate_python(dict(event.data))
+            said = _EVENT.validate_python(dict(data))
         except ValidationError:  # of a version of pydantic-ai that is not here
             return []
-        name = try_of(event)
         if isinstance(said, PartStartEvent):
             self._speaking.add(name)
         elif isinstance(said, PartDeltaEvent | PartEndEvent) and name not in self._speaking:  # its beginning is lost

@@ -12,7 +12,7 @@ from pydantic_ai.ui.ag_ui import AGUIEventStream
 
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.stream import StreamEvent
-from flujo_client.live.encoders import SPOKEN, Encoders, NumberedIds, name_of, try_of
+from flujo_client.live.encoders import SPOKEN, Encoders, NumberedIds, try_of
 
 PARTS: Final = (
     ("message_id", core.TextMessageStartEvent, core.TextMessageContentEvent, core.TextMessageEndEvent),
@@ -61,7 +61,8 @@ class Telling:
 
     async def tell(self, event: StreamEvent) -> list[BaseEvent]:
         """Return what an event of the run is in AG-UI."""
-        name, place = try_of(event), "/".join(filter(None, (event.address, event.step)))
+        name = try_of(event.address, event.step, event.attempt)
+        place = "/".join(filter(None, (event.address, event.step)))
         match event.kind:
             case "step_start" if place not in self._steps:
                 self._steps[place] = core.StepStartedEvent(step_name=place)
@@ -85,7 +86,7 @@ class Telling:
             case "end":
                 self.end = event.data
             case kind if kind in SPOKEN:
-                return [self._noted(name, each) for each in await self._encoders.encode(event)]
+                return [self._noted(name, each) for each in await self._encoders.encode(name, event.data)]
         return []
 
     def rejoined(self) -> list[BaseEvent]:
@@ -148,7 +149,7 @@ class Telling:
 
     def _restore(self, steps: Sequence[dict[str, Any]]) -> BaseEvent:
         """Return the messages after a gap: those of attempts that neither run nor succeeded are void."""
-        known = {name_of(each["address"], each["step"], each["attempt"]): each.get("output") for each in steps}
+        known = {try_of(each["address"], each["step"], each["attempt"]): each.get("output") for each in steps}
         self._keep(known.__contains__)
         for name, output in known.items():
             self._settle(name, output, is_new=True)

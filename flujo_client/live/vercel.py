@@ -36,11 +36,12 @@ class Chunks:
 
     async def tell(self, event: StreamEvent) -> list[sdk.BaseChunk]:
         """Return what an event of the run is in chunks."""
+        name = try_of(event.address, event.step, event.attempt)
         match event.kind:
             case kind if kind in SPOKEN:
-                return await self.encoders.encode(event)
+                return await self.encoders.encode(name, event.data)
             case "step_end" | "withdrawn" | "gap":
-                return [*self.encoders.close("" if event.kind == "gap" else try_of(event)), _shown(event)]
+                return [*self.encoders.close("" if event.kind == "gap" else name), _shown(event)]
             case "log" | "progress" | "question" | "snapshot":
                 return [_shown(event)]
             case "end" if event.data.get("status") == "succeeded":
