@@ -86,7 +86,7 @@ class _BatchHandler(_Handler):
     def do_GET(self):
         kind, *rest = self.path.partition("?")[0].removeprefix("/v1/").split("/")
         if kind == "files":
-            self._send(Said(content_type="text/plain"), self.server_of.files[rest[0]].encode())
+            self._send(Said(content_type="text/plain"), [self.server_of.files[rest[0]].encode()])
         elif rest:
             self._tell(self.server_of.asked_about(rest[0]))
         else:
@@ -97,4 +97,4 @@ class _BatchHandler(_Handler):
         self._tell({"id": self.path.rpartition("/")[2], "object": "file", "deleted": True})
 
     def _tell(self, tree):
-        self._send(Said(), json.dumps(tree).encode())
+        self._send(Said(), [json.dumps(tree).encode()])
