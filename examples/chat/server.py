@@ -1,4 +1,7 @@
-"""A chat: `flujo up` in this folder, then `fastapi dev server.py`."""
+"""A chat. Start `flujo up` in this folder, with OPENAI_API_KEY set, and then `fastapi dev server.py`.
+
+It needs `pip install 'flujo-worker[worker,embedded,live]' 'pydantic-ai-slim[openai]' 'fastapi[standard]'`.
+"""
 
 from pathlib import Path
 from typing import Annotated
