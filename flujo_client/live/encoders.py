@@ -74,6 +74,8 @@ class Encoders(Generic[E]):
         elif isinstance(said, PartDeltaEvent | PartEndEvent) and name not in self._speaking:  # its beginning is lost
             return []
         if name not in self._made:
+            if isinstance(said, PartStartEvent):
+                said.previous_part_kind = None  # the part that it continues is closed, or lost
             self._made[name] = self._make(name)
             self._made[name].new_message_id()
         encoder = self._made[name]

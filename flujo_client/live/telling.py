@@ -128,7 +128,7 @@ class Telling:
 
     def _snapshot(self) -> BaseEvent:
         """Return all messages. A browser keeps its thoughts if there are none among them: void ones are then, empty."""
-        own: list[Message] = [message for _, message in self._said.values()]
+        own: list[Message] = [message.model_copy(deep=True) for _, message in self._said.values()]
         if not any(each.role == "reasoning" for each in own):
             own += [core.ReasoningMessage(id=at, content="") for at in sorted(self._void)]
         return core.MessagesSnapshotEvent(messages=[*self._others, *own])

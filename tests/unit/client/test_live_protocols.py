@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from pydantic_ai.messages import PartStartEvent, TextPart
 from starlette.testclient import TestClient
 from streamed import RUN, FakeClient, FakeRun, at_a_step, call, numbered, text, thought
 
@@ -54,7 +55,16 @@ LOST = [
     *at_a_step("next", 1, ("step_start", {}), *text("and", " so on")[1:], ("log", {"text": "hello"})),
     END,
 ]
-RUNS = {"answered": ANSWERED, "retried": RETRIED, "beside": BESIDE, "lost": LOST}
+GOES_ON = [("token", PartStartEvent(index=1, part=TextPart("c"), previous_part_kind="text")), *text("b", "d")[1:]]
+RUNNING = {"steps": [{"address": "", "step": "chat", "attempt": 1, "status": "running"}]}
+LOST_BEFORE = [
+    *at_a_step("chat", 1, *text("a", "b")[:1]),
+    StreamEvent("gap", {}),
+    StreamEvent("snapshot", RUNNING),
+    *at_a_step("chat", 1, *GOES_ON),
+    END,
+]
+RUNS = {"answered": ANSWERED, "retried": RETRIED, "beside": BESIDE, "lost": LOST, "lost before": LOST_BEFORE}
 
 
 def said_by(events, **run):
@@ -96,6 +106,10 @@ def test_whenever_a_browser_joins_ag_ui_its_stream_is_valid_and_it_shows_the_sam
         again = joined(FakeRun(events), after=events[n - 1].cursor if n else None)
         verify(again)
         assert texts(shown(again, before=told(events[:n]))) == final, n
+
+
+def test_a_part_that_goes_on_with_one_from_before_a_gap_is_shown():
+    assert texts(told(numbered(LOST_BEFORE))) == [("assistant", "acd", "{}")]
 
 
 def test_what_is_open_is_opened_again_with_its_text_so_far():
