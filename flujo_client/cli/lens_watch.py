@@ -148,6 +148,8 @@ def _lines(event: StreamEvent, said: dict[str, str]) -> Iterator[str]:
     if event.kind in ("step_end", "withdrawn", "tool_call"):
         whole, rest = [*whole, *([rest] if rest else [])], ""
     said[place] = rest
+    if event.kind == "gap":
+        said.clear()  # what comes next does not continue these lines
     name = place.removeprefix(":").replace(":", "/")
     yield from (f"[{name}] {line}" for line in whole)
     if event.kind in ("withdrawn", "gap"):

@@ -92,9 +92,11 @@ def test_plain_lines_are_whole_and_name_their_step():
     events = [
         token("one\ntwo "), token("inner", address="each:0"), token("words"),
         StreamEvent("step_end", {}, "write"), StreamEvent("withdrawn", {}, "write", "each:0"),
+        token("lost"), StreamEvent("gap", {}), token("found\n"),
     ]  # fmt: skip
     assert [line for event in events for line in _lines(event, said)] == [
         "[write] one", "[write] two words", "[each/0/write] inner", "[each/0/write] withdrawn: the step begins anew",
+        "some of what was said is lost", "[write] found",
     ]  # fmt: skip
 
 
