@@ -81,17 +81,17 @@ def command(  # noqa: PLR0913 - one for each option
         raise click.UsageError("worker names are accepted only with --drain")
     follow(supervise() if parent is None else parent)
     gc.disable()  # until `serve`: searching what is imported for garbage takes a tenth of the start
-    serving = _import_without_rich("flujo_worker.cli.serving")
-    ctx.exit(serving.serve(settings, concurrency=concurrency, queues=queues, pool=pool, build=build))
+    ctx.exit(import_serving().serve(settings, concurrency=concurrency, queues=queues, pool=pool, build=build))
 
 
-def _import_without_rich(module: str) -> ModuleType:
-    """Import a module while structlog finds no rich, which has a hundred modules and would draw tracebacks on a terminal."""
+def import_serving() -> ModuleType:
+    """Import what serves, with a structlog that finds no rich, which has a hundred modules and would draw tracebacks on a terminal."""
     hides = "rich" not in sys.modules
     if hides:
         sys.modules["rich"] = None  # type: ignore[assignment]  # Python's own way to say that a module is not there
     try:
-        return import_module(module)
+        import_module("structlog")
     finally:
         if hides:
             del sys.modules["rich"]
+    return import_module("flujo_worker.cli.serving")

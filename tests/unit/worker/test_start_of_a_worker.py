@@ -1,6 +1,7 @@
 """What a worker imports before its first attempt, and what its help and its parent import: few modules, so that it starts quickly."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -27,8 +28,8 @@ OURS_LATE = [
     "flujo_worker.testing",
 ]
 IDLE = """
-from flujo_worker.cli.worker import _import_without_rich
-_import_without_rich("flujo_worker.cli.serving")
+from flujo_worker.cli.worker import import_serving
+import_serving()
 import flujo_worker.engine.host
 """
 
@@ -36,7 +37,8 @@ import flujo_worker.engine.host
 def modules_of(code):
     """What is imported after this code, in a Python of its own."""
     listed = "import json, sys; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{listed}"], capture_output=True, check=True)
+    without = {**os.environ, "PYDANTIC_DISABLE_PLUGINS": "__all__"}  # those of other packages, such as Logfire's
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{listed}"], env=without, capture_output=True, check=True)
     return json.loads(done.stdout)
 
 
@@ -50,6 +52,12 @@ def test_an_idle_worker_has_imported_what_an_attempt_needs_and_nothing_else():
     assert len(ours(modules)) <= 309
     of_redis = "opentelemetry"  # which redis-py imports where it is installed
     assert len([each for each in modules if each.partition(".")[0] != of_redis]) <= 1010
+
+
+def test_plugins_of_pydantic_that_need_rich_are_loaded():
+    """Logfire's is one, and is installed for tests: if it cannot be loaded, pydantic warns."""
+    code = "from flujo_worker.cli.worker import import_serving; import_serving()"
+    subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], check=True)
 
 
 def test_rich_can_be_imported_in_a_worker():
