@@ -34,6 +34,7 @@ def main() -> None:
     rivals.add_argument(
         "--observed", action="store_true", help="compare with itself: traces, metrics and JSON logs on and off"
     )
+    rivals.add_argument("--streamed", action="store_true", help="compare with itself: all steps streamed, and none")
     rivals.add_argument("--peers", action="store_true", help="compare with other projects instead")
     options = parser.parse_args()
     os.environ[KILLS] = str(options.kills or (2 if options.peers else 50))
@@ -41,8 +42,9 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         if options.base:
             sides = [Side("base", python=stack.enter_context(checked_out(options.base, folder))), OURS]
-        elif options.observed:
-            sides = [Side("off", offers=OBSERVED, is_observed=False), Side("on", offers=OBSERVED, is_observed=True)]
+        elif options.observed or options.streamed:
+            shows = "observed" if options.observed else "streamed"
+            sides = [Side("off", offers=OBSERVED, shows="nothing"), Side("on", offers=OBSERVED, shows=shows)]
         elif options.peers:
             sides = [*installed(folder), OURS]
         else:
@@ -50,8 +52,9 @@ def main() -> None:
             sides = [*BESIDE, ALONE, *beside, OURS]
         samples = measure(stack.enter_context(Services()), sides, chosen(options), options.rounds)
     options.json.write_text(json.dumps(as_json(samples), indent=2) + "\n")
-    against = "base" if options.base else "off" if options.observed else "ours"
-    if options.base or options.peers or options.observed:
+    is_switched = options.observed or options.streamed
+    against = "base" if options.base else "off" if is_switched else "ours"
+    if options.base or options.peers or is_switched:
         show_sides(samples, against)
     else:
         show_bench(samples)
@@ -63,7 +66,7 @@ def chosen(options: argparse.Namespace) -> set[str]:
     """The workloads that were asked for; else all, but of a comparison only those that do not take minutes."""
     if options.only:
         return {name for name in WORKLOADS if name.startswith(tuple(options.only))}
-    if options.observed:
+    if options.observed or options.streamed:
         return set(OBSERVED)
     if options.peers:
         return set(PEER)

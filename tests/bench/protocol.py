@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-DATABASE, BROKER = "FLUJO_BENCH_DATABASE", "FLUJO_BENCH_BROKER"
+DATABASE, BROKER, STREAMED = "FLUJO_BENCH_DATABASE", "FLUJO_BENCH_BROKER", "FLUJO_BENCH_STREAMED"
 Figures = dict[str, list[float]]
 """Values by figure: seconds a step where nothing else is said."""
 

@@ -17,7 +17,7 @@ import psycopg
 
 from flujo_client import FlujoClient, RunHandle, Settings, UsageLimits
 from tests.bench.pipelines import prose
-from tests.bench.protocol import BROKER, DATABASE, Figures, own_stdout, serve
+from tests.bench.protocol import BROKER, DATABASE, STREAMED, Figures, own_stdout, serve
 from tests.bench.side_library import prompt
 from tests.bench.workloads import (
     CALL_S,
@@ -114,6 +114,8 @@ class Flujo:
     ) -> tuple[float, list[str]]:
         """Run, and return the seconds from the first enqueue to the last end, by the database's clock, and the runs."""
         reference = name if ":" in name else f"{REFERENCE}:{name}"
+        if os.environ.get(STREAMED) == "1":
+            options["stream"] = True
         if bulk:
             handles = self.client.enqueue_many(reference, [value] * runs, **options)
         else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import psycopg
@@ -23,7 +23,7 @@ from tests.bench.delays import delayed
 from tests.bench.figures import Samples, per_step
 from tests.bench.meter import Processor, connections, counted, rows_per_step, wait_for_counts, watched
 from tests.bench.processes import listening
-from tests.bench.protocol import BROKER, DATABASE
+from tests.bench.protocol import BROKER, DATABASE, STREAMED
 from tests.bench.workloads import CONNECTED, OURS, WORKLOADS, Place
 from tests.support.services import temporary_folder
 
@@ -43,7 +43,7 @@ class Side:
         offers: the workloads it has.
         python: of its environment.
         arguments: further ones.
-        is_observed: whether it exports traces, serves metrics, and writes its log as JSON; None leaves the defaults.
+        shows: `observed`: it exports traces, serves metrics, and writes its log as JSON; `streamed`: its runs have streams; `nothing` of these.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Side:
     offers: Collection[str] = OURS
     python: Path = Path(sys.executable)
     arguments: tuple[str, ...] = ()
-    is_observed: bool | None = None
+    shows: Literal["observed", "streamed", "nothing"] | None = None
 
     @property
     def database(self) -> str:
@@ -83,14 +83,18 @@ class Services:
         database = urlsplit(self._embedded.database_url)._replace(path=f"/{side.database}").geturl()
         broker = f"{self._embedded.broker_url.rpartition('/')[0]}/{self._numbers[side.name]}"
         model = {"OPENAI_BASE_URL": f"http://127.0.0.1:{self._model}/v1", "OPENAI_API_KEY": "unused"}
-        return {DATABASE: database, BROKER: broker, **model, **self._observers(side.is_observed)}
+        return {DATABASE: database, BROKER: broker, **model, **self._observers(side.shows)}
 
-    def _observers(self, is_observed: bool | None) -> dict[str, str]:
-        """Return the variables that send traces to the model's server, which takes whatever is posted, and turn on the rest; or off."""
-        if not is_observed:
-            return {} if is_observed is None else {"FLUJO_LOG_JSON": "false"}
-        collector = f"http://127.0.0.1:{self._model}"
-        return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector, "FLUJO_METRICS_PORT": METRICS_PORT, "FLUJO_LOG_JSON": "true"}
+    def _observers(self, shows: str | None) -> dict[str, str]:
+        """Return the variables that switch these on; traces go to the model's server, which takes whatever is posted."""
+        if shows == "observed":
+            collector = f"http://127.0.0.1:{self._model}"
+            return {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
+                "FLUJO_METRICS_PORT": METRICS_PORT,
+                "FLUJO_LOG_JSON": "true",
+            }
+        return {} if shows is None else {"FLUJO_LOG_JSON": "false", STREAMED: str(int(shows == "streamed"))}
 
     @cached_property
     def _model(self) -> int:
