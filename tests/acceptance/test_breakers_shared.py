@@ -161,7 +161,8 @@ def test_refused_calls_delay_themselves_and_no_one_else(site, provider, number):
         assert {run.result(120).output for run in runs} == {"well"}
         return time.monotonic() - began
 
-    undisturbed, disturbed = seconds("calm"), seconds("busy")
+    before, disturbed, after = (seconds(name) for name in ("calm", "busy", "calm"))
+    undisturbed = max(before, after)  # other tests may have begun meanwhile
     longest = max(provider.refused.values())
     assert sum(provider.refused.values()) >= number // 10
     assert disturbed <= 1.5 * undisturbed + longest * (1.0 + RECOVERY_S), (undisturbed, disturbed, longest)
