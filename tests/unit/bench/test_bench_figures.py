@@ -140,10 +140,12 @@ def test_every_project_has_a_side():
         ({"only": ["W3", "one chain, l"]}, {"W3 100", "W3 1000", "W3 further", "one chain, limits"}),
         ({"peers": True}, PEER),
         ({"observed": True}, OBSERVED),
+        ({"streamed": True}, OBSERVED),
         ({}, set(WORKLOADS)),
         ({"base": "v1"}, set(WORKLOADS) - LONG),
     ],
 )
 def test_all_workloads_are_measured_unless_some_are_chosen(options, workloads):
-    given = argparse.Namespace(**{"only": None, "peers": False, "observed": False, "base": None} | options)
+    unset = {"only": None, "peers": False, "observed": False, "streamed": False, "base": None}
+    given = argparse.Namespace(**unset | options)
     assert chosen(given) == workloads
