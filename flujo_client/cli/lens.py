@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.json_output import explained, run_shape, span_shapes, stats_shape
 from flujo_client.cli.lens_show import get_run, show_run
-from flujo_client.cli.lens_watch import watch_run
+from flujo_client.cli.lens_watch import preview_option, watch_run
 from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import say, show, show_json, show_rows, stdout
 from flujo_client.cli.plugins import ExtensibleGroup
-from flujo_client.cli.render import PREVIEW, trace_tree
+from flujo_client.cli.render import trace_tree
 from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.spend import spend_of_run
 from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, sentence_lines, spans_table, stats_card
@@ -36,14 +36,6 @@ WIDE = 140
 PLACES = ("ready", "queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 """The statuses of places, attempts and runs."""
 
-preview_option = click.option(
-    "--prompt-preview-len",
-    "preview",
-    type=click.IntRange(min=-1),
-    default=PREVIEW,
-    show_default=True,
-    help="Characters shown of an event's values; -1 for all.",
-)
 _full_option = click.option(
     "--full",
     "is_full",

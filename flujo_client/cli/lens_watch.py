@@ -36,10 +36,7 @@ News = EventRecord | StreamEvent
 _Queue = queue.Queue[News | Exception | None]
 
 
-@click.command("watch")
-@run_argument
-@click.option("--after", metavar="CURSOR", help="Only events after the one with this cursor.")
-@click.option(
+preview_option = click.option(
     "--prompt-preview-len",
     "preview",
     type=click.IntRange(min=-1),
@@ -47,6 +44,12 @@ _Queue = queue.Queue[News | Exception | None]
     show_default=True,
     help="Characters shown of an event's values; -1 for all.",
 )
+
+
+@click.command("watch")
+@run_argument
+@click.option("--after", metavar="CURSOR", help="Only events after the one with this cursor.")
+@preview_option
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
 @click.option("--lines", is_flag=True, help="Print one event a line on a terminal too.")

@@ -18,7 +18,7 @@ StreamKind = Literal[
     "step_start", "token", "tool_call", "tool_result", "log", "progress", "question", "step_end", "withdrawn",
     "gap", "snapshot", "end",
 ]  # fmt: skip
-"""What an event of a stream is about.
+"""The kinds of events in a stream.
 
 `token`, `tool_call` and `tool_result` have an event of pydantic-ai (`AgentStreamEvent`) as data. `withdrawn`: all that the attempt has streamed at this
 step is void, because another attempt begins it anew. `gap`: the stream has lost entries; a `snapshot` follows, made from Postgres, and readers go on
@@ -60,8 +60,8 @@ class StreamEvent:
     """One event of a run's stream.
 
     Attributes:
-        kind: what it is about.
-        data: what it says, redacted as events are; by kind.
+        kind: one of `StreamKind`.
+        data: its content, which depends on the kind; redacted as events are.
         step: the step's name; empty for events of the run.
         address: the scope that the step is in.
         attempt: which try at the step it is of, from 1.

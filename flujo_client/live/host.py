@@ -1,4 +1,4 @@
-"""What all streams of a process share: the client, the login, and how many there may be; and what one open stream has."""
+"""Hold the client, the login and the limit that all streams of a process share, and the state of each open stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flujo_client.contract.stream import Cursor, StreamEvent
 from flujo_client.live.access import User, user_of
 
 Auth: TypeAlias = Callable[[Request, str], "User | Awaitable[User | None] | None"]
-"""The host's login: gets a request and the id of the run that it is about, and returns the user, or None for nobody. It may raise Starlette's
+"""The host's login: gets a request and the id of its run, and returns the user, or None if no one is logged in. It may raise Starlette's
 `HTTPException`."""
 
 HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
@@ -39,7 +39,7 @@ LOOK_S: Final = 1.0
 
 
 class Live:
-    """What all streams of a process share.
+    """Holds what the streams of a process share.
 
     The client is made with the first request, because servers fork after they have made the application.
 

@@ -165,11 +165,11 @@ class StagedAttempt:
         """Stream how it has ended: what it has streamed counts if it is merged as a success, or waits for an answer."""
         if self.stream is None:
             return
-        fault = self.outcome.fault if self.stage == "merged" and self.result.disposition == "merged" else None
-        if fault is not None and fault.code == PausedException.code:
-            self.stream.put("question", {"message": fault.message})
-        elif self.stage == "merged" and self.result.disposition == "merged" and self.outcome.kind == "success":
+        is_merged = self.stage == "merged" and self.result.disposition == "merged"
+        if is_merged and self.outcome.kind == "success":
             self.stream.put("step_end", {})
+        elif is_merged and (fault := self.outcome.fault) is not None and fault.code == PausedException.code:
+            self.stream.put("question", {"message": fault.message})
         else:
             self.stream.put("withdrawn", {})
 

@@ -53,7 +53,7 @@ from flujo_worker.user_code.hooks import HookCaller
 if TYPE_CHECKING:
     from flujo_worker.durable.journal import Journal
     from flujo_worker.durable.ledger import StoredUnits
-    from flujo_worker.streams.room import StreamRoom
+    from flujo_worker.streams.writers import StreamWriters
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Attempts:
         processes: Processes | None = None,
         keys: OwnKeys | None = None,
         units: Callable[[], StoredUnits] | None = None,
-        streams: Callable[[], StreamRoom] | None = None,
+        streams: Callable[[], StreamWriters] | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
         check: Callable[[], object] = lambda: None,
     ) -> None:
@@ -311,12 +311,12 @@ class Attempts:
         attempt.begin(run, worker=self._lease.worker)
         return "admitted"
 
-    def _stream_of(self, attempt: StagedAttempt, wanted: Streams, room: StreamRoom) -> AttemptStream | None:
+    def _stream_of(self, attempt: StagedAttempt, wanted: Streams, writers: StreamWriters) -> AttemptStream | None:
         """Return what streams an attempt, if its run or its step asks for that."""
         envelope, entry = attempt.given, attempt.entry
         if wanted == "steps" and not entry.steps[entry.node_of(envelope).path].config.stream:
             return None
-        return room.writer(envelope, attempt.held.fence or 0)
+        return writers.writer(envelope, attempt.held.fence or 0)
 
     def _journal(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun) -> Journal:
         from flujo_worker.durable.journal import Journal

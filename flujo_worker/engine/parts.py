@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from flujo_worker.engine.rabbit_publisher import RabbitPublisher
     from flujo_worker.observe.metrics import ProcessMetrics
     from flujo_worker.recovery.schedules import Enqueue
-    from flujo_worker.streams.room import StreamRoom
+    from flujo_worker.streams.writers import StreamWriters
 
 DUE_SCHEDULES = 100
 """How many schedules one sweep fires at most."""
@@ -156,11 +156,11 @@ class Services:
         return GroupedUnits(self.stores, self.groups, self.engine)
 
     @cached_property
-    def streams(self) -> StreamRoom:
+    def streams(self) -> StreamWriters:
         """Return what writes the streams of runs."""
-        from flujo_worker.streams.room import StreamRoom
+        from flujo_worker.streams.writers import StreamWriters
 
-        return StreamRoom(self.settings)
+        return StreamWriters(self.settings)
 
     def withdraw_stream(self, envelope: Envelope, fence: int) -> None:
         """Withdraw what an attempt has streamed under claims before this fence."""

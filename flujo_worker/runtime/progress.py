@@ -9,7 +9,7 @@ from flujo_worker.runtime.attempt_run import current_run
 
 
 def progress(done: float, total: float | None = None, text: str = "") -> None:
-    """Tell how far the attempt is. It may be called as often as you like, on any thread.
+    """Report how much of the attempt's work is done. It may be called as often as you like, on any thread.
 
     A stream of the run gets the first report at once, then at most four per second, and always the last. Without a stream, the last is an
     event of the attempt, `step.progress`.

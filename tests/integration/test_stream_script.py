@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from flujo_client import Settings
 from flujo_client.contract.stream import Cursor, keys_of, read_entry
-from flujo_worker.streams.room import StreamRoom
 from flujo_worker.streams.writer import Batch
+from flujo_worker.streams.writers import StreamWriters
 from tests.support.builders import enqueued
 from tests.support.services import fresh_redis
 
@@ -82,7 +82,7 @@ class Stream:
 
 def room_of(services, **streams):
     urls = {"database_url": services.database_url, "broker_url": fresh_redis(services)}
-    return StreamRoom(Settings.model_validate(urls | {"streams": streams}))
+    return StreamWriters(Settings.model_validate(urls | {"streams": streams}))
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ LAST_S: Final = 1.0
 """Seconds that a closing process gives to the last entries."""
 
 
-class StreamRoom:
+class StreamWriters:
     """Writes streams. Safe for several threads.
 
     Args:
