@@ -30,6 +30,13 @@ def first_time(name: str) -> bool:
     return True
 
 
+async def go_on_is_there() -> None:
+    """Wait for the file with which a test lets the run go on."""
+    info = current_attempt()
+    while not (folder() / f"go-on-{info.run_id if info else ''}").exists():  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(PAUSE_S)
+
+
 async def tell(messages, info):
     """Say the story, after a call of a tool if there is one."""
     prompt = str(messages[0].parts[-1].content)
@@ -37,8 +44,8 @@ async def tell(messages, info):
         yield {0: DeltaToolCall("look", '{"at": "sky"}', tool_call_id="c")}
         return
     for number, word in enumerate(WORDS):
-        if number == 4 and prompt == "kill" and first_time("kill"):
-            await asyncio.sleep(0.3)  # until what was said is written
+        if number == 4 and prompt.startswith("kill") and first_time("kill"):
+            await (go_on_is_there() if prompt == "kill at go" else asyncio.sleep(0.3))  # until what was said is written
             os.kill(os.getpid(), signal.SIGKILL)
         if number == 4 and prompt == "down" and first_time("down"):
             raise ModelHTTPError(503, "scripted", "overloaded")
@@ -76,9 +83,7 @@ async def work(data: str) -> str:
 async def linger(data: str) -> str:
     """Say something, and go on when there is a file."""
     stream_text("I wait")
-    info = current_attempt()
-    while not (folder() / f"go-on-{info.run_id if info else ''}").exists():  # noqa: ASYNC110 - another process makes it
-        await asyncio.sleep(PAUSE_S)
+    await go_on_is_there()
     return data
 
 

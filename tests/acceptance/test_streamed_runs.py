@@ -87,7 +87,9 @@ def test_only_what_asks_for_it_is_streamed(site):
 @pytest.mark.parametrize("name", ["story", "tools"])
 def test_what_a_killed_worker_has_streamed_is_withdrawn_and_comes_again(site, name):
     site.workers(2)
-    run = enqueue(site, name, "kill")
+    run = enqueue(site, name, "kill at go")
+    wait_until(lambda: told(entries(site, run)).startswith("Once"), what=site.log)
+    (site.folder / f"go-on-{run.id}").touch()
     result, events = ended(site, run)
     kinds = [event.kind for event in events]
     assert (result.output, told(events)) == (STORY, STORY)
