@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import secrets
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from flujo_client.sizes import MAX_NAME, MAX_RUN_ID
 
@@ -25,6 +25,7 @@ _NAME = re.compile(rf"[^/:#\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_NAME}}}")
 _CHILD = re.compile(r"[/#][^/]+")
 _WORD = re.compile(r"([a-z]+)(\d*)")
 _RUN_ID = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_RUN_ID}}}")
+_RANDOM_END = re.compile(r"(?:^run_|\.)[0-9a-f]+$")
 _MOST_OF_FIRST, _DIGITS = 59, 20
 
 
@@ -59,11 +60,7 @@ def is_repeated(address: str) -> bool:
 
 
 def new_run_id(at: float) -> str:
-    """Generate a run id that sorts by time: 48 bits of milliseconds, then 64 random bits (after RFC 9562, version 7).
-
-    Args:
-        at: now, in unix seconds.
-    """
+    """Generate an id that sorts by time, `at` in unix seconds: 48 bits of milliseconds, then 64 random bits (after RFC 9562, version 7)."""
     return f"run_{int(at * 1000):012x}{secrets.token_hex(8)}"
 
 
@@ -74,6 +71,11 @@ def child_run_id(parent: str, address: str) -> str:
     """
     first = parent.partition(".")[0][:_MOST_OF_FIRST]
     return f"{first}.{sha256(f'{parent}:{address}'.encode()).hexdigest()[:_DIGITS]}"
+
+
+def end_of(run_id: str, length: int) -> str:
+    """Return the end of a run's id, which names it, or all of an id whose end is not random: the time of a schedule, or what a user chose."""
+    return run_id[-length:] if _RANDOM_END.search(run_id) else run_id
 
 
 def branch_of(fan_out: str, address: str) -> str:
@@ -89,6 +91,6 @@ def is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text)) and text.strip() == text
 
 
-def is_run_id(text: str) -> bool:
+def is_run_id(text: Any) -> bool:
     """Return whether `text` can be a run's id: no NUL, no surrogates, nothing that an address uses."""
-    return bool(_RUN_ID.fullmatch(text))
+    return isinstance(text, str) and bool(_RUN_ID.fullmatch(text))

@@ -183,6 +183,8 @@ _PORT = compiled(r"\d{1,5}(?=[/?#\s,;)\]}'\"]|$)\S*(?:[ \t]+[^\s@]*@)?")
 _PLURAL = compiled(r"(?i)(?<!s)s$")
 _SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
 _ALL_SIGNS = (*_SIGNS, *(sign for signs, _, _ in _SECRETS for sign in signs))
+_SHORTEST_SIGNS = [sign for sign in _ALL_SIGNS if not any(other in sign for other in _ALL_SIGNS if other != sign)]
+"""A text that has any sign has one of these."""
 _SECRET_IN_QUERY = compiled(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
 _NO_PORT = compiled(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
 """A port that is not a number: the password of a URL without a host."""
@@ -202,12 +204,14 @@ def hide_fields(names: Iterable[str]) -> None:
 
 def redact(text: str) -> str:
     """Replace what looks like a secret in a text."""
+    if not has_signs(text):
+        return text
     folded = text.casefold()
     text = _without_userinfo(text) if "://" in text else text
     for signs, pattern, replacement in _SECRETS:
-        if any(sign in folded for sign in signs):
+        if any(map(folded.__contains__, signs)):
             text = pattern.sub(replacement, text)
-    if any(sign in folded for sign in _SIGNS):
+    if any(map(folded.__contains__, _SIGNS)):
         text = _without_named(text)
     for pattern in _in_text:
         text = pattern.sub(rf"\1{_HIDDEN}", text)
@@ -216,8 +220,7 @@ def redact(text: str) -> str:
 
 def has_signs(text: str) -> bool:
     """Return whether `redact` looks at a text at all; otherwise it has no secret, whatever comes after it."""
-    folded = text.casefold()
-    return "://" in text or bool(_in_text) or any(sign in folded for sign in _ALL_SIGNS)
+    return "://" in text or bool(_in_text) or any(map(text.casefold().__contains__, _SHORTEST_SIGNS))
 
 
 def mask_url(url: str) -> str:
@@ -237,13 +240,16 @@ def preview(text: str, most: int = PREVIEW) -> str:
     return redact(text[: most + _AROUND])[:most]
 
 
-def redact_tree(tree: Any, name: object = "", *, hidden: Iterable[str] | None = None) -> Any:
-    """Replace what looks like a secret in the texts of a tree, every text under a name such as `db_password`, and the hidden fields.
+def redact_start(text: str, most: int = PREVIEW) -> str:
+    """Redact as much of a text as its preview depends on. A secret comes after its sign, so without one at the start the rest is not searched."""
+    start = text[: most + _AROUND]
+    return redact(text) if has_signs(start) else start
 
-    Args:
-        tree: plain data.
-        name: what it is under.
-        hidden: further fields to hide; the process's when None.
+
+def redact_tree(tree: Any, name: object = "", *, hidden: Iterable[str] | None = None) -> Any:
+    """Replace what looks like a secret in the texts of a tree, every text under a name such as `db_password`, and the `hidden` fields.
+
+    These are the process's when None; `name` is what the tree itself is under.
     """
     return _redacted(tree, name, _fields if hidden is None else {each.casefold() for each in hidden})
 

@@ -104,12 +104,7 @@ def _is_installed(place: _Place) -> bool:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the last traceback of a text, with its last frames only: what one looks at first.
-
-    Args:
-        text: what `traceback_of` returned.
-        most: how many frames.
-    """
+    """Return the last traceback of what `traceback_of` returned, with its last frames only: what one looks at first."""
     lines = text[max(0, text.rfind(_HEADER)) :].splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith(_FRAME)]
     if len(starts) <= most:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Required, TypeAlias, TypedDict, Unpack
 
 from flujo_client.contract.carry_on import RunState
 from flujo_client.contract.code import CODE_CHANGED, ParkCause
@@ -59,6 +59,24 @@ class ClaimId(NamedTuple):
     claim_id: str | None = None
 
 
+class ClaimTerms(TypedDict, total=False):
+    """On what terms an attempt is claimed; by default in a shared room, and with no reservation."""
+
+    max_lost: Required[int]
+    may_judge: bool
+    """Whether it may be taken from a worker whose lease is over; True by default."""
+    room: Room
+    """An attempt that was lost `SUSPECT_AFTER` times is refused as `suspect` to a `shared` room. Lost in the room `alone`, the loss is the attempt's
+    own; in the others only if a living process disowned it."""
+    plan: PlanName | None
+    """What its message names. If its run is another pipeline's, the claim is refused as mismatched and changes nothing; if the run has come under
+    another plan since the message was sent, as moved."""
+    fan_outs: Sequence[str]
+    """Those that it is in, for the answer's `aborted`."""
+    to_reserve: Sequence[Reservation]
+    """Reserved whole or not at all, in the same act. A reservation that it holds already is used instead."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The answer to a claim: the fence to work under, or why not.
@@ -85,6 +103,7 @@ class Committed:
     `breach`: why the first run of the tree must stop: the spend of this attempt has passed a limit.
     `claim_id`: of the claim of the attempt that follows, if the decision asked for one and it could be made; its fence is 1.
     `over`: why a budget refused that claim's reservation, as in `Claim`.
+    `given`: the attempts that were given an event in the same transaction: they are due, but not published.
     `must_signal`: whether the join of the branch that closed is to be signalled, by all that was committed before this: a fan-out around it is
     aborted or, where no chord counts, it was the last of its fan-out. None: that is not known.
     """
@@ -95,6 +114,7 @@ class Committed:
     claim_id: str | None = None
     over: Fault | None = None
     must_signal: bool | None = None
+    given: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +244,7 @@ Damaged = Callable[[str, str, int | None, Unreadable], object]
 
 
 def ignore(*_: object) -> None:
-    """Do nothing about a row that cannot be read: for callers that only look."""
-
-
-def publish_nothing(due: Sequence[Due]) -> None:
-    """Publish nothing: for callers that only look."""
+    """Do nothing: for callers that only look."""
 
 
 class LeaseStore(Protocol):
@@ -273,28 +289,8 @@ class LeaseStore(Protocol):
 class AttemptStore(Protocol):
     """Claims attempts, merges their outcomes, and defers them."""
 
-    def claim(  # noqa: PLR0913 - one for each condition of a claim
-        self,
-        key: str,
-        worker: str,
-        *,
-        max_lost: int,
-        may_judge: bool = True,
-        fan_outs: Sequence[str] = (),
-        to_reserve: Sequence[Reservation] = (),
-        room: Room = "shared",
-        plan: PlanName | None = None,
-    ) -> Claim:
-        """Take an attempt and raise its fence; from a worker whose lease is over only if the caller may judge that.
-
-        An attempt that was lost `SUSPECT_AFTER` times is refused as `suspect` to a `shared` room. Lost in the room `alone`, the loss
-        is the attempt's own; in the others only if a living process disowned it.
-
-        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
-        if the run has come under another plan since the message was sent, as moved.
-        `fan_outs` are those it is in, for the answer's `aborted`; `to_reserve` is reserved whole or not at all, in the same
-        act. A reservation it holds already is used instead. Refused as `locked`: somebody else's transaction holds its rows.
-        """
+    def claim(self, key: str, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        """Take an attempt and raise its fence; refused as `locked`: somebody else's transaction holds its rows."""
 
     def locked_among(self, keys: Sequence[str]) -> set[str]:
         """Return the attempts whose rows, or their scopes' or runs', somebody else's transaction holds: a claim or a merge would wait."""
@@ -328,29 +324,20 @@ class AttemptStore(Protocol):
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
     def defer(
-        self,
-        key: str,
-        fence: int,
-        delay_s: float,
-        event: Event | None = None,
-        *,
-        waits_for: str | None = None,
-        claim_id: str | None = None,
+        self, claim: ClaimId, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
     ) -> bool:
         """Return an attempt that has made no call, to be published again after that many seconds; it retains its number.
 
         The reservation of this claim is released too. `event` is written once for each attempt, however often it is deferred. `waits_for`
         names a limit or the guard of a model, see `flujo_client.contract.limits.waits_for`; it waits since it was first deferred for it.
-        False: it was not running under that fence.
+        False: it was not running under that claim.
         """
 
-    def return_starved(
-        self, key: str, fence: int, delay_s: float, event: Event, *, most: int, claim_id: str | None = None
-    ) -> bool:
+    def return_starved(self, claim: ClaimId, delay_s: float, event: Event, *, most: int) -> bool:
         """Return an attempt whose process was starved, to be published again after that many seconds; it retains its number.
 
         Its reservation stays. `event` is written with `times`, how often that has happened to the attempt. False: that were more than
-        `most` times, or it was not running under that fence.
+        `most` times, or it was not running under that claim.
         """
 
     def postpone(self, key: str, delay_s: float) -> None:
@@ -403,6 +390,12 @@ class ScopeStore(Protocol):
     def aborted(self, limit: int) -> list[tuple[str, str]]:
         """Return aborted fan-outs (run, address) that still wait for branches."""
 
+    def idle_lanes(self, limit: int) -> list[tuple[str, str, int]]:
+        """Return the lanes (run, address, lane) of fan-outs whose branches wait for a lane while none runs in one: a merge gave none, because of a lock."""
+
+    def give_lane(self, run: str, fan_out: str, lane: int) -> None:
+        """Give a lane in which nothing runs to the next branch that waits for one."""
+
     def orphaned_children(self, limit: int) -> list[str]:
         """Return live child runs that no run waits for any more: their parent is stopped, or has closed the place that began them."""
 
@@ -432,7 +425,7 @@ class BacklogStore(Protocol):
         judge: str | None,
         max_lost: int,
         limit: int,
-        publish: Publish = publish_nothing,
+        publish: Publish = ignore,
         damaged: Damaged = ignore,
     ) -> list[Due]:
         """Mark what is to be published again, publish it, and return it; a row passed to `damaged` is marked and not published.
@@ -554,14 +547,7 @@ class PlanMoveStore(Protocol):
         """
 
     def park(
-        self,
-        key: str,
-        fence: int,
-        reason: str,
-        *,
-        cause: ParkCause = CODE_CHANGED,
-        code: AwaitedCode | None = None,
-        claim_id: str | None = None,
+        self, claim: ClaimId, reason: str, *, cause: ParkCause = CODE_CHANGED, code: AwaitedCode | None = None
     ) -> bool:
         """Let the run wait for a worker that can continue it; the attempt is released. `code`: it waits for bodies, not for its plan."""
 

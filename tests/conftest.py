@@ -3,12 +3,16 @@
 import gc
 import importlib.metadata
 import logging
+import os
 import signal
 import sys
 from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "logfire-plugin")
+"""Logfire, which few tests use, has a plugin that imports a third of what a worker does: in every process that builds a model."""
 
 any_pace = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("check", derandomize=True, **any_pace)
@@ -19,7 +23,7 @@ settings.load_profile("check")
 """A check says the same of the same code every time; `make laws` looks for what no one has seen yet, `make test` at fewer examples of each
 property, and `make test-fast` at a few. How busy the machine is says nothing of the code."""
 
-pytest_plugins = ["tests.support.forking", "tests.support.old_click", "tests.support.services"]
+pytest_plugins = ["tests.support.folders", "tests.support.forking", "tests.support.old_click", "tests.support.services"]
 
 find_entry_points = importlib.metadata.entry_points
 found_entry_points = cache(lambda _path, **which: find_entry_points(**which))
@@ -87,9 +91,9 @@ def engine(request):
 @pytest.fixture(scope="module")
 def site(request, services, tmp_path_factory):
     """A site for the tests of a module. `pytest.mark.site` names its settings, and how many `workers` run what is in `code`."""
-    from tests.support.fleet import BRISK, STEPS, Site
+    from tests.support.fleet import STEADY, STEPS, Site
 
-    values = {"worker": BRISK} | marked(request.node, "site")
+    values = {"worker": STEADY} | marked(request.node, "site")
     workers, code = values.pop("workers", 0), values.pop("code", STEPS)
     with Site(services, tmp_path_factory.mktemp("site"), **values) as site:
         if workers:

@@ -6,15 +6,22 @@ It needs `pip install 'flujo-worker[worker,embedded,live]' 'pydantic-ai-slim[ope
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import Body, FastAPI
-from fastapi.responses import FileResponse
+from fastapi import Body, FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse
 
 from flujo_client import AsyncFlujoClient
+from flujo_client.errors import ResumeError, RunNotFound
 from flujo_client.live.app import live_app
 
 client = AsyncFlujoClient()
 app = FastAPI()
 app.mount("/live", live_app(client, auth=None))  # only for browsers on this machine; else pass your login
+
+
+@app.exception_handler(RunNotFound)
+@app.exception_handler(ResumeError)
+async def refuse(_: Request, error: RunNotFound | ResumeError) -> JSONResponse:
+    return JSONResponse({"error": error.message}, 404 if isinstance(error, RunNotFound) else 409)
 
 
 @app.get("/")

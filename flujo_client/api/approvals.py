@@ -37,20 +37,11 @@ def matching(settings: Settings, filters: RunFilter, limit: int, offset: int = 0
 def resume(
     settings: Settings, run_id: str, value: Any, options: AnswerOptions, *, key: str | None = None
 ) -> Operation[Approval]:
-    """Answer a run's open question: the named one, or the only one. A worker continues with it.
-
-    Returns:
-        the question that was answered.
-
-    Raises:
-        RunNotFound: there is no such run.
-        ResumeError: no such question is open; it was answered already; or the answer does not fit.
-    """
+    """Answer a run's open question, the named one or the only one, and return it. A worker continues with the answer."""
     refuse_unknown(options, AnswerOptions, "resume")
     status = yield from status_of(run_id)
     approvals = yield from query(requests.questions(run_id))
-    open_ones = [each for each in approvals if key in (None, each.key)]
-    meant = choose(run_id, status, open_ones, step=options.get("step"), address=options.get("address"))
+    meant = choose(run_id, status, approvals, step=options.get("step"), address=options.get("address"), key=key)
     check_answer(meant, value)
     packed = pack(encode(value, path="answer"), "answer", ValueLimits(most=settings.limits.snapshot_max_bytes))
     if not (yield from query(requests.answer(meant.key, packed, actor=options.get("actor"), note=options.get("note")))):
@@ -62,5 +53,5 @@ def resume(
 
 def answer(settings: Settings, token: str, value: Any, *, actor: str | None, note: str | None) -> Operation[Approval]:
     """Answer the question that a token is for; raises ResumeError for a token that is forged or expired."""
-    bound = read_token(token, settings.keys(), now=time.time())
-    return (yield from resume(settings, bound.run_id, value, {"actor": actor, "note": note}, key=bound.key))
+    run_id, key = read_token(token, settings.keys(), now=time.time())
+    return (yield from resume(settings, run_id, value, {"actor": actor, "note": note}, key=key))

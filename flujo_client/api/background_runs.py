@@ -34,12 +34,7 @@ def failed(parent_run_id: str | None, hours_back: float) -> requests.Request[lis
 
 
 def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[Enqueued]:
-    """Answer its open question; or, if it did not succeed, start it again from the beginning.
-
-    Raises:
-        RunNotFound: there is no such run.
-        ResumeError: it is not in the background, has succeeded, was started again before, or is live without an open question.
-    """
+    """Answer its open question; or, if it did not succeed, start it again from the beginning."""
     _need_resumability(settings)
     task = yield from record_of(task_id)
     if not task.is_background:
@@ -49,11 +44,9 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[
     if task.status not in LIVE_RUN:
         return (yield from _started_by_hand(settings, task, new_data))
     if new_data is None:
-        raise ResumeError(
-            f"run {task_id} is {task.status}, and continues unless it waits for an answer",
-            suggestion="give the answer as new_data; `run.approvals()` shows the question",
-            code="ANSWER_MISSING",
-        )
+        what = f"run {task_id} is {task.status}, and continues unless it waits for an answer"
+        way_out = "give the answer as new_data; `run.approvals()` shows the question"
+        raise ResumeError(what, suggestion=way_out, code="ANSWER_MISSING")
     yield from approvals.resume(settings, task_id, new_data, {})
     return Enqueued(task_id, is_new=False)
 
@@ -62,15 +55,13 @@ def retry_failed(settings: Settings, parent_run_id: str, max_retries: int) -> Op
     """Start a run's failed background runs again that have retries left; each waits 1, 2, 4 … seconds, by its retries so far."""
     _need_resumability(settings)
     yield from record_of(parent_run_id)
-    found = yield from query(
-        requests.runs(RunFilter(status="failed", parent=parent_run_id, background=True), limit=MOST)
-    )
-    begun = []
-    for task in found:
+    filters = RunFilter(status="failed", parent=parent_run_id, background=True)
+    started = []
+    for task in (yield from query(requests.runs(filters, limit=MOST))):
         if task.retries < max_retries:
             run_id = yield from _start_again(settings, task, None, wait_s=2.0**task.retries)
-            begun += [Enqueued(run_id, is_new=True)] if run_id is not None else []
-    return begun
+            started += [Enqueued(run_id, is_new=True)] if run_id is not None else []
+    return started
 
 
 def fail_stale(settings: Settings, stale_hours: float | None) -> Operation[list[str]]:
@@ -97,18 +88,15 @@ def fail_stale(settings: Settings, stale_hours: float | None) -> Operation[list[
 def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Operation[Enqueued]:
     run_id = yield from _start_again(settings, task, new_data, wait_s=0.0)
     if run_id is None:
-        raise ResumeError(
-            f"run {task.id} has already been started again as run {_successor(task.id)}",
-            suggestion="resume that one",
-            code="STARTED_AGAIN",
-        )
+        what = f"run {task.id} has already been started again as run {_successor(task.id)}"
+        raise ResumeError(what, suggestion="resume that one", code="STARTED_AGAIN")
     yield AskBroker(lambda post: post.request_sweep())
     return Enqueued(run_id, is_new=True)
 
 
 def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Operation[str | None]:
     """Start it again with the context it began with; return None if another caller has done so."""
-    size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
+    size = ValueLimits.of(settings.limits)
     launch = yield from query(requests.launch(task.id))
     value = None if new_data is None else pack(encode(new_data, path="new_data"), "new_data", size)
     before = launch.context
@@ -117,22 +105,17 @@ def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: 
     new = _successor(task.id)
     context = None if before is None else _renamed(before, new, task)
     given = [each for each in (value, context) if each is not None]
-    return (
-        yield from query(
-            requests.start_again(
-                BackgroundRestart(
-                    run=task.id,
-                    new=new,
-                    first=launch.first,
-                    key=str(AttemptKey(new, launch.address, launch.step, 1, launch.kind)),
-                    context=None if context is None else by_reference(context, size.inline),
-                    input=None if value is None else by_reference(value, size.inline),
-                    wait_s=wait_s,
-                    blobs=tuple(each for each in given if each.size > size.inline),
-                )
-            )
-        )
+    again = BackgroundRestart(
+        run=task.id,
+        new=new,
+        first=launch.first,
+        key=str(AttemptKey(new, launch.address, launch.step, 1, launch.kind)),
+        context=None if context is None else by_reference(context, size.inline),
+        input=None if value is None else by_reference(value, size.inline),
+        wait_s=wait_s,
+        blobs=tuple(each for each in given if each.size > size.inline),
     )
+    return (yield from query(requests.start_again(again)))
 
 
 def _successor(task_id: str) -> str:
@@ -157,7 +140,5 @@ def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
 
 def _need_resumability(settings: Settings) -> None:
     if not settings.background_tasks.resumability:
-        raise FeatureDisabled(
-            "resuming background steps is turned off here",
-            suggestion="set resumability = true in [background_tasks]",
-        )
+        way_out = "set resumability = true in [background_tasks]"
+        raise FeatureDisabled("resuming background steps is turned off here", suggestion=way_out)

@@ -7,27 +7,26 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, Final, Unpack
 
-from flujo_client.api.context_fields import record_context_fields
-from flujo_client.api.operations import Enqueued, FoundPipeline, find_pipeline, key_taken, new_run_of, publish_new
+from flujo_client.api import operations
 from flujo_client.api.options import BulkOptions, RunOptions, refuse_unknown
 from flujo_client.config.manager import Settings
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import ConfigurationError, FlujoError, IdempotencyConflict
 from flujo_client.gateway import requests
-from flujo_client.gateway.admission import Entered, through_gates
+from flujo_client.gateway.admission import through_gates
 from flujo_client.gateway.effects import Delay, Operation, ReachBroker, query
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
 CHUNK_RUNS = 1000
 CHUNK_BYTES = 8 * 1024 * 1024
-"""The maximum of runs in a commit, and of bytes of inputs and contexts, which the last run may exceed."""
+"""The maximum number of runs in a commit, and of bytes of inputs and contexts, which the last run may exceed."""
 GRACE_S = 5.0
 """Seconds after which the sweeper publishes a chunk."""
 BREATH_RUNS = 50
 """After so many checked runs, control is given to the event loop."""
 
-_NOTHING: Final[Mapping[str, Entered]] = MappingProxyType({})
+_NOTHING: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
 class RunRequest:
@@ -47,22 +46,18 @@ class RunRequest:
 
 def enqueue_many(
     settings: Settings, pipeline: str | Pipeline | Step, values: Iterable[Any], options: BulkOptions
-) -> Operation[list[Enqueued]]:
-    """Check, record and publish runs in chunks; each chunk is recorded as a whole or not at all.
-
-    Raises:
-        FlujoError: something is invalid. It names the value's index, and the number of recorded values: those of the chunks before.
-    """
+) -> Operation[list[operations.Enqueued]]:
+    """Check, record and publish runs in chunks; each chunk is recorded as a whole or not at all."""
     refuse_unknown(options, BulkOptions, "enqueue_many")
     connection = options.get("connection")
     common: RunOptions = {**options}  # type: ignore[typeddict-item]  # the connection is not read from it
-    enqueued: list[Enqueued] = []
-    found: dict[bool, FoundPipeline] = {}
+    enqueued: list[operations.Enqueued] = []
+    found: dict[bool, operations.FoundPipeline] = {}
     waiting = iter(values)
     try:
         while chunk := (yield from _next_chunk(settings, pipeline, waiting, common, found, start=len(enqueued))):
             for each in found.values():
-                yield from record_context_fields(settings, each.context_model, connection)
+                yield from operations.record_context_fields(settings, each.context_model, connection)
             enqueued += yield from _record(chunk, connection)
     except FlujoError as error:
         recorded = f"the first {len(enqueued)} values are recorded" if enqueued else "nothing is recorded"
@@ -71,11 +66,7 @@ def enqueue_many(
 
 
 class _Chunk:
-    """Runs that are recorded in one commit.
-
-    Args:
-        start: the index of the first one among all values.
-    """
+    """Runs that are recorded in one commit; `start` is the index of the first one among all values."""
 
     def __init__(self, start: int) -> None:
         self._start, self._size = start, 0
@@ -91,39 +82,30 @@ class _Chunk:
 
     def add(self, new: NewRun) -> None:
         """Take a run in; raises IdempotencyConflict if other work in the chunk has its key."""
-        if other := next((gate for gate in new.gates if gate.policy != "queue"), None):
-            raise ConfigurationError(
-                f"{other.name} may refuse, return or cancel runs, which `enqueue_many` does not do",
-                suggestion="use `enqueue` for each run, or let runs wait: on_full='queue', singleton='queue', no debounce_s",
-            )
+        if other := next((gate for gate in new.gates if gate.decides_at_once), None):
+            what = f"{other.name} may refuse, return or cancel runs, which `enqueue_many` does not do"
+            way_out = "use `enqueue` for each run, or let runs wait: on_full='queue', singleton='queue', no debounce_s"
+            raise ConfigurationError(what, suggestion=way_out)
         place = len(self._news)
         first = self._by_key.setdefault(key, place) if (key := _key(new)) else place
         if first != place and self._news[first].digest != new.digest:
-            raise IdempotencyConflict(
-                f"idempotency key '{new.idempotency_key}' is also the key of values[{self._start + first}], which has another input or context",
-                suggestion="use another key for other work",
-            )
+            what = f"idempotency key '{new.idempotency_key}' is also the key of values[{self._start + first}], which has another input or context"
+            raise IdempotencyConflict(what, suggestion="use another key for other work")
         self._news.append(new)
         sent = (new.first.input, new.first.context, *new.blobs)
         self._size += sum(packed.size for packed in sent if packed is not None)
 
-    def record(self, grace_s: float, *, judges: bool) -> requests.Request[list[Enqueued]]:
-        """Return the request that records all of it and reads the runs in the order of their values.
-
-        Args:
-            grace_s: seconds to publish them in before the sweeper does it.
-            judges: whether runs with gates may be admitted at once.
-        """
-        distinct = [new for place, new in enumerate(self._news) if self._is_first(place, new)]
+    def record(self, grace_s: float, *, judges: bool) -> requests.Request[list[operations.Enqueued]]:
+        """Return the request that records all of it and reads the runs in the order of their values."""
+        keys = [(place, new, _key(new)) for place, new in enumerate(self._news)]
+        distinct = [new for place, new, key in keys if key is None or self._by_key[key] == place]
         recording = requests.record_many(distinct, self._enqueued, grace_s=grace_s)
         gated = [new for new in distinct if new.gates]
         return through_gates(recording, gated, self._enqueued, judges=judges) if gated else recording
 
-    def _is_first(self, place: int, new: NewRun) -> bool:
-        key = _key(new)
-        return key is None or self._by_key[key] == place
-
-    def _enqueued(self, rows: list[requests.Row], entered: Mapping[str, Entered] = _NOTHING) -> list[Enqueued]:
+    def _enqueued(
+        self, rows: list[requests.Row], waits_at: Mapping[str, str | None] = _NOTHING
+    ) -> list[operations.Enqueued]:
         """Compare the rows that have the chunk's keys with its runs; raises IdempotencyConflict, which undoes the chunk."""
         standing = {(row["tenant"], row["idempotency_key"]): row for row in rows}
         found = []
@@ -131,11 +113,11 @@ class _Chunk:
             run_id, key = new.first.ticket.run, _key(new)
             if key is not None and (row := standing[key])["id"] != run_id:
                 if row["digest"] != new.digest:
-                    raise _named(key_taken(key[1], row["id"]), self._start + place)
-                found.append(Enqueued(row["id"], is_new=False))
+                    raise _named(operations.key_taken(key[1], row["id"]), self._start + place)
+                found.append(operations.Enqueued(row["id"], is_new=False))
             else:
-                is_waiting = run_id in entered and entered[run_id].waits_at is not None
-                found.append(Enqueued(run_id, is_new=True, unpublished=() if is_waiting else (new.first,)))
+                unpublished = () if waits_at.get(run_id) is not None else (new.first,)
+                found.append(operations.Enqueued(run_id, is_new=True, unpublished=unpublished))
         return found
 
 
@@ -144,7 +126,7 @@ def _next_chunk(
     pipeline: str | Pipeline | Step,
     values: Iterable[Any],
     common: RunOptions,
-    found: dict[bool, FoundPipeline],
+    found: dict[bool, operations.FoundPipeline],
     *,
     start: int,
 ) -> Operation[_Chunk]:
@@ -156,8 +138,8 @@ def _next_chunk(
         try:
             has_context = options.get("context") is not None
             if has_context not in found:
-                found[has_context] = yield from find_pipeline(settings, pipeline, has_context=has_context)
-            chunk.add(new_run_of(settings, found[has_context], request.value, options))
+                found[has_context] = yield from operations.find_pipeline(settings, pipeline, has_context=has_context)
+            chunk.add(operations.new_run_of(settings, found[has_context], request.value, options))
         except FlujoError as error:
             raise _named(error, place) from error.__cause__
         if chunk.is_full:
@@ -167,13 +149,13 @@ def _next_chunk(
     return chunk
 
 
-def _record(chunk: _Chunk, connection: Any) -> Operation[list[Enqueued]]:
+def _record(chunk: _Chunk, connection: Any) -> Operation[list[operations.Enqueued]]:
     if connection is not None:
         return (yield from query(chunk.record(0.0, judges=False), connection))
     yield ReachBroker()
     enqueued = yield from query(chunk.record(GRACE_S, judges=True))
-    yield from publish_new([envelope for each in enqueued for envelope in each.unpublished])
-    return [Enqueued(each.run_id, each.is_new) for each in enqueued]
+    yield from operations.publish_new([envelope for each in enqueued for envelope in each.unpublished])
+    return [operations.Enqueued(each.run_id, each.is_new) for each in enqueued]
 
 
 def _key(new: NewRun) -> tuple[str, str] | None:

@@ -191,7 +191,7 @@ class FlujoClient(_Connected):
                 unless `retried=True`.
 
         Raises:
-            ClientError: a status does not exist, or `since` is a moment without a time zone.
+            ClientError: a status does not exist, `since` is a moment without a time zone, or a condition has another type.
         """
         return self.ask(requests.runs(RunFilter(**filters), limit=limit, offset=offset))
 
@@ -214,7 +214,7 @@ class FlujoClient(_Connected):
         Args:
             run_ids: the runs; those that do not exist are left out of the answer.
         """
-        return self.perform(explanations.explain_runs(run_ids))
+        return self.perform(explanations.explain_runs(self.settings, run_ids))
 
     def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
         """List summaries of the runs that retention deleted, if `retention.keep_summaries` is set; those that ended last first.
@@ -317,7 +317,7 @@ class FlujoClient(_Connected):
         return self.perform(background_runs.fail_stale(self.settings, stale_hours))
 
     def add_schedule(self, schedule: Schedule) -> ScheduleRecord:
-        """Store a schedule, whose runs workers begin from now on; or replace that of its name.
+        """Store a schedule, whose runs workers begin from now on, or replace the one of its name.
 
         A replaced one stays paused if it is, and keeps its next slot if its timing does not change.
 
@@ -331,11 +331,11 @@ class FlujoClient(_Connected):
         return self.ask(schedule_requests.schedules())
 
     def pause_schedule(self, name: str) -> None:
-        """Let a schedule fire nothing until it is resumed; raises ClientError if there is none of that name."""
+        """Pause a schedule: it does not fire until it is resumed. Raises ClientError if there is none of that name."""
         self.perform(schedules.pause(name))
 
     def resume_schedule(self, name: str) -> None:
-        """Let a paused schedule fire again from now on; what would have fired meanwhile does not. Raises as `pause_schedule` does."""
+        """Resume a paused schedule; slots of the pause do not fire. Raises as `pause_schedule` does."""
         self.perform(schedules.resume(name))
 
     def remove_schedule(self, name: str) -> None:
@@ -420,7 +420,7 @@ class AsyncFlujoClient(_Connected):
 
     async def explain(self, run_ids: Collection[str]) -> dict[str, Sentence]:
         """Say in one sentence where each run stopped or what it waits for, as `FlujoClient.explain` does."""
-        return await self.perform(explanations.explain_runs(run_ids))
+        return await self.perform(explanations.explain_runs(self.settings, run_ids))
 
     async def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
         """List summaries of deleted runs, as `FlujoClient.list_deleted_runs` does."""
@@ -479,11 +479,11 @@ class AsyncFlujoClient(_Connected):
         return await self.ask(schedule_requests.schedules())
 
     async def pause_schedule(self, name: str) -> None:
-        """Let a schedule fire nothing until it is resumed, as `FlujoClient.pause_schedule` does."""
+        """Pause a schedule, as `FlujoClient.pause_schedule` does."""
         await self.perform(schedules.pause(name))
 
     async def resume_schedule(self, name: str) -> None:
-        """Let a paused schedule fire again, as `FlujoClient.resume_schedule` does."""
+        """Resume a paused schedule, as `FlujoClient.resume_schedule` does."""
         await self.perform(schedules.resume(name))
 
     async def remove_schedule(self, name: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
+from flujo_client.config.manager import Settings
 from flujo_client.explain.explain import explain
 from flujo_client.explain.facts import AttemptFacts, FleetFacts, RunFacts, RunRowFacts
 from flujo_client.explain.sentence import Sentence
@@ -23,18 +24,18 @@ _known: dict[str, Plan] = {}
 """Plans by fingerprint, which is a digest of them: they never change."""
 
 
-def explain_run(run_id: str) -> Operation[Sentence]:
+def explain_run(settings: Settings, run_id: str) -> Operation[Sentence]:
     """Explain one run; raises RunNotFound."""
-    found = yield from explain_runs([run_id])
+    found = yield from explain_runs(settings, [run_id])
     if run_id not in found:
         raise not_found(run_id)
     return found[run_id]
 
 
-def explain_runs(run_ids: Collection[str]) -> Operation[dict[str, Sentence]]:
+def explain_runs(settings: Settings, run_ids: Collection[str]) -> Operation[dict[str, Sentence]]:
     """Explain runs, by their ids; those that do not exist are left out."""
     rows = (yield from query(ask.explained_runs(run_ids))) if run_ids else []
-    facts = yield from _facts_of({each.id: each for each in rows})
+    facts = yield from _facts_of({each.id: each for each in rows}, settings.worker.control_queue)
     children = {each.child_of: each.id for each in rows}
     sentences: dict[str, Sentence] = {}
 
@@ -48,7 +49,7 @@ def explain_runs(run_ids: Collection[str]) -> Operation[dict[str, Sentence]]:
     return {run_id: sentence_of(run_id) for run_id in run_ids if run_id in facts}
 
 
-def _facts_of(runs: Mapping[str, RunRowFacts]) -> Operation[dict[str, RunFacts]]:
+def _facts_of(runs: Mapping[str, RunRowFacts], control_queue: str) -> Operation[dict[str, RunFacts]]:
     alive = [each.id for each in runs.values() if each.ended_at is None]
     stopped = [each.id for each in runs.values() if each.status in STOPPED]
     queued = [each.id for each in runs.values() if each.status == "queued"]
@@ -57,7 +58,7 @@ def _facts_of(runs: Mapping[str, RunRowFacts]) -> Operation[dict[str, RunFacts]]
     gates = (yield from query(ask.gates(queued))) if queued else {}
     fan_outs = (yield from query(ask.fan_outs(alive))) if alive else {}
     keys = [each.key for each in live if each.status == "queued"]
-    fleet = (yield from query(ask.fleet(keys))) if alive else FleetFacts()
+    fleet = (yield from query(ask.fleet(keys, control_queue))) if alive else FleetFacts()
     waits = [(each.waits_for or "").partition(" ") for each in live]
     names = {name for guard, _, name in waits if guard == "limit"}
     limits = (yield from query(ask.limits(names))) if names else {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Unpack
+from collections.abc import AsyncGenerator, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 from flujo_client.api import approvals, events, explanations, operations, retry
 from flujo_client.api.operations import Enqueued
@@ -23,28 +23,51 @@ from flujo_client.streams.follow import reading_stream
 if TYPE_CHECKING:
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 
+ClientT = TypeVar("ClientT", bound="FlujoClient | AsyncFlujoClient")
+
 CANCEL_PATIENCE_S = 30.0
 
 
-class RunHandle(Generic[OutputT, ContextT]):
+class _Handle(Generic[ClientT, OutputT, ContextT]):
+    """The common part of both handles: what needs no service."""
+
+    def __init__(self, client: ClientT, enqueued: Enqueued) -> None:
+        self._client, self._enqueued = client, enqueued
+        self.id, self.is_new = enqueued.run_id, enqueued.is_new
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.id!r})"
+
+    @property
+    def unpublished(self) -> Sequence[Envelope]:
+        """Return the messages that wait for the commit of your own transaction."""
+        return self._enqueued.unpublished
+
+    def event_token(self, name: str, *, expires_s: float | None = None) -> str:
+        """Return a token for a webhook's address, `POST …/events/<token>` of the page, which sends this event with its JSON body as the value.
+
+        Args:
+            name: the event's name.
+            expires_s: seconds for which the token is valid; as long as the run takes events when None.
+
+        Raises:
+            ConfigurationError: `signing_keys` is not set.
+            EventError: the name or `expires_s` is invalid (`INVALID_EVENT`).
+        """
+        return events.event_token(self._client.settings, self.id, name, expires_s)
+
+    def _read_result(self, timeout: float | None) -> Operation[PipelineResult[OutputT, ContextT]]:
+        first_look_s = operations.OWN_SERVICES_LOOK_S if self._client.has_started_services else operations.FIRST_LOOK_S
+        return operations.result_of(self._client.settings, self.id, timeout, first_look_s=first_look_s)
+
+
+class RunHandle(_Handle["FlujoClient", OutputT, ContextT]):
     """Wait for a run, read it, and control it.
 
     Attributes:
         id: the run's id.
         is_new: False when enqueue found the run under its idempotency key.
     """
-
-    def __init__(self, client: FlujoClient, enqueued: Enqueued) -> None:
-        self._client, self._enqueued = client, enqueued
-        self.id, self.is_new = enqueued.run_id, enqueued.is_new
-
-    def __repr__(self) -> str:
-        return f"RunHandle({self.id!r})"
-
-    @property
-    def unpublished(self) -> Sequence[Envelope]:
-        """Return the messages that wait for the commit of your own transaction."""
-        return self._enqueued.unpublished
 
     def publish(self) -> None:
         """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
@@ -60,7 +83,7 @@ class RunHandle(Generic[OutputT, ContextT]):
 
     def explain(self) -> Sentence:
         """Say in one sentence where the run stopped or what it waits for, why, and what moves it; raises RunNotFound."""
-        return self._client.perform(explanations.explain_run(self.id))
+        return self._client.perform(explanations.explain_run(self._client.settings, self.id))
 
     def result(self, timeout: float | None = None, *, check: bool = True) -> PipelineResult[OutputT, ContextT]:
         """Wait for the run's end and read its result, however it ended; its `output` raises what the run failed with.
@@ -75,7 +98,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         Raises:
             WaitTimedOut: it has not ended within `timeout` seconds; it continues.
         """
-        result: PipelineResult[OutputT, ContextT] = self._client.perform(_result(self._client, self.id, timeout))
+        result = self._client.perform(self._read_result(timeout))
         return result if check else result.unchecked()
 
     def children(self, limit: int = 1000) -> list[RunRecord]:
@@ -90,7 +113,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         """
         return self._client.ask(requests.events(self.id, after=after, limit=limit))
 
-    def follow(self, after: str | None = None) -> Iterator[EventRecord]:
+    def follow(self, after: str | None = None) -> Generator[EventRecord]:
         """Yield the run's events as they happen, each once, until the run has ended.
 
         Args:
@@ -105,7 +128,7 @@ class RunHandle(Generic[OutputT, ContextT]):
             yield from page
             after = page[-1].cursor
 
-    def stream(self, after: str | None = None) -> Iterator[StreamEvent]:
+    def stream(self, after: str | None = None) -> Generator[StreamEvent]:
         """Yield what the run's steps do and say, as it comes, in order and each event once; the last one is the `end`.
 
         It waits for Redis and Postgres while they are away. Entries that were trimmed or flushed are a `gap`, and a `snapshot` of what is
@@ -177,18 +200,6 @@ class RunHandle(Generic[OutputT, ContextT]):
         """
         return self._client.perform(events.send(self._client.settings, self.id, name, value, options))
 
-    def event_token(self, name: str, *, expires_s: float | None = None) -> str:
-        """Return a token for a webhook's address, `POST …/events/<token>` of the page, which sends this event with its JSON body as the value.
-
-        Args:
-            name: the event's name.
-            expires_s: seconds for which the token is valid; as long as the run takes events when None.
-
-        Raises:
-            ConfigurationError: `signing_keys` is not set.
-        """
-        return events.event_token(self._client.settings, self.id, name, expires_s)
-
     def cancel(
         self, *, reason: str | None = None, actor: str | None = None, timeout: float = CANCEL_PATIENCE_S
     ) -> bool:
@@ -200,7 +211,9 @@ class RunHandle(Generic[OutputT, ContextT]):
         Raises:
             WaitTimedOut: no worker has acknowledged it within `timeout` seconds. The cancel takes effect in any case.
         """
-        return self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
+        return self._client.perform(
+            operations.cancel(self._client.settings, self.id, actor=actor, reason=reason, timeout=timeout)
+        )
 
     def retry(self, from_step: str | None = None, *, again: bool = False, **options: Unpack[RetryOptions]) -> RunHandle:
         """Start a new run at a step, with the input and context that the step had in this run.
@@ -219,8 +232,7 @@ class RunHandle(Generic[OutputT, ContextT]):
             IdempotencyConflict: the key is in use for different work.
         """
         verb = retry.retry(self._client.settings, self.id, from_step, options, again=again)
-        forked: Enqueued = self._client.perform(verb)
-        return RunHandle(self._client, forked)
+        return RunHandle(self._client, self._client.perform(verb))
 
     def fork(self, from_step: str, **options: Unpack[RetryOptions]) -> RunHandle:
         """Start a new run at a step under the present code. This run may be live, and continues.
@@ -236,21 +248,12 @@ class RunHandle(Generic[OutputT, ContextT]):
             PipelineError: the present code is invalid.
             IdempotencyConflict: the key is in use for different work.
         """
-        forked: Enqueued = self._client.perform(retry.fork(self._client.settings, self.id, from_step, options))
-        return RunHandle(self._client, forked)
+        verb = retry.fork(self._client.settings, self.id, from_step, options)
+        return RunHandle(self._client, self._client.perform(verb))
 
 
-class AsyncRunHandle(Generic[OutputT, ContextT]):
+class AsyncRunHandle(_Handle["AsyncFlujoClient", OutputT, ContextT]):
     """The async variant of RunHandle, with the same names."""
-
-    def __init__(self, client: AsyncFlujoClient, enqueued: Enqueued) -> None:
-        self._client, self._enqueued = client, enqueued
-        self.id, self.is_new = enqueued.run_id, enqueued.is_new
-
-    @property
-    def unpublished(self) -> Sequence[Envelope]:
-        """Return the messages that wait for the commit of your own transaction."""
-        return self._enqueued.unpublished
 
     async def publish(self) -> None:
         """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
@@ -266,7 +269,7 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
 
     async def explain(self) -> Sentence:
         """Say in one sentence where the run stopped or what it waits for, as `RunHandle.explain` does."""
-        return await self._client.perform(explanations.explain_run(self.id))
+        return await self._client.perform(explanations.explain_run(self._client.settings, self.id))
 
     async def result(
         self,
@@ -275,7 +278,7 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         check: bool = True,
     ) -> PipelineResult[OutputT, ContextT]:
         """Wait for the run's end and read its result, as `RunHandle.result` does; raises WaitTimedOut."""
-        result: PipelineResult[OutputT, ContextT] = await self._client.perform(_result(self._client, self.id, timeout))
+        result = await self._client.perform(self._read_result(timeout))
         return result if check else result.unchecked()
 
     async def children(self, limit: int = 1000) -> list[RunRecord]:
@@ -286,7 +289,7 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         """Read the run's events so far, after an event's `cursor`."""
         return await self._client.ask(requests.events(self.id, after=after, limit=limit))
 
-    async def follow(self, after: str | None = None) -> AsyncIterator[EventRecord]:
+    async def follow(self, after: str | None = None) -> AsyncGenerator[EventRecord]:
         """Yield the run's events as they happen, each once, until the run has ended."""
         page: list[EventRecord]
         while page := await self._client.perform(operations.next_events(self.id, after)):
@@ -294,7 +297,7 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
                 yield event
             after = page[-1].cursor
 
-    async def stream(self, after: str | None = None) -> AsyncIterator[StreamEvent]:
+    async def stream(self, after: str | None = None) -> AsyncGenerator[StreamEvent]:
         """Yield what the run's steps do and say, as `RunHandle.stream` does."""
         page: list[StreamEvent]
         with reading_stream(self._client.settings, self.id, after) as stream:
@@ -326,10 +329,6 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         """Send an event to the run, as `RunHandle.send` does."""
         return await self._client.perform(events.send(self._client.settings, self.id, name, value, options))
 
-    def event_token(self, name: str, *, expires_s: float | None = None) -> str:
-        """Return a token for a webhook's address, as `RunHandle.event_token` does."""
-        return events.event_token(self._client.settings, self.id, name, expires_s)
-
     async def cancel(
         self,
         *,
@@ -338,7 +337,9 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         timeout: float = CANCEL_PATIENCE_S,  # noqa: ASYNC109
     ) -> bool:
         """Cancel the run, as `RunHandle.cancel` does."""
-        return await self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
+        return await self._client.perform(
+            operations.cancel(self._client.settings, self.id, actor=actor, reason=reason, timeout=timeout)
+        )
 
     async def retry(
         self, from_step: str | None = None, *, again: bool = False, **options: Unpack[RetryOptions]
@@ -351,8 +352,3 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         """Begin again at a step under the present code, as `RunHandle.fork` does."""
         verb = retry.fork(self._client.settings, self.id, from_step, options)
         return AsyncRunHandle(self._client, await self._client.perform(verb))
-
-
-def _result(client: FlujoClient | AsyncFlujoClient, run_id: str, timeout: float | None) -> Operation[Any]:
-    first_look_s = operations.OWN_SERVICES_LOOK_S if client.has_started_services else operations.FIRST_LOOK_S
-    return operations.result_of(client.settings, run_id, timeout, first_look_s=first_look_s)

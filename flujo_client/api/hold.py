@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from flujo_client.api.explanations import explain_run
+from flujo_client.config.manager import Settings
 from flujo_client.contract.records import RunRecord
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway.effects import Operation
@@ -17,31 +18,29 @@ _NO_WORKER: Final = ("no worker", "no workers")
 
 
 class Hold(NamedTuple):
-    """Why a run makes no progress, and what to do about it.
-
-    Attributes:
-        why: the sentence about it.
-        way_out: what moves it.
-        key: equal as long as the reason is the same.
-        needs_worker: a worker that starts just now would change it.
-    """
+    """Why a run makes no progress, and what to do about it."""
 
     why: str
     way_out: str
     key: str = ""
+    """Equal as long as the reason is the same."""
     needs_worker: bool = False
+    """A worker that starts just now would change it."""
 
     def __str__(self) -> str:
         return f"{self.why}\n  → {self.way_out}"
 
 
-def hold(run: RunRecord, services: str = "") -> Operation[Hold | None]:
-    """Ask what holds a run, if anything does; `services` are where it was looked for, as `Settings.services_named` says."""
-    return hold_of(run, (yield from explain_run(run.id)), services)
+def hold(settings: Settings, run: RunRecord) -> Operation[Hold | None]:
+    """Ask what holds a run, if anything does."""
+    return hold_of(run, (yield from explain_run(settings, run.id)), settings.services_named)
 
 
 def hold_of(run: RunRecord, seen: Sentence, services: str = "") -> Hold | None:
-    """Return what holds a run, of which this is the sentence; None where a worker will continue it."""
+    """Return what holds a run, of which this is the sentence; None where a worker will continue it.
+
+    `services` are where it was looked for, as `Settings.services_named` says.
+    """
     if seen.tone not in ("person", "stuck", "wait") or seen.cause in _MOVES or _is_short(seen):
         return None
     if seen.cause == "person" and run.status != "paused":  # other branches are at work

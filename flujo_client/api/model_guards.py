@@ -9,12 +9,7 @@ from flujo_client.config.model_guards import FleetGuards
 from flujo_client.config.models import Section
 from flujo_client.contract.limits import Guard, GuardRow
 from flujo_client.gateway.effects import Operation, query
-from flujo_client.gateway.operator_requests import (
-    WaitingForModel,
-    guard_rows,
-    open_breakers,
-    waiting_for_models,
-)
+from flujo_client.gateway.operator_requests import WaitingForModel, guard_rows, open_breakers, waiting_for_models
 
 
 def breakers() -> Operation[list[dict[str, Any]]]:

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel
 
+from flujo_client import errors
 from flujo_client.address import new_run_id
-from flujo_client.api.context_fields import record_context_fields
 from flujo_client.api.hold import hold
 from flujo_client.api.options import EnqueueOptions, RunOptions, refuse_unknown
 from flujo_client.api.step_options import options_of_attempts
@@ -28,29 +28,10 @@ from flujo_client.contract.read import read_result, references
 from flujo_client.contract.records import LIVE_RUN, AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.contract.trace import TraceNode, build_trace
-from flujo_client.errors import (
-    ClientError,
-    ConfigurationError,
-    FlujoError,
-    IdempotencyConflict,
-    PipelineError,
-    ServiceUnreachable,
-    WaitTimedOut,
-)
+from flujo_client.gateway import effects, plan_requests, requests
 from flujo_client.gateway import operator_requests as checkup
-from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
-from flujo_client.gateway.effects import (
-    AskBroker,
-    AwaitRun,
-    Delay,
-    MarkSent,
-    Operation,
-    Publish,
-    ReachBroker,
-    Together,
-    query,
-)
+from flujo_client.gateway.effects import AwaitRun, Operation, query
 from flujo_client.gateway.requests import Request
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths, HealthQuery
@@ -69,7 +50,7 @@ from flujo_client.pipeline.reference import (
     with_reference_options,
 )
 from flujo_client.pipeline.step import Step
-from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.pipeline.submit import Order, ValueLimits, deadline_in, new_run
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed, Resolver
 from flujo_client.trace_context import current_trace_parent
@@ -92,7 +73,7 @@ A client that started embedded services, which have no workers, asks almost at o
 """
 
 
-class NotRecorded(ClientError):
+class NotRecorded(errors.ClientError):
     """A run was not recorded, and no other one has its key."""
 
 
@@ -124,9 +105,6 @@ def enqueue(
     """Check everything, record the run in one commit, then publish its first message.
 
     Runs of one pipeline that are enqueued at the same time share the commit, unless they have keys, gates or large values.
-
-    Raises:
-        FlujoError: something is invalid; nothing was recorded.
     """
     refuse_unknown(options, EnqueueOptions, "enqueue")
     connection = options.get("connection")
@@ -135,15 +113,30 @@ def enqueue(
     if connection is not None:
         yield from record_context_fields(settings, found.context_model, connection)
         return (yield from record_or_find(requests.record, new, connection))
-    yield ReachBroker()
+    yield effects.ReachBroker()
     yield from record_context_fields(settings, found.context_model)
     if new.idempotency_key is not None or new.gates or new.blobs:
         return (yield from _begin(new))
     kind = (found.reference, found.plan.fingerprint)
-    begun: Enqueued | FlujoError | None = yield Together(kind, new, _begin_together)
-    if isinstance(begun, FlujoError):
+    begun: Enqueued | errors.FlujoError | None = yield effects.Together(kind, new, _begin_together)
+    if isinstance(begun, errors.FlujoError):
         raise begun
     return begun or (yield from _begin(new))
+
+
+_recorded_in: WeakKeyDictionary[type[BaseModel], set[str]] = WeakKeyDictionary()
+"""In which databases this process has recorded the fields of a context model."""
+
+
+def record_context_fields(settings: Settings, model: type[BaseModel] | None, connection: Any = None) -> Operation[None]:
+    """Record which fields a pipeline's context model has now: once in this process, or in each of the caller's own transactions."""
+    if model is None:
+        return
+    recorded, database = _recorded_in.setdefault(model, set()), settings.database()
+    if connection is not None or database not in recorded:
+        yield from query(plan_requests.record_context_fields(model), connection)
+    if connection is None:
+        recorded.add(database)
 
 
 def _begin(new: NewRun) -> Operation[Enqueued]:
@@ -153,13 +146,13 @@ def _begin(new: NewRun) -> Operation[Enqueued]:
     return Enqueued(recorded.run_id, recorded.is_new)
 
 
-def _begin_together(news: Sequence[NewRun]) -> Operation[Sequence[Enqueued | FlujoError | None]]:
+def _begin_together(news: Sequence[NewRun]) -> Operation[Sequence[Enqueued | errors.FlujoError | None]]:
     """Record runs in one commit and publish their first messages. If one is refused nothing is recorded, and each is to begin alone."""
     try:
         if len(news) == 1:
             return [(yield from _begin(news[0]))]
         yield from query(requests.record_many(news, lambda _: None, undoes=False))
-    except FlujoError as error:
+    except errors.FlujoError as error:
         return [error] if len(news) == 1 else [None] * len(news)
     yield from publish_new([new.first for new in news])
     return [Enqueued(new.first.ticket.run, is_new=True) for new in news]
@@ -172,56 +165,48 @@ def record_or_find(
 
     In the caller's own transaction a gate is locked until the caller's commit only where it may refuse or replace a run; otherwise the run
     waits for the next admission.
-
-    Raises:
-        AdmissionRefused: a limit with `on_full="drop"` is reached.
-        IdempotencyConflict: the key is in use for other work.
     """
-    grace_s = requests.GRACE_S if connection is None else 0.0
+    request, is_waiting = recording(new, grace_s=requests.GRACE_S if connection is None else 0.0), False
     if not new.gates:
-        run_id, is_waiting = (yield from query(recording(new, grace_s=grace_s), connection)), False
+        run_id = yield from query(request, connection)
     else:
-        request = through_gates(
-            recording(new, grace_s=grace_s),
-            [new],
-            lambda _, entered: entered.get(new.first.ticket.run),
-            judges=connection is None or any(gate.policy != "queue" for gate in new.gates),
-        )
+        judges = connection is None or any(gate.decides_at_once for gate in new.gates)
         try:
-            entered = yield from query(request, connection)
+            entering = through_gates(request, [new], lambda _, entered: entered, judges=judges)
+            waits_at = yield from query(entering, connection)
         except AlreadyUnderWay as held:
             return Enqueued(held.run, is_new=False)
-        run_id, is_waiting = (None, False) if entered is None else (entered.run, entered.waits_at is not None)
+        run_id, is_waiting = next(iter(waits_at), None), any(waits_at.values())
     if run_id is None:
         return Enqueued((yield from same_run(new, connection)), is_new=False)
     return Enqueued(run_id, is_new=True, unpublished=() if is_waiting else (new.first,))
 
 
 def new_run_of(
-    settings: Settings, found: FoundPipeline, value: Any, options: RunOptions, *, run_id: str | None = None
+    settings: Settings,
+    found: FoundPipeline,
+    value: Any,
+    options: RunOptions,
+    *,
+    run_id: str | None = None,
+    now: float | None = None,
 ) -> NewRun:
-    """Check a run's input and options, and make the value that is recorded; raises what `new_run` raises."""
+    """Check a run's input and options, and make the value that is recorded `now`; raises what `new_run` raises."""
     if options.get("priority") and settings.uses_rabbitmq and settings.worker.queue_type == "quorum":
-        raise ConfigurationError(
-            f"priority {options['priority']!r}: quorum queues of RabbitMQ have no priorities",
-            suggestion='leave it out, or set worker.queue_type = "classic" for clients and workers',
-        )
-    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), run_id or new_run_id(time.time())
-    limits = in_force(
-        settings.budgets,
-        found.plan,
-        options.get("limits"),
-        run=run_id,
-        tenant=tenant,
-        background=settings.background_tasks.limits(),
-    )
-    now, admission = time.time(), admission_options(options)
+        what = f"priority {options['priority']!r}: quorum queues of RabbitMQ have no priorities"
+        way_out = 'leave it out, or set worker.queue_type = "classic" for clients and workers'
+        raise errors.ConfigurationError(what, suggestion=way_out)
+    now = time.time() if now is None else now
+    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), run_id or new_run_id(now)
+    deadline = deadline_in(deadline_s, now)
+    own, background = options.get("limits"), settings.background_tasks.limits()
+    limits = in_force(settings.budgets, found.plan, own, run=run_id, tenant=tenant, background=background)
+    admission = admission_options(options)
     gates = gates_of(settings.admission, admission, plan=found.plan, tenant=tenant, value=value, now=now)
     if deadline_s is not None and (late := next((gate for gate in gates if gate.wait_s >= deadline_s), None)):
-        raise ConfigurationError(
-            f"it would expire before it begins: `deadline_s` is {deadline_s:g}, and it waits {late.wait_s:g} s",
-            suggestion="give it a later deadline; it counts from now, not from the run's beginning",
-        )
+        what = f"it would expire before it begins: `deadline_s` is {deadline_s:g}, and it waits {late.wait_s:g} s"
+        way_out = "give it a later deadline; it counts from now, not from the run's beginning"
+        raise errors.ConfigurationError(what, suggestion=way_out)
     order = Order(
         run_id,
         context=found.context if options.get("context") is None else options["context"],
@@ -230,7 +215,7 @@ def new_run_of(
         queue=options.get("queue") or settings.worker.attempts_queue,
         priority=options.get("priority"),
         tenant=tenant,
-        deadline=None if deadline_s is None else now + deadline_s,
+        deadline=deadline,
         limits=limits,
         metadata=options.get("metadata") or {},
         trace_parent=options.get("trace_parent") or current_trace_parent(),
@@ -239,25 +224,20 @@ def new_run_of(
         gates=gates,
         key_marks=settings.key_marks(),
     )
-    return new_run(
-        found.plan,
-        found.reference,
-        value,
-        order,
-        size=ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes),
-        allowed=settings.allowed_imports,
-        control_queue=settings.worker.control_queue,
-    )
+    size = ValueLimits.of(settings.limits)
+    allowed, joins = settings.allowed_imports, settings.worker.control_queue
+    return new_run(found.plan, found.reference, value, order, size=size, allowed=allowed, control_queue=joins)
 
 
 def _streams(settings: Settings, found: FoundPipeline, wanted: bool | None) -> Streams:  # noqa: FBT001 - an option
-    """Return what of a run is streamed; raises ConfigurationError where there is no Redis for it."""
+    """Return what of a run is streamed; raises ConfigurationError for any other value, and where there is no Redis for it."""
+    if not isinstance(wanted, bool | None):
+        raise errors.ConfigurationError(f"`stream` must be True, False or None, got {wanted!r:.80}")
     stream: Streams = found.stream if wanted is None else "all" if wanted else ""
     if stream and not settings.has_redis:
-        raise ConfigurationError(
-            f"stream=True: {found.reference} cannot be streamed, for streams are in Redis, and there is none",
-            suggestion="set result_backend_url to a Redis for clients and workers, or leave `stream` out",
-        )
+        what = f"stream=True: {found.reference} cannot be streamed, for streams are in Redis, and there is none"
+        way_out = "set result_backend_url to a Redis for clients and workers, or leave `stream` out"
+        raise errors.ConfigurationError(what, suggestion=way_out)
     return stream
 
 
@@ -270,14 +250,14 @@ def admission_options(options: RunOptions) -> AdmissionOptions:
 def publish_new(envelopes: Sequence[Envelope]) -> Operation[None]:
     """Publish rows that were committed just now. Their grace leaves time to mark them together with others."""
     before = time.monotonic()
-    if envelopes and (yield Publish(envelopes)):
-        yield MarkSent([envelope.key for envelope in envelopes], before)
+    if envelopes and (yield effects.Publish(envelopes)):
+        yield effects.MarkSent([envelope.key for envelope in envelopes], before)
 
 
 def publish(envelopes: Sequence[Envelope]) -> Operation[None]:
     """Publish rows that have no grace, and mark them before a sweep publishes them too."""
     before = time.monotonic()
-    if envelopes and (yield Publish(envelopes)):
+    if envelopes and (yield effects.Publish(envelopes)):
         age_s = time.monotonic() - before
         yield from query(requests.mark_sent({envelope.key: age_s for envelope in envelopes}))
 
@@ -299,18 +279,14 @@ def status_of(run_id: str) -> Operation[str]:
 
 
 def wait_for(
+    settings: Settings,
     run_id: str,
     timeout: float | None,
     *,
     through_pauses: bool = True,
     first_look_s: float = FIRST_LOOK_S,
-    services: str = "",
 ) -> Operation[RunRecord]:
-    """Wait until a run has ended, or pauses unless `through_pauses`; return its row. Warnings name the `services`.
-
-    Raises:
-        WaitTimedOut: it has not ended within `timeout` seconds; it continues.
-    """
+    """Wait until a run has ended, or pauses unless `through_pauses`; return its row."""
     until = None if timeout is None else time.monotonic() + timeout
     look_s, reported = first_look_s, None
     waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
@@ -318,28 +294,28 @@ def wait_for(
     while run.status in waits:
         left = look_s if until is None else min(look_s, until - time.monotonic())
         if left <= 0:
-            raise (yield from timed_out(run, timeout or 0.0, services))
+            raise (yield from timed_out(settings, run, timeout or 0.0))
         began = time.monotonic()
         yield AwaitRun(run_id, waits, left)
-        with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+        with suppress(errors.ServiceUnreachable):  # Postgres was there before: it may only be restarting
             run = yield from record_of(run_id)
             if run.status in waits and time.monotonic() - began >= look_s:
                 look_s = LOOK_AGAIN_S
-                found = yield from hold(run, services)
+                found = yield from hold(settings, run)
                 if found is not None and found.key != reported:
                     logger.warning("run %s makes no progress: %s", run_id, found)
                 reported = None if found is None else found.key
     return run
 
 
-def timed_out(run: RunRecord, timeout: float, services: str = "") -> Operation[WaitTimedOut]:
+def timed_out(settings: Settings, run: RunRecord, timeout: float) -> Operation[errors.WaitTimedOut]:
     """Return the error for a wait that timed out: what holds the run, and a suggestion."""
     found = None
-    with suppress(ServiceUnreachable):
-        found = yield from hold(run, services)
+    with suppress(errors.ServiceUnreachable):
+        found = yield from hold(settings, run)
     how = "it continues" if found is None else found.why
     way_out = f"`flujo lens trace {run.id}` shows its progress" if found is None else found.way_out
-    return WaitTimedOut(f"run {run.id} is still {run.status} after {timeout:g} s; {how}", suggestion=way_out)
+    return errors.WaitTimedOut(f"run {run.id} is still {run.status} after {timeout:g} s; {how}", suggestion=way_out)
 
 
 def look_at(run_id: str, seconds: float) -> Operation[RunRecord]:
@@ -357,20 +333,13 @@ def result_of(
     first_look_s: float = FIRST_LOOK_S,
 ) -> Operation[PipelineResult]:
     """Wait for a run's end, or its next pause, and read its result."""
-    run = yield from wait_for(
-        run_id,
-        timeout,
-        through_pauses=through_pauses,
-        first_look_s=first_look_s,
-        services=settings.services_named,
-    )
+    run = yield from wait_for(settings, run_id, timeout, through_pauses=through_pauses, first_look_s=first_look_s)
     return (yield from _result(settings, run))
 
 
 def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
     """Read a run's result so far."""
-    run = yield from record_of(run_id)
-    return (yield from _result(settings, run))
+    return (yield from _result(settings, (yield from record_of(run_id))))
 
 
 def _result(settings: Settings, run: RunRecord) -> Operation[PipelineResult]:
@@ -405,40 +374,30 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     return build_trace(run, attempts, scopes, events, hidden=settings.log.redact, code=code, options=options)
 
 
-def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Operation[bool]:
-    """Request a cancel, and wait until it is acknowledged. Once the request is committed, nothing of the run is claimed or merged.
-
-    Returns:
-        True when the run ended as cancelled, False when it had ended otherwise before.
-
-    Raises:
-        WaitTimedOut: no worker has acknowledged within `timeout` seconds; the cancel takes effect anyway.
-    """
+def cancel(
+    settings: Settings, run_id: str, *, actor: str | None, reason: str | None, timeout: float
+) -> Operation[bool]:
+    """Request a cancel, and wait until it is acknowledged; return whether the run ended as cancelled."""
     yield from status_of(run_id)
     if not (yield from query(requests.cancel(run_id, actor=actor, reason=reason))):
         return (yield from status_of(run_id)) == "cancelled"
-    yield AskBroker(lambda post: post.request_sweep())
-    run = yield from wait_for(run_id, timeout)
+    yield effects.AskBroker(lambda post: post.request_sweep())
+    run = yield from wait_for(settings, run_id, timeout)
     return run.status == "cancelled"
 
 
 def next_events(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
-    """Wait for more events of a run, and return them; an empty list means that it has ended and has no more.
-
-    Raises:
-        RunNotFound: there is no such run.
-        ClientError: `after` is not the cursor of an event.
-    """
+    """Wait for more events of a run, and return them; an empty list means that it has ended and has no more."""
     pause = FIRST_POLL_S
     page = yield from query(requests.events(run_id, after=after))
     while not page:
-        with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+        with suppress(errors.ServiceUnreachable):  # Postgres was there before: it may only be restarting
             status = yield from status_of(run_id)  # before the page, which then has all events up to this status
             page = yield from query(requests.events(run_id, after=after))
             if status not in LIVE_RUN:
                 break
         if not page:
-            yield Delay(pause)
+            yield effects.Delay(pause)
             pause = min(pause * 1.5, SLOWEST_POLL_S)
     return page
 
@@ -449,10 +408,10 @@ def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]
     machine = yield from query(checkup.machine(question, settings.health, settings.runs.on_change))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
     try:
-        messages = yield AskBroker(lambda post: post.broker.depths(sorted({*own, *machine.queues})))
-        refused: Refused = yield AskBroker(lambda post: post.broker.refused())
+        messages = yield effects.AskBroker(lambda post: post.broker.depths(sorted({*own, *machine.queues})))
+        refused: Refused = yield effects.AskBroker(lambda post: post.broker.refused())
         depths = Depths.of(messages, refused.reasons, refused.last_at, now=time.time())
-    except ServiceUnreachable as error:
+    except errors.ServiceUnreachable as error:
         depths = Depths(error=error.message)
     return build(question, aros, machine, depths, settings.health)
 
@@ -487,7 +446,7 @@ def find_pipeline(
     if isinstance(pipeline, str):
         try:
             live = load_pipeline(pipeline, allowed=settings.allowed_imports)
-        except PipelineError as error:
+        except errors.PipelineError as error:
             if error.error_code != "UNKNOWN_REFERENCE":
                 raise
             return (yield from _known(pipeline, error))
@@ -495,9 +454,8 @@ def find_pipeline(
     else:
         reference = reference_to(pipeline)
         live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
-    return _compiled(
-        live, reference, settings.allowed_imports, has_context=has_context or live.context_model is not None
-    )
+    has_context = has_context or live.context_model is not None
+    return _compiled(live, reference, settings.allowed_imports, has_context=has_context)
 
 
 _compiled_before: WeakKeyDictionary[Pipeline, dict[tuple[object, ...], FoundPipeline]] = WeakKeyDictionary()
@@ -521,13 +479,12 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
     same = [(each.on_body_change, each.context_migrations.keys(), each.stream) for each in (written, pipeline)]
     if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint or same[0] != same[1]:
-        raise PipelineError(
-            "the pipeline was changed after it was read from its blueprint, so workers would build a different one",
-            suggestion="change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module",
-        )
+        what = "the pipeline was changed after it was read from its blueprint, so workers would build a different one"
+        way_out = "change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module"
+        raise errors.PipelineError(what, suggestion=way_out)
 
 
-def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
+def _known(reference: str, error: errors.FlujoError) -> Operation[FoundPipeline]:
     """Find the plan of a pipeline whose code cannot be imported here: it is stored if the pipeline was enqueued before."""
     plan = yield from query(requests.latest_plan(reference))
     if plan is None:
@@ -537,18 +494,14 @@ def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
 
 def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
     """Find the run that was recorded under a new run's idempotency key or id; raises IdempotencyConflict if it is other work."""
-    key, run_id = new.idempotency_key, new.first.ticket.run
+    key, run_id, tenant = new.idempotency_key, new.first.ticket.run, new.first.ticket.tenant
     taken = yield from query(requests.find_by_id(run_id), connection)
     if taken is not None:
-        if taken != (new.first.ticket.tenant, new.digest):
-            raise IdempotencyConflict(
-                f"run {run_id} exists, and was enqueued with another pipeline, input, context or tenant",
-                suggestion="choose another `run_id` for other work",
-            )
+        if taken != (tenant, new.digest):
+            what = f"run {run_id} exists, and was enqueued with another pipeline, input, context or tenant"
+            raise errors.IdempotencyConflict(what, suggestion="choose another `run_id` for other work")
         return run_id
-    standing = (
-        None if key is None else (yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection))
-    )
+    standing = None if key is None else (yield from query(requests.find_by_key(tenant, key), connection))
     if standing is None:
         raise NotRecorded(f"run {run_id} was not recorded")
     run_id, first_digest = standing
@@ -557,9 +510,7 @@ def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
     return run_id
 
 
-def key_taken(key: str, run_id: str) -> IdempotencyConflict:
+def key_taken(key: str, run_id: str) -> errors.IdempotencyConflict:
     """Return the error for an idempotency key that is in use for other work."""
-    return IdempotencyConflict(
-        f"idempotency key '{key}' is already used by run {run_id}, which was enqueued with another pipeline, input or context",
-        suggestion="use another key for other work",
-    )
+    what = f"idempotency key '{key}' is already used by run {run_id}, which was enqueued with another pipeline, input or context"
+    return errors.IdempotencyConflict(what, suggestion="use another key for other work")

@@ -160,16 +160,7 @@ class RetryOptions(TypedDict, total=False):
 
 
 def refuse_unknown(options: Mapping[str, Any], kind: Any, method: str) -> None:
-    """Refuse an option that does not exist, as Python refuses an unknown argument.
-
-    Args:
-        options: the given ones.
-        kind: the TypedDict that names what there is.
-        method: what was called.
-
-    Raises:
-        TypeError: names the option, and the nearest one.
-    """
+    """Raise TypeError, as Python does for an unknown argument, for an option that the TypedDict `kind` lacks; it names the nearest one."""
     for name in options.keys() - kind.__optional_keys__:
         near = did_you_mean(name, kind.__optional_keys__)
         raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{(near and f': {near}') or ''}")

@@ -38,35 +38,24 @@ _DEFAULTS: Final[Mapping[str, tuple[Any, str]]] = {
 
 
 def check_original(options: Mapping[str, Any]) -> None:
-    """Raise for options that the original does not have, and for values other than the defaults.
-
-    Raises:
-        TypeError: there is no such option.
-        ConfigurationError: the value would have no effect; the message suggests a fix.
-    """
+    """Raise TypeError for an option that the original does not have, and ConfigurationError for a value other than the default."""
     for name, value in options.items():
         if name not in _DEFAULTS:
             raise TypeError(f"Flujo() got an unexpected keyword argument '{name}'")
         default, way_out = _DEFAULTS[name]
         if value != default:
-            raise ConfigurationError(
-                f"Flujo takes `{name}={default!r}` only, got {type(value).__name__}", suggestion=way_out
-            )
+            what = f"Flujo takes `{name}={default!r}` only, got {type(value).__name__}"
+            raise ConfigurationError(what, suggestion=way_out)
 
 
 def settings_for(state_backend: str | None, settings: Settings | None) -> Settings | None:
-    """Return the settings to work with: the given ones, or the project's with another database.
-
-    Raises:
-        ConfigurationError: `state_backend` is not a URL of Postgres, or `settings` are passed too.
-    """
+    """Return the settings to work with: the given ones, or the project's with another database; raises ConfigurationError."""
     if state_backend is None:
         return settings
     if not isinstance(state_backend, str) or not state_backend.startswith(("postgresql://", "postgres://")):
-        raise ConfigurationError(
-            f"`state_backend` must be a URL of Postgres, got {type(state_backend).__name__}",
-            suggestion="write postgresql://…, or leave it out: flujo.toml and FLUJO_DATABASE_URL name the database",
-        )
+        what = f"`state_backend` must be a URL of Postgres, got {type(state_backend).__name__}"
+        way_out = "write postgresql://…, or leave it out: flujo.toml and FLUJO_DATABASE_URL name the database"
+        raise ConfigurationError(what, suggestion=way_out)
     if settings is not None:
         raise ConfigurationError("`state_backend` and `settings` both name the database; give one of them")
     return ConfigManager().settings().with_database(state_backend)

@@ -10,14 +10,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from flujo_client.address import new_run_id
-from flujo_client.api.operations import (
-    Enqueued,
-    NotRecorded,
-    find_pipeline,
-    publish_new,
-    record_or_find,
-    status_of,
-)
+from flujo_client.api.operations import Enqueued, NotRecorded, find_pipeline, publish_new, record_or_find, status_of
 from flujo_client.api.options import RetryOptions, refuse_unknown
 from flujo_client.config.manager import Settings
 from flujo_client.errors import RetryError
@@ -36,7 +29,7 @@ from flujo_client.pipeline.fork import (
 )
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import is_blueprint
-from flujo_client.pipeline.submit import Order, check_order
+from flujo_client.pipeline.submit import Order, check_order, deadline_in
 from flujo_client.plan.plan import Plan
 
 
@@ -46,13 +39,8 @@ def retry(
     """Fork a new run from one that has ended, record it in one commit, then publish its first message.
 
     A run is retried once, unless `again`: its steps may have had effects on the outside world twice otherwise.
-
-    Raises:
-        RunNotFound: there is no such run.
-        RetryError: it is live, was retried before, or cannot be begun again at that step; nothing was recorded.
     """
     refuse_unknown(options, RetryOptions, "retry")
-    yield from status_of(run_id)
     retryable_run = yield from query(plan_requests.retryable_run(run_id))
     place = place_of(retryable_run, from_step)
     return (yield from _begin_again(settings, retryable_run, place, options, again=again))
@@ -62,21 +50,13 @@ def fork(settings: Settings, run_id: str, from_step: str, options: RetryOptions)
     """Begin any run again at a step that it has begun, under the present code, as `retry` does under the run's own.
 
     The present code is that of this process; where that cannot import the pipeline, the one that was enqueued last.
-
-    Raises:
-        RunNotFound: there is no such run.
-        RetryError: it never began that step, or the present code has no such step; nothing was recorded.
-        PipelineError: the present code cannot be run.
     """
     refuse_unknown(options, RetryOptions, "fork")
-    yield from status_of(run_id)
     retryable_run = yield from query(plan_requests.retryable_run(run_id))
-    place = begun_place(retryable_run, from_step)
-    reference = retryable_run.ticket.reference
-    if is_blueprint(reference):
-        return (yield from _begin_again(settings, retryable_run, place, options, onto=retryable_run.plan))
-    found = yield from find_pipeline(settings, reference, has_context=True)
-    return (yield from _begin_again(settings, retryable_run, place, options, onto=found.plan))
+    place, onto, reference = begun_place(retryable_run, from_step), retryable_run.plan, retryable_run.ticket.reference
+    if not is_blueprint(reference):
+        onto = (yield from find_pipeline(settings, reference, has_context=True)).plan
+    return (yield from _begin_again(settings, retryable_run, place, options, onto=onto))
 
 
 def _begin_again(
@@ -93,16 +73,8 @@ def _begin_again(
     beginning = yield from _beginning(retryable_run, place)
     under = retryable_run if onto is None else replace(retryable_run, plan=onto)
     order = order_of(settings, under, now=time.time(), **options)
-    new: NewFork = new_fork(
-        retryable_run,
-        place,
-        beginning,
-        order,
-        inline=settings.limits.snapshot_inline_bytes,
-        control_queue=settings.worker.control_queue,
-        again=again,
-        onto=onto,
-    )
+    inline, joins = settings.limits.snapshot_inline_bytes, settings.worker.control_queue
+    new = new_fork(retryable_run, place, beginning, order, inline=inline, control_queue=joins, again=again, onto=onto)
     yield ReachBroker()
     recorded = yield from _recorded(replace(new, actor=options.get("actor")))
     yield from publish_new(recorded.unpublished)
@@ -132,7 +104,7 @@ def order_of(settings: Settings, retryable_run: RetryableRun, *, now: float, **o
         queue=options.get("queue"),
         priority=options.get("priority"),
         tenant=tenant,
-        deadline=None if patience_s is None else now + patience_s,
+        deadline=deadline_in(patience_s, now),
         limits=in_force(settings.budgets, retryable_run.plan, own, run=run, tenant=tenant),
         metadata=retryable_run.metadata if metadata is None else metadata,
     )
@@ -159,8 +131,6 @@ def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
 
 def checkpoint_missing(run: str, step: str) -> RetryError:
     """Make the error for a run that began before contexts were stored, or on a worker that stores none."""
-    return RetryError(
-        f"the starting state of step '{step}' of run {run} was not stored",
-        suggestion="enqueue it again: its workers had a version that does not support retries",
-        code="CONTEXT_NOT_KEPT",
-    )
+    what = f"the starting state of step '{step}' of run {run} was not stored"
+    way_out = "enqueue it again: its workers had a version that does not support retries"
+    return RetryError(what, suggestion=way_out, code="CONTEXT_NOT_KEPT")

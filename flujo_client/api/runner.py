@@ -5,26 +5,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack
 
 from pydantic import BaseModel
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.api.handle import RunHandle
 from flujo_client.api.operations import LOOK_AGAIN_S, peek_at, result_of
+from flujo_client.api.options import refuse_unknown
 from flujo_client.api.original_options import OriginalOptions, check_original, settings_for
-from flujo_client.api.outcome_stream import is_over, news, pause
 from flujo_client.config.manager import Settings
+from flujo_client.contract import results
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
-from flujo_client.contract.records import EventRecord
+from flujo_client.contract.records import LIVE_RUN, EventRecord
 from flujo_client.contract.results import PipelineResult, StepOutcome
 from flujo_client.contract.stream import StreamEvent
 from flujo_client.embedded.local import LOG, Fleet
-from flujo_client.errors import ConfigurationError
+from flujo_client.errors import ClientError, ConfigurationError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Operation
 from flujo_client.pipeline.nested import ImportStep
@@ -36,6 +37,19 @@ from flujo_client.streams.follow import ENDED, reading_stream
 
 if TYPE_CHECKING:
     from flujo_client.api.registry import PipelineRegistry
+
+STREAM_EVERY_S = 0.05
+LOOKING_COSTS = 5
+"""A look at a run with thousands of iterations takes a while: a stream waits so many times as long before the next one."""
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of one run of a `Flujo`."""
+
+    run_id: str | None
+    """An id of your own; the same id again waits for that run, or reads its result."""
+    initial_context_data: Mapping[str, Any] | None
+    """Context data of this run, which overrides the facade's."""
 
 
 class Flujo(Generic[OutputT, ContextT]):
@@ -114,7 +128,7 @@ class Flujo(Generic[OutputT, ContextT]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
@@ -164,15 +178,10 @@ class Flujo(Generic[OutputT, ContextT]):
             if human_input is not None:
                 await run.resume(human_input)
             self._need_worker()
-            return await _until_pause(client, run_id)
+            return await client.perform(_result_of(client.settings, run_id, None))
 
     def run(
-        self,
-        value: Any = None,
-        *,
-        run_id: str | None = None,
-        initial_context_data: Mapping[str, Any] | None = None,
-        timeout: float | None = None,
+        self, value: Any = None, *, timeout: float | None = None, **options: Unpack[StartOptions]
     ) -> PipelineResult[OutputT, ContextT]:
         """Enqueue, wait for the end or for a question to a person, and return the result.
 
@@ -180,118 +189,116 @@ class Flujo(Generic[OutputT, ContextT]):
 
         Args:
             value: the first step's input.
-            run_id: an id of your own; the same id again waits for that run, or reads its result.
-            initial_context_data: context data of this run, which overrides the facade's.
             timeout: seconds to wait before WaitTimedOut is raised.
+            options: those of `StartOptions`.
         """
-        run = self.start(value, run_id=run_id, initial_context_data=initial_context_data)
-        result: PipelineResult[OutputT, ContextT] = self.client.perform(
-            _result_of(self.client.settings, run.id, timeout)
-        )
-        return result
+        run = self.start(value, **options)
+        return self.client.perform(_result_of(self.client.settings, run.id, timeout))
 
     def start(
-        self,
-        value: Any = None,
-        *,
-        run_id: str | None = None,
-        initial_context_data: Mapping[str, Any] | None = None,
-        stream: bool | None = None,
+        self, value: Any = None, *, stream: bool | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[OutputT, ContextT]:
-        """Enqueue and do not wait; `stream` is that of `enqueue`."""
-        context: Any = {**self._initial, **(initial_context_data or {})} or None
+        """Enqueue and do not wait; `stream` is that of `enqueue`, and the other options are those of `run`."""
+        refuse_unknown(options, StartOptions, "start")
+        context: Any = {**self._initial, **(options.get("initial_context_data") or {})} or None
         if self._context_model is not None:
             context = build_context(context, self._context_model)
-        options: Any = {"context": context, "run_id": run_id, "limits": self._limits, "metadata": self._metadata}
-        run = self.client.enqueue(self._pipeline, value, **options, stream=stream)
+        own: Any = {"context": context, "limits": self._limits, "metadata": self._metadata}
+        run = self.client.enqueue(self._pipeline, value, **own, run_id=options.get("run_id"), stream=stream)
         self._need_worker()
         return run
 
-    async def run_async(
-        self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
-    ) -> PipelineResult:
+    async def run_async(self, value: Any = None, **options: Unpack[StartOptions]) -> PipelineResult:
         """Do as `run`, asynchronously."""
-        run = self.start(value, run_id=run_id, initial_context_data=initial_context_data)
+        run = self.start(value, **options)
         async with AsyncFlujoClient(self.client.settings) as client:
-            return await _until_pause(client, run.id)
+            return await client.perform(_result_of(client.settings, run.id, None))
 
     def run_outcomes(
-        self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
+        self, value: Any = None, **options: Unpack[StartOptions]
     ) -> Iterator[StepOutcome | PipelineResult]:
-        """Yield what `run_stream` does, without asyncio."""
-        run, seen = self.start(value, run_id=run_id, initial_context_data=initial_context_data), 0
+        """Yield what `run_stream` does but for the text, without asyncio."""
+        run, seen = self.start(value, **options), 0
         while True:
             began = time.monotonic()
             result: PipelineResult = self.client.perform(peek_at(self.client.settings, run.id))
-            yield from news(result, seen)
-            if is_over(result):
+            yield from _news(result, seen)
+            if _is_over(result):
                 return
             seen = len(result.step_history)
-            time.sleep(pause(began))
+            time.sleep(_pause(began))
 
-    async def run_stream(
-        self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
+    def run_stream(
+        self, value: Any = None, **options: Unpack[StartOptions]
     ) -> AsyncIterator[StepOutcome | PipelineResult]:
-        """Yield each top-level step's outcome as it ends, then the result's `signals`, then the result.
+        """Yield a `Chunk` for each piece of text that a step says, each top-level step's outcome as it ends, and at the end the result.
 
-        A container is one step. The stream ends at a question to a person, with a `Paused` for each.
+        A container is one step. The result's `signals` come before it. The stream ends at a question to a person, with a `Paused` for each. Text of an attempt that fails is not taken back;
+        `RunHandle.stream` says where it is withdrawn. Without Redis there are no chunks.
         """
-        run, seen = await self._start_async(value, run_id, initial_context_data), 0
-        async with AsyncFlujoClient(self.client.settings) as client:
-            while True:
-                began = time.monotonic()
-                result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
-                for each in news(result, seen):
-                    yield each
-                if is_over(result):
-                    return
-                seen = len(result.step_history)
-                await asyncio.sleep(pause(began))
+        return self._outcomes(value, options, must_stream=False)
 
     async def stream_async(
-        self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
+        self, value: Any = None, **options: Unpack[StartOptions]
     ) -> AsyncIterator[str | PipelineResult]:
-        """Yield each piece of text that a model or a step says, as it comes; then the result, at the end or at a question to a person.
-
-        Text of an attempt that fails stays said; `RunHandle.stream` says where it is withdrawn.
+        """Yield the text of each `Chunk` of `run_stream`, then the result, at the end or at a question to a person.
 
         Raises ConfigurationError: there is no Redis.
         """
-        run = await asyncio.to_thread(
-            self.start, value, run_id=run_id, initial_context_data=initial_context_data, stream=True
-        )
+        async for each in self._outcomes(value, options, must_stream=True):
+            if isinstance(each, results.Chunk):
+                yield each.data
+            elif isinstance(each, PipelineResult):
+                yield each
+
+    async def _outcomes(
+        self, value: Any, options: StartOptions, *, must_stream: bool
+    ) -> AsyncIterator[StepOutcome | PipelineResult]:
+        is_streamed = must_stream or self.client.settings.has_redis
+        run, seen = await asyncio.to_thread(self.start, value, stream=is_streamed or None, **options), 0
+        until = (*ENDED, "paused")
         async with AsyncFlujoClient(self.client.settings) as client:
-            with reading_stream(client.settings, run.id, None, (*ENDED, "paused")) as stream:
-                page: list[StreamEvent]
-                while page := await client.perform(stream.next_page()):
+            with reading_stream(client.settings, run.id, None, until) if is_streamed else nullcontext() as stream:
+                has_stream = is_streamed
+                while True:
+                    page: list[StreamEvent] = []
+                    try:
+                        page = await client.perform(stream.next_page()) if stream and has_stream else []
+                    except ClientError as error:  # it was enqueued before, without a stream
+                        if must_stream or error.error_code != "NO_STREAM":
+                            raise
+                        has_stream = False
                     for event in page:
                         if event.text:
-                            yield event.text
-            result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
-            yield result
+                            yield results.Chunk(data=event.text, step_name=event.step)
+                    if page and all(event.kind == "token" for event in page):
+                        continue
+                    began = time.monotonic()
+                    result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
+                    for each in _news(result, seen):
+                        yield each
+                    if _is_over(result):
+                        return
+                    seen = len(result.step_history)
+                    await asyncio.sleep(_pause(began))
 
     async def run_with_events(
-        self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
+        self, value: Any = None, **options: Unpack[StartOptions]
     ) -> AsyncIterator[EventRecord | PipelineResult]:
         """Yield the run's events as they happen, then its result, at the end or at a question to a person."""
-        run, after = await self._start_async(value, run_id, initial_context_data), None
+        run, after = await asyncio.to_thread(self.start, value, **options), None
         async with AsyncFlujoClient(self.client.settings) as client:
             while True:
                 began = time.monotonic()
                 result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
-                while page := await client.ask(requests.events(run.id, after=after, settled=not is_over(result))):
+                while page := await client.ask(requests.events(run.id, after=after, settled=not _is_over(result))):
                     for event in page:
                         yield event
                     after = page[-1].cursor
-                if is_over(result):
+                if _is_over(result):
                     yield result
                     return
-                await asyncio.sleep(pause(began))
-
-    async def _start_async(
-        self, value: Any, run_id: str | None, initial_context_data: Mapping[str, Any] | None
-    ) -> RunHandle[OutputT, ContextT]:
-        return await asyncio.to_thread(self.start, value, run_id=run_id, initial_context_data=initial_context_data)
+                await asyncio.sleep(_pause(began))
 
     def _need_worker(self) -> None:
         """Start a worker if embedded services have none: runs would wait forever. Other services have their own workers."""
@@ -302,20 +309,46 @@ class Flujo(Generic[OutputT, ContextT]):
             self._fleet.start()
 
 
-async def _until_pause(client: AsyncFlujoClient, run_id: str) -> PipelineResult:
-    result: PipelineResult = await client.perform(_result_of(client.settings, run_id, None))
-    return result
-
-
 def _result_of(settings: Settings, run_id: str, timeout: float | None) -> Operation[PipelineResult]:
     """Wait for a run's end or question. What holds it is looked for later than elsewhere: workers that `Flujo` started need some seconds."""
     return result_of(settings, run_id, timeout, through_pauses=False, first_look_s=LOOK_AGAIN_S)
 
 
+def _is_over(result: PipelineResult) -> bool:
+    """Return whether no outcome will come before a person answers."""
+    return result.run_status not in LIVE_RUN or result.run_status == "paused"
+
+
+def _news(result: PipelineResult, seen: int) -> Iterator[StepOutcome | PipelineResult]:
+    """Yield what is new in a result of which so many steps were seen."""
+    yield from map(_outcome, result.step_history[seen:])
+    if _is_over(result):
+        yield from result.signals
+        yield result
+
+
+def _pause(began: float) -> float:
+    """Return the seconds to wait after a look that began then."""
+    return max(STREAM_EVERY_S, LOOKING_COSTS * (time.monotonic() - began))
+
+
+def _outcome(step: results.StepResult) -> StepOutcome:
+    if step.metadata_.get("is_background"):
+        return results.BackgroundLaunched(task_id=step.metadata_["child_run"], step_name=step.name)
+    return (
+        results.Success(step_result=step) if step.success else results.Failure(feedback=step.feedback, step_result=step)
+    )
+
+
 def _chosen(pipeline: Any, registry: PipelineRegistry | None, name: str | None, version: str) -> Any:
     """Return the pipeline that is meant; raise for a name or a version that it does not have, for no run would have it."""
     if pipeline is None:
-        return _registered(registry, name, version)
+        if registry is None or name is None:
+            raise ConfigurationError("Flujo needs a pipeline, or a registry and a pipeline_name")
+        found = registry.get_latest(name) if version == "latest" else registry.get(name, version)
+        if found is None:
+            raise ConfigurationError(f"no pipeline '{name}' {version} is registered")
+        return found
     own = {"name": getattr(pipeline, "name", None), "version": getattr(pipeline, "version", None)}
     for what, asked in (("name", name), ("version", None if version == "latest" else version)):
         if asked is not None and asked != own[what]:
@@ -323,13 +356,4 @@ def _chosen(pipeline: Any, registry: PipelineRegistry | None, name: str | None, 
                 f"`pipeline_{what}` is {asked!r}, and the pipeline's {what} is {own[what]!r}",
                 suggestion=f"give the {what} where workers find the pipeline: Pipeline(…, {what}={asked!r})",
             )
-    return pipeline
-
-
-def _registered(registry: PipelineRegistry | None, name: str | None, version: str) -> Pipeline:
-    if registry is None or name is None:
-        raise ConfigurationError("Flujo needs a pipeline, or a registry and a pipeline_name")
-    pipeline = registry.get_latest(name) if version == "latest" else registry.get(name, version)
-    if pipeline is None:
-        raise ConfigurationError(f"no pipeline '{name}' {version} is registered")
     return pipeline

@@ -20,16 +20,11 @@ from flujo_client.serial import Resolver, decode, encode
 
 
 def add(settings: Settings, schedule: Schedule) -> Operation[ScheduleRecord]:
-    """Check a schedule and the run that it would enqueue, and store it, or replace the one of its name.
-
-    Raises:
-        FlujoError: something is invalid; nothing was stored.
-    """
+    """Check a schedule and the run that it would enqueue, and store it or replace the one of its name."""
     name, timing, options = schedule.name, schedule.timing, dict(schedule.options)
     if schedule.every_s is not None and schedule.every_s < settings.worker.sweep_s:
-        raise ConfigurationError(
-            f"schedule '{name}': every_s is {schedule.every_s}, but workers look only every {settings.worker.sweep_s:g} s (worker.sweep_s)"
-        )
+        what = f"schedule '{name}': every_s is {schedule.every_s}, but workers look only every {settings.worker.sweep_s:g} s (worker.sweep_s)"
+        raise ConfigurationError(what)
     found = yield from find_pipeline(settings, schedule.pipeline, has_context=options.get("context") is not None)
     now = yield from query(schedule_requests.now())
     slot = timing.after(now)
@@ -37,19 +32,19 @@ def add(settings: Settings, schedule: Schedule) -> Operation[ScheduleRecord]:
         raise ConfigurationError(f"schedule '{name}' would never fire: its next time is after until, {schedule.until}")
     each: Any = run_options(name, schedule.tenant, schedule.overlap, options)
     new = new_run_of(settings, found, schedule.input, each, run_id=run_id_of(name, slot))
-    size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
+    size = ValueLimits.of(settings.limits)
     order = pack(encode({"input": schedule.input, "options": options}, path="schedule"), "schedule", size)
     return (yield from query(schedule_requests.add(schedule, new, order, slot)))
 
 
 def pause(name: str) -> Operation[None]:
-    """Let a schedule fire nothing; raises ClientError if there is none of that name."""
+    """Pause a schedule; raises ClientError if there is none of that name."""
     if not (yield from query(schedule_requests.pause(name))):
         raise (yield from _not_found(name))
 
 
 def resume(name: str) -> Operation[None]:
-    """Let a schedule fire again, from its first slot after now on; raises ClientError if there is none of that name."""
+    """Resume a schedule from its first slot after now; raises ClientError if there is none of that name."""
     is_resumed = False
     while not is_resumed:  # else its timing was replaced just now
         found = yield from _find(name)
@@ -64,11 +59,7 @@ def remove(name: str) -> Operation[None]:
 
 
 def run_now(settings: Settings, name: str) -> Operation[Enqueued]:
-    """Enqueue a run of a schedule outside its slots.
-
-    Raises:
-        FlujoError: as for `enqueue`; ClientError if there is no such schedule.
-    """
+    """Enqueue a run of a schedule outside its slots."""
     found = yield from _find(name)
     stored = yield from query(schedule_requests.order(name))
     if stored is None:
@@ -93,6 +84,5 @@ def _find(name: str) -> Operation[ScheduleRecord]:
 def _not_found(name: str) -> Operation[ClientError]:
     known = [each.name for each in (yield from query(schedule_requests.schedules()))]
     near = did_you_mean(name, known)
-    return ClientError(
-        f"no schedule '{name}'", suggestion=near or "`flujo schedules list` shows them", code="UNKNOWN_SCHEDULE"
-    )
+    what = f"no schedule '{name}'"
+    return ClientError(what, suggestion=near or "`flujo schedules list` shows them", code="UNKNOWN_SCHEDULE")

@@ -3,6 +3,5 @@
 from flujo_client.blueprint import kinds
 from flujo_client.blueprint.document import to_text
 from flujo_client.blueprint.load import load_file, load_text
-from flujo_client.pipeline.reference import is_file
 
-__all__ = ["is_file", "kinds", "load_file", "load_text", "to_text"]
+__all__ = ["kinds", "load_file", "load_text", "to_text"]

@@ -2,8 +2,7 @@
 
 A fix keeps the meaning, or replaces a word without meaning: an unknown key, an unknown name, a path to nothing. A word is fixed only if
 exactly one known word differs from it by a single typo. The text is edited in place and never rewritten, so comments and layout stay; an
-edit that would change anything else in the data is left out. In: a text, and a function that finds its faults. Out: the text, and the
-fixes.
+edit that would change anything else in the data is left out.
 """
 
 from __future__ import annotations
@@ -11,17 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any, Final
 
 from flujo_client.blueprint.editor import json_schema
-from flujo_client.blueprint.read import read
-from flujo_client.blueprint.rules.document_index import items_of
+from flujo_client.blueprint.finding import written
+from flujo_client.blueprint.read import Source, read
+from flujo_client.blueprint.rules.document_index import value_at, walk
 from flujo_client.blueprint.shapes import IN_QUOTES
-from flujo_client.blueprint.token_spans import Edit, SourceEntry, entry_at
 from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintError, BlueprintTextError
 from flujo_client.expressions.tokens import Token, tokens
+from flujo_client.pipeline.compiled_text import expression_of, template_of
 
 MOST: Final = 200
 """Fixes of one text."""
@@ -44,6 +45,84 @@ MENDED: Final[Mapping[str, str]] = {
 """The fixes, by the rule that finds the fault."""
 _OPENING: Final = re.compile(r"\{\{[ \t\r\n]*(?:#if|#each)?")
 _OTHER_TAG: Final = re.compile(r"\{\{[ \t\r\n]*(?:/if|/each|else)[ \t\r\n]*\}\}")
+_PLAIN: Final = re.compile(r"\s*([^\s,\]}]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Replace the text in [start, end) with `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class SourceEntry:
+    """A key with its value, or an item of a list, in a text. Between the places there may be comments: what is found twice is not replaced."""
+
+    source: str
+    """The whole text."""
+    key: str
+    """The key, or the item's index."""
+    value: str
+    """The value; empty if it is not a text."""
+    siblings: frozenset[str]
+    """All keys of the mapping around it."""
+    start: int
+    begin: int
+    end: int
+    """`start`, `begin`, `end`: the places of the key, of the value, and of what comes after it."""
+
+    @cached_property
+    def paths(self) -> frozenset[tuple[str, ...]]:
+        """Return the paths that the value reads, as a template or an expression."""
+        try:
+            return (template_of if "{{" in self.value else expression_of)(self.value).names
+        except BlueprintTextError:
+            return frozenset()
+
+    def key_replaced(self, other: str) -> Edit | None:
+        return self._replaced(self.key, other, self.start, self.begin)
+
+    def value_replaced(self, other: str) -> Edit | None:
+        return self._replaced(self.value, other, self.begin, self.end) if self.value else None
+
+    def value_quoted(self) -> Edit | None:
+        found = _PLAIN.match(self.source, self.begin, self.end)
+        return Edit(*found.span(1), f'"{found[1]}"') if found else None
+
+    def part_replaced(self, start: int, end: int, other: str) -> Edit | None:
+        """Replace the text from `start` to `end` in the value, even if the same text occurs there more than once."""
+        part = self.value[start:end]
+        if self.source.count(part, self.begin, self.end) != self.value.count(part):
+            return None
+        at = self.begin - 1
+        for _ in range(self.value.count(part, 0, end)):
+            at = self.source.index(part, at + 1, self.end)
+        return Edit(at, at + len(part), other)
+
+    def _replaced(self, given: str, other: str, start: int, end: int) -> Edit | None:
+        if self.source.count(given, start, end) != 1:
+            return None
+        at = self.source.index(given, start, end)
+        return Edit(at, at + len(given), other)
+
+
+def _entry_at(text: str, source: Source, finding: Finding) -> SourceEntry | None:
+    """Find the entry that a finding is about; None if that is the document itself."""
+    there = (path for path, mark in source.marks.items() if mark == (finding.line, finding.column))
+    path = next((path for path in there if path and written(path) == finding.key), None)
+    if path is None:
+        return None
+    lines = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
+    here = source.marks[path]
+    after = min((mark for mark in source.marks.values() if mark > here), default=None)
+    start, end = (len(text) if mark is None else lines[mark.line - 1] + mark.column - 1 for mark in (here, after))
+    key, value, around = str(path[-1]), value_at(source.data, path), value_at(source.data, path[:-1])
+    begin = text.find(":", start + len(key), end) + 1 if isinstance(around, Mapping) else start
+    siblings = frozenset(map(str, around)) if isinstance(around, Mapping) else frozenset()
+    return SourceEntry(text, key, value if isinstance(value, str) else "", siblings, start, begin, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +170,13 @@ def _mended(text: str, finding: Finding) -> str | None:
     if finding.rule not in MENDED or finding.line is None:
         return None
     try:
-        before = read(text).data
-        entry = entry_at(text, finding)
-        edit = None if entry is None else _edit(finding, entry, before)
+        source = read(text)
+        entry = _entry_at(text, source, finding)
+        edit = None if entry is None else _edit(finding, entry, source.data)
         if edit is None:
             return None
         mended = text[: edit.start] + edit.text + text[edit.end :]
-        return mended if _differences(before, read(mended).data) == 1 else None
+        return mended if _differences(source.data, read(mended).data) == 1 else None
     except BlueprintError:
         return None
 
@@ -119,7 +198,6 @@ def _edit(finding: Finding, entry: SourceEntry, document: Any) -> Edit | None:
 
 
 def _in_text(finding: Finding, entry: SourceEntry, meant: str, document: Any) -> Edit | None:
-    """Replace a path that a template or an expression reads."""
     path = meant.split(".")
     if finding.rule == "V-T2":
         return None if "#each" in entry.value else path_replaced(entry, ["this"], path)
@@ -143,7 +221,6 @@ def _is_sure(given: str, meant: str, known: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _ours() -> frozenset[str]:
-    """Return every key of a blueprint, and every word that a key takes."""
     return frozenset(_words(json_schema()))
 
 
@@ -161,11 +238,7 @@ def _names(value: Any) -> Iterator[str]:
 
 
 def _mappings(value: Any) -> Iterator[Mapping[Any, Any]]:
-    """Yield every mapping in a value."""
-    if isinstance(value, Mapping):
-        yield value
-    for _, each in items_of(value):
-        yield from _mappings(each)
+    return (each for _, each in walk(value) if isinstance(each, Mapping))
 
 
 def _differences(one: Any, other: Any) -> int:
@@ -196,7 +269,6 @@ def path_replaced(entry: SourceEntry, path: Sequence[str], other: Sequence[str])
 
 
 def _path_words(text: str) -> Iterator[Token]:
-    """Return the words of an expression, or of every tag of a template."""
     if "{{" not in text:
         yield from tokens(text)
         return

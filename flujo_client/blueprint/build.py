@@ -1,20 +1,18 @@
-"""From a sound document to a pipeline. Pure but for the imports that references name: the client and every worker build alike.
+"""Build a pipeline from a self-contained document whose shapes `load.py` has checked; `kinds` builds the steps of each kind.
 
-It must not look at files, and reports no faults: `load.py` has checked the shapes before. In: a self-contained document;
-out: a `Pipeline`. The package `kinds` has how a step of each kind is built.
+It must not look at files. The client and every worker build alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final
 
 from flujo_client.blueprint.changes import build_changes
 from flujo_client.blueprint.keys import TIMEOUT
-from flujo_client.blueprint.kind import INIT, KINDS, kind_word
+from flujo_client.blueprint.kind import INIT, KINDS, Data, kind_word, present
 from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limits import Limit, UsageLimits
@@ -25,7 +23,8 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load, load_pipeline
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 
-Data = Mapping[str, Any]
+OF_AGENTS: Final = MappingProxyType({"timeout": "timeout_s", "max_retries": "max_retries"})
+"""An agent's options for its steps, with the fields of their config."""
 
 
 def build(document: Data, *, allowed: Sequence[str]) -> Pipeline:
@@ -35,34 +34,28 @@ def build(document: Data, *, allowed: Sequence[str]) -> Pipeline:
 
 @dataclass(frozen=True)
 class Building:
-    """The building of one document; imported ones are built by others of this kind."""
+    """The building of one document; each imported one has its own."""
 
     document: Data
     allowed: tuple[str, ...]
+    imports: dict[str, Pipeline] = field(default_factory=dict)
 
     @property
     def pipeline(self) -> Pipeline:
-        named = self.document.get("context_model", PipelineContext)
+        given = self.document
+        named, migrations = given.get("context_model", PipelineContext), given.get("context_migrations", {})
         return Pipeline(
-            self.steps(self.document["steps"]),
-            name=self.document.get("name"),
-            version=self.document.get("pipeline_version", "latest"),
+            self.steps(given["steps"]),
+            version=given.get("pipeline_version", "latest"),
             context_model=self.load(named, "context model") if isinstance(named, str) else named,
-            resources=self.document.get("resources"),
-            hooks=tuple(self.document.get("hooks", ())),
-            on_change=self.document.get("on_change"),
-            static_invariants=tuple(self.document.get("static_invariants", ())),
-            run_limits=tuple(RunLimit(**each) for each in self.document.get("run_limits", ())),
-            on_body_change=self.document.get("on_body_change", "warn"),
-            stream=self.document.get("stream", False),
-            context_migrations={
-                key: self.load(function, "migration")
-                for key, function in self.document.get("context_migrations", {}).items()
-            },
+            hooks=tuple(given.get("hooks", ())),
+            static_invariants=tuple(given.get("static_invariants", ())),
+            run_limits=tuple(RunLimit(**each) for each in given.get("run_limits", ())),
+            context_migrations={key: self.load(function, "migration") for key, function in migrations.items()},
+            **present(given, "name", "resources", "on_change", "on_body_change", "stream"),
         )
 
     def load(self, reference: str, what: str) -> Any:
-        """Import what a reference names."""
         return load(reference, allowed=self.allowed, what=what)
 
     def steps(self, body: Any) -> list[Step]:
@@ -80,7 +73,6 @@ class Building:
         return str(data.get("name", data.get("step", "")))
 
     def body(self, body: Any) -> Pipeline | Step:
-        """Build what a container runs."""
         steps = self.steps(body)
         return steps[0] if isinstance(body, Mapping) and len(steps) == 1 else Pipeline(steps)
 
@@ -90,12 +82,13 @@ class Building:
     def bodies(self, branches: Mapping[Any, Any]) -> dict[Any, Pipeline | Step]:
         return {name: self.body(body) for name, body in branches.items()}
 
-    def functions(self, data: Data, names: Mapping[str, str]) -> dict[str, Any]:
-        """Load the mappers that are there; `names` has the arguments they become, by their keys."""
-        return {name: self.load(data[key], "mapper") for key, name in names.items() if key in data}
-
-    def word_or_function(self, given: str, what: str) -> Any:
-        return self.load(given, what) if ":" in given else given
+    def options(self, data: Data, *names: str, **functions: str) -> dict[str, Any]:
+        """Return the keys that are there; for references under `functions`, given with what each is, what they name."""
+        found = present(data, *names, *functions)
+        for name, what in functions.items():
+            if isinstance(given := found.get(name), str) and ":" in given:
+                found[name] = self.load(given, what)
+        return found
 
     def working_agent(self, name: str, given: Any) -> Step:
         """Build the step of an agent that is named without a step: with what its entry sets for its steps."""
@@ -129,7 +122,7 @@ class Building:
             "validators": [self.load(each, "validator") for each in data.get("validators", ())],
             "static_invariants": tuple(data.get("static_invariants", ())),
             "processing": self.processing(agent.get("processing"), data.get("processing")),
-            "processors": AgentProcessors([*([] if schema is None else [Fits(schema)]), *before], after),
+            "processors": AgentProcessors(before if schema is None else [Fits(schema), *before], after),
             "queue": data.get("queue"),
             "limit": None if "limit" not in data else Limit(**data["limit"]),
             "input": data.get("input"),
@@ -144,7 +137,7 @@ class Building:
         """Merge a step's block over its agent's, with the agents that its precheck names."""
         if under is None and over is None:
             return None
-        block = _over(dict(over or {}), under or {})
+        block = _merged(under or {}, over or {})
         precheck = block.get("reasoning_precheck")
         if precheck:
             found = {key: self.agent(precheck[key], key) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
@@ -166,41 +159,20 @@ class Building:
         named = given if isinstance(given, str) else given.get("id")
         return _declared(named.partition(".")[2] if named else name, entry)
 
-    @cached_property
-    def imports(self) -> dict[str, Pipeline]:
-        """Return the imported pipelines, by name; each is built once."""
-        return {}
-
     def imported(self, name: str) -> Pipeline:
+        """Return an imported pipeline, which is built once."""
         if name not in self.imports:
             given = self.document["imports"][name]
-            inner = isinstance(given, Mapping)
-            self.imports[name] = (
-                build(given, allowed=self.allowed) if inner else load_pipeline(given, allowed=self.allowed)
-            )
+            make: Callable[..., Pipeline] = build if isinstance(given, Mapping) else load_pipeline
+            self.imports[name] = make(given, allowed=self.allowed)
         return self.imports[name]
 
 
-OF_AGENTS: Final = MappingProxyType({"timeout": "timeout_s", "max_retries": "max_retries"})
-"""An agent's options for its steps, by the names of their config."""
-
-
 def _declared(name: str, entry: Data) -> DeclaredAgent:
-    return DeclaredAgent(
-        entry.get("name", name),
-        entry["model"],
-        entry.get("system_prompt", ""),
-        entry.get("output_schema"),
-        dict(entry.get("model_settings", {})),
-        tuple(entry.get("tools", ())),
-    )
+    given = {"name": name, **present(entry, *(each.name for each in fields(DeclaredAgent)))}
+    return DeclaredAgent(**given | {"tools": tuple(entry.get("tools", ()))})
 
 
-def _over(block: dict[str, Any], under: Data) -> dict[str, Any]:
-    for key, value in under.items():
-        own = block.get(key)
-        if key not in block:
-            block[key] = value
-        elif isinstance(own, Mapping) and isinstance(value, Mapping):
-            block[key] = _over(dict(own), value)
-    return block
+def _merged(under: Data, over: Data) -> dict[str, Any]:
+    both = (key for key in under.keys() & over.keys() if all(isinstance(each[key], Mapping) for each in (under, over)))
+    return {**under, **over, **{key: _merged(under[key], over[key]) for key in both}}

@@ -50,9 +50,8 @@ class ItemsShape:
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if context_path(value) is None:
             instead = "to map over a step's output, name the step, or put it into the context with `sink_to`"
-            yield location.finding(
-                "Y-VALUE", f"it is not a path in the context: {instead}", allowed=f"it takes {self.description}"
-            )
+            message = f"it is not a path in the context: {instead}"
+            yield location.finding("Y-VALUE", message, allowed=f"it takes {self.description}")
 
 
 STATE: Final = "state"
@@ -77,16 +76,11 @@ CHANGES_KEYS: Final = Table(
 
 
 def build_changes(given: Data) -> Changes:
-    """Make the agent that changes the context so."""
-    return Changes(
-        tuple(
-            (operation, field_path(each["target"]), each["value"]) for operation in given for each in given[operation]
-        )
-    )
+    changes = ((operation, each) for operation in given for each in given[operation])
+    return Changes(tuple((operation, field_path(each["target"]), each["value"]) for operation, each in changes))
 
 
 def write_changes(agent: Changes) -> dict[str, Any]:
-    """Write changes of the context."""
     found: dict[str, Any] = {}
     for operation, target, value in agent.put:
         found.setdefault(operation, []).append({"target": target, "value": value})

@@ -1,11 +1,9 @@
-"""Convert a pipeline to its document: `build` makes the same pipeline of it.
-
-In: a pipeline; out: plain data, and findings about everything that a blueprint cannot express.
-"""
+"""Convert a pipeline to its document, of which `build` makes the same pipeline; report what a blueprint cannot express."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
@@ -14,7 +12,7 @@ from flujo_client.blueprint.changes import write_changes
 from flujo_client.blueprint.finding import refuse
 from flujo_client.blueprint.keys import VERSION
 from flujo_client.blueprint.kind import INIT, KINDS, kind_word
-from flujo_client.blueprint.write import dump
+from flujo_client.blueprint.read import dump
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.contract.validation import Finding
@@ -32,11 +30,7 @@ Data = dict[str, Any]
 
 
 def to_text(pipeline: Pipeline) -> str:
-    """Write a pipeline as a blueprint's text.
-
-    Raises:
-        BlueprintError: a blueprint cannot express it; the error lists every reason with its step.
-    """
+    """Write a pipeline as a blueprint's text; raises BlueprintError with every reason why a blueprint cannot express it."""
     writing = Writing()
     document = writing.document(pipeline)
     if writing.findings:
@@ -49,7 +43,6 @@ class Writing:
     """A writer of one document."""
 
     findings: list[Finding] = field(default_factory=list)
-    """Findings about parts that a blueprint cannot express."""
     trail: list[str] = field(default_factory=list)
     """The names of the steps around the current place."""
     agents: dict[str, DeclaredAgent] = field(default_factory=dict)
@@ -79,23 +72,19 @@ class Writing:
         return {key: each for key, each in given.items() if each not in (None, [], {}) or key in kept}
 
     def cannot(self, what: str) -> None:
-        """Note what a blueprint cannot say."""
         self.findings.append(Finding("Y-WRITE", what, "/".join(self.trail), file="pipeline"))
 
     def named(self, thing: Any, what: str) -> str:
         """Write where workers find a thing: its own name in its module, else a module's attribute that holds it."""
         if isinstance(thing, str):
             return thing
-        try:
+        with suppress(FlujoError):
             return reference(thing)
-        except FlujoError:
-            pass
-        try:
+        with suppress(FlujoError):
             return reference_of(thing, what=what)
-        except FlujoError:
-            name = getattr(thing, "__qualname__", None) or type(thing).__name__
-            self.cannot(f"its {what} {name} is not an attribute of a module, so a blueprint cannot name it")
-            return ""
+        name = getattr(thing, "__qualname__", None) or type(thing).__name__
+        self.cannot(f"its {what} {name} is not an attribute of a module, so a blueprint cannot name it")
+        return ""
 
     def agent(self, agent: Any) -> str:
         """Write an agent's name; a declared one is put into `agents`."""
@@ -114,9 +103,8 @@ class Writing:
         if type(step) is not Step or isinstance(given, Pipeline) or config or rest != {"name": name}:
             self.cannot(f"'{name}' is more than an agent, and only an agent can be named here")
         elif declared and not is_declared:
-            self.cannot(
-                f"'{name}' has its own timeout, retries or processing, which only an entry in `agents` can state"
-            )
+            what = "has its own timeout, retries or processing, which only an entry in `agents` can state"
+            self.cannot(f"'{name}' {what}")
         elif declared:
             return _agent(name, step.agent) | declared
         else:
@@ -133,13 +121,15 @@ class Writing:
         return f"imports.{_free(self.imports, pipeline.name or name, given)}"
 
     def body(self, body: Body) -> Any:
-        """Write what a container runs."""
         if isinstance(body, Step):
             return self.step(body)
         for name in ("context_model", "resources", "hooks", "static_invariants", "run_limits"):
             if getattr(body, name) not in (None, (), []):
                 self.cannot(f"a pipeline in it has its own {name}; nest it with as_step, which becomes an import")
         return self.steps(body)
+
+    def bodies(self, bodies: Mapping[Any, Body]) -> Data:
+        return {name: self.body(body) for name, body in bodies.items()}
 
     def steps(self, pipeline: Pipeline) -> list[Data]:
         """Write steps; the one that makes the changes before a loop or a map becomes a part of that."""
@@ -160,7 +150,6 @@ class Writing:
         return written
 
     def step(self, step: Step) -> Data:
-        """Write a step of any kind."""
         self.trail.append(step.name)
         try:
             kind = next((each for each in KINDS.values() if each.step is type(step)), None)
@@ -187,26 +176,23 @@ class Writing:
 
     def working(self, step: Step) -> Data:
         """Write the keys of a step with an agent."""
-        before, after = list(step.processors.prompt_processors), list(step.processors.output_processors)
-        schema = before.pop(0).schema if before and isinstance(before[0], Fits) else None
+        before, judges = list(step.processors.prompt_processors), list(step.validators)
+        taken = before.pop(0).schema if before and isinstance(before[0], Fits) else None
+        given = judges.pop().schema if judges and isinstance(judges[-1], Fits) else None
         found = {
             "input": step.input,
-            "input_schema": None if schema is None else dict(schema),
+            "input_schema": None if taken is None else dict(taken),
             "plugins": [self._plugin(each) for each in step.plugins],
             "static_invariants": [self.named(each, INVARIANT) for each in step.static_invariants],
             "prompt_processors": [self.named(each, "processor") for each in before],
-            "output_processors": [self.named(each, "processor") for each in after],
+            "output_processors": [self.named(each, "processor") for each in step.processors.output_processors],
             "processing": None if step.processing is None else self._processing(step.processing),
             "queue": step.queue,
             "limit": None if step.limit is None else step.limit.model_dump(exclude_defaults=True),
+            "validators": [self.named(each, "validator") for each in judges],
+            "output_schema": None if given is None else dict(given),
         }
-        return {key: value for key, value in found.items() if value not in (None, [])} | self._judges(step)
-
-    def _judges(self, step: Step) -> Data:
-        judges = list(step.validators)
-        schema = judges.pop().schema if judges and isinstance(judges[-1], Fits) else None
-        found: Data = {"validators": [self.named(each, "validator") for each in judges]} if judges else {}
-        return found if schema is None else found | {"output_schema": dict(schema)}
+        return {key: value for key, value in found.items() if value not in (None, [])}
 
     def _plugin(self, given: Any) -> Any:
         plugin, priority = given if isinstance(given, tuple) else (given, 0)
@@ -214,22 +200,21 @@ class Writing:
         return {"plugin": named, "priority": priority} if priority else named
 
     def _processing(self, block: Mapping[str, Any]) -> Data:
-        written = dict(block)
         precheck = block.get("reasoning_precheck")
-        if precheck:
-            agents = {key: self.agent(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
-            written["reasoning_precheck"] = {**precheck, **agents}
-        return written
+        if not precheck:
+            return dict(block)
+        agents = {key: self.agent(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
+        return {**block, "reasoning_precheck": {**precheck, **agents}}
 
-    def mappers(self, step: Step, **keys: str) -> Data:
-        """Write the mappers that a step has; `keys` has their keys by the step's fields."""
-        given = {key: getattr(step, name) for name, key in keys.items()}
-        return {key: self.named(each, "mapper") for key, each in given.items() if each is not None}
-
-    def options(self, step: Step, *names: str) -> Data:
-        """Write the fields that are not as they are by default, plain data as it is."""
+    def options(self, step: Step, *names: str, **functions: str) -> Data:
+        """Write the fields that are not as they are by default: plain data as it is, others, given with what each is, by their names."""
         defaults = {each.name: None if each.default is MISSING else each.default for each in fields(step)}
-        return {name: _plain(getattr(step, name)) for name in names if getattr(step, name) != defaults[name]}
+        found = {name: getattr(step, name) for name in (*names, *functions)}
+        given = {name: _plain(each) for name, each in found.items() if each != defaults[name]}
+        for name, what in functions.items():
+            if not isinstance(given.get(name, {}), Mapping):
+                given[name] = self.named(given[name], what)
+        return given
 
 
 def _plain(value: Any) -> Any:
@@ -254,12 +239,5 @@ def _free(known: dict[str, Any], name: str, thing: Any) -> str:
 
 
 def _agent(name: str, agent: DeclaredAgent) -> Data:
-    found = {
-        "name": None if name == agent.name else agent.name,
-        "model": agent.model,
-        "system_prompt": agent.system_prompt,
-        "output_schema": agent.output_schema,
-        "model_settings": agent.model_settings,
-        "tools": agent.tools,
-    }
-    return {key: _plain(value) for key, value in found.items() if value}
+    found = {each.name: getattr(agent, each.name) for each in fields(agent)}
+    return {key: _plain(value) for key, value in found.items() if value and not (key == "name" and value == name)}

@@ -1,7 +1,6 @@
-"""The blueprints' JSON Schema, for editors: made of the shapes and keys that are used for reading, so that they agree.
+"""The blueprints' JSON Schema, of draft 2020-12, for editors: made of the shapes and keys that are used for reading, so that they agree.
 
-It must not define a key. It covers shapes only: what a reference names, whether an expression can be read, and how keys combine is checked
-by `flujo validate`. In: the shapes; out: a schema of draft 2020-12.
+It must not define a key. It covers shapes only; what else `flujo validate` finds is not in it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ Schema = dict[str, Any]
 
 
 def json_schema() -> Schema:
-    """Make the schema."""
     kinds = {word: of(kind.KINDS[word].table) for word in kind.words()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from flujo_client.contract.suggestions import closest_match
@@ -47,13 +47,19 @@ def nearest(given: Any, known: Iterable[Any]) -> str | None:
     return closest_match(str(given), map(str, known))
 
 
+def meant(given: Any, known: Collection[Any], intro: str = "it has") -> tuple[str | None, str | None]:
+    """Return the hints about an unknown word: what is allowed, or the known word that was likely meant."""
+    near = nearest(given, known)
+    return (None, near) if near else (f"{intro} {', '.join(map(shown, list(known)[:20])) or 'none'}", None)
+
+
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Put findings in the order of their places."""
-    return tuple(
-        sorted(
-            findings, key=lambda each: (each.file, each.line or 0, each.column or 0, each.key, each.rule, each.message)
-        )
-    )
+
+    def place(each: Finding) -> tuple[str, int, int, str, str, str]:
+        return each.file, each.line or 0, each.column or 0, each.key, each.rule, each.message
+
+    return tuple(sorted(findings, key=place))
 
 
 def refuse(name: str, findings: Sequence[Finding], **rest: Any) -> BlueprintError:

@@ -1,6 +1,6 @@
-"""The keys of a document, of its agents, and of several kinds of step, each with its values and its effect.
+"""The keys of a document, of its agents, and of several kinds of step; a kind's own keys are in its module of `kinds`.
 
-Reading, errors and documents are made of these tables; a kind's own keys are in its module of `kinds`. It must not read or build anything.
+Reading, errors and documents are made of these tables.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ from flujo_client.recipes.agentic_loop import registry_findings
 
 
 def _agent(found: Any) -> str | None:
-    """Return what is wrong with what an agent's reference names."""
     if inspect.isclass(found):
         return "is a class; name an instance of it"
     fits = isinstance(found, str) or callable(found) or callable(getattr(found, "run", None))
@@ -72,13 +71,12 @@ def _tool(found: Any) -> str | None:
 
     The library is not imported for that: its tool is known by the name of its class.
     """
-    is_tool = any(
-        each.__name__ == "Tool" and each.__module__.partition(".")[0] == "pydantic_ai" for each in type(found).__mro__
-    )
+    tools = (each for each in type(found).__mro__ if each.__name__ == "Tool")
+    is_tool = any(each.__module__.partition(".")[0] == "pydantic_ai" for each in tools)
     return None if is_tool or callable(getattr(found, "as_tool", None)) else is_function(found)
 
 
-PYTHON_AGENT: Final = Reference("agent", _agent)
+PYTHON_AGENT: Final = Reference("agent", _agent, "V-A2")
 
 
 class ModelShape(OfText):
@@ -133,8 +131,7 @@ AGENT: Final = Table(
         ),
         "timeout": Key(Number(above=0), "The timeout of an attempt in seconds, for its steps that set none."),
         "max_retries": Key(
-            Number(least=0, whole=True),
-            "The retries after a failed attempt, for its steps that set none.",
+            Number(least=0, whole=True), "The retries after a failed attempt, for its steps that set none."
         ),
         "tools": Key(
             ListOf(Reference("tool", _tool)),
@@ -211,12 +208,11 @@ def words_or(words: Any, other: str) -> OneOfOr:
 
 
 def _pipeline(found: Any) -> str | None:
-    """Return what is wrong with what an import's reference names."""
     fits = isinstance(found, Pipeline | Step) or inspect.isfunction(found)
     return None if fits else f"is a {type(found).__name__}, not a Pipeline"
 
 
-_PIPELINE: Final = Reference("pipeline", _pipeline)
+_PIPELINE: Final = Reference("pipeline", _pipeline, "V-I1")
 _PROCESSORS: Final = ListOf(Reference("processor"))
 _PLUGIN: Final = Table(
     {

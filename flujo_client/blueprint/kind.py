@@ -1,7 +1,4 @@
-"""The form of each kind of step in blueprints: one `BlueprintKind` each, and the table of them.
-
-The package `kinds` fills the table, a module for each kind. It must not build or find anything.
-"""
+"""The form of each kind of step in blueprints: one `BlueprintKind` each, and the table of them, which the package `kinds` fills."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.shapes import (
@@ -75,8 +72,8 @@ def key_paths(top: KeyPath) -> Iterator[KeyPath]:
 class BlueprintKind:
     """A kind of step in blueprints."""
 
-    spec: KindSpec
-    """The facts of the kind."""
+    spec: KindSpec = kinds.STEP
+    """The facts of the kind, which the package `kinds` adds."""
     step: type[Step]
     """The class of its steps; a step is written by the kind of its own class."""
     keys: Mapping[str, Key]
@@ -111,8 +108,8 @@ class BlueprintKind:
     @property
     def options(self) -> Table | None:
         """Return its own table, if it has one."""
-        own: Any = None if self.own_table is None else self.keys[self.own_table].shape
-        return cast("Table | None", own)
+        own = None if self.own_table is None else self.keys[self.own_table].shape
+        return own if isinstance(own, Table) else None
 
     @property
     def init_table(self) -> str | None:
@@ -132,12 +129,9 @@ class BlueprintKind:
         return (*key_paths(KeyPath(Table(self.keys, self.called))), *EVERY_KEY_PATH)
 
     def _keys_of_others(self) -> dict[str, str]:
-        """Map the keys that only other kinds have to those kinds."""
-        given = [each for each in KINDS.values() if not each.is_import]
-        tables = [(each.called, each.keys) for each in given]
-        tables += [
-            (f"{own.called}, under `{each.own_table}`", own.keys) for each in given if (own := each.options) is not None
-        ]
+        tables = [(each.called, each.keys) for each in KINDS.values() if not each.is_import]
+        own = [(each.own_table, each.options) for each in KINDS.values()]
+        tables += [(f"{table.called}, under `{key}`", table.keys) for key, table in own if table is not None]
         names = {name for _, keys in tables for name in keys} - {*EVERY, *self.keys}
         return {name: " or ".join(where for where, keys in tables if name in keys) for name in names}
 
@@ -152,7 +146,7 @@ def words() -> list[str]:
 
 
 def kind_word(step: Data) -> Any:
-    """Return the name of a step's kind; whether there is such a kind is not examined."""
+    """Return the name of a step's kind, known or not."""
     uses, kind = step.get("uses"), step.get("kind", kinds.STEP.yaml_name)
     is_import = kind == kinds.STEP.yaml_name and isinstance(uses, str) and uses.startswith("imports.")
     return kinds.NESTED.yaml_name if is_import else kind
@@ -184,8 +178,7 @@ class LoneStepShape(StepShape):
         yield from super().findings(value, location)
         kind = KINDS.get(str(value.get("kind")))
         table = None if kind is None else kind.init_table
-        own = None if table is None else value.get(table)
-        if table is not None and isinstance(own, Mapping) and INIT in own:
+        if table is not None and isinstance(own := value.get(table), Mapping) and INIT in own:
             message = f"it runs as a separate step before the {table}, and only one step is allowed here: put a step before it"
             yield location.at(table, INIT).finding("Y-UNSUPPORTED", message)
 

@@ -1,7 +1,8 @@
-"""Load a pipeline from a text or a file: read, check the shapes, inline the files that it names, build.
+"""Load a pipeline from a text or a file: read, check the shapes, inline the files that it names, build; or raise one `BlueprintError` with all faults.
 
 The pipeline contains its own definition, `Pipeline.blueprint`: one text that includes the prompts and blueprints of other files, so that it
-needs no other file. Workers load it without the rules, which they do not import. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
+needs no other file. Workers load it without the rules, which they do not import. It must not read a file outside the blueprint's folder and the
+working directory, nor a hidden one.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from typing import Any, Final
 from flujo_client.blueprint.build import build
 from flujo_client.blueprint.finding import Path, refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
-from flujo_client.blueprint.read import MAX_BYTES, Source, read
+from flujo_client.blueprint.read import MAX_BYTES, Source, dump, read
 from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
 from flujo_client.blueprint.shapes import DocumentLocation, wrong
-from flujo_client.blueprint.write import dump
 from flujo_client.contract.validation import Finding
-from flujo_client.errors import BlueprintError, FlujoError
+from flujo_client.errors import BlueprintError, ConfigurationError, FlujoError
 from flujo_client.expressions.templates import MAX_OUTPUT, compile_template
 from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import CANVAS, is_file
+from flujo_client.pipeline.schedule import Schedule
 
 NO_NAME: Final = "pipeline"
 """The name of pipelines if neither the text nor a file gives one."""
@@ -39,32 +40,30 @@ _OF_A_VOLUME: Final = re.compile(r"\.\.\d{4}_")
 def load_text(
     text: str | bytes, *, allowed: Sequence[str], name: str | None = None, folder: File | None = None
 ) -> Pipeline:
-    """Load a blueprint from YAML. `name` is the pipeline's name if the text has none; without a folder, the text cannot name files.
-
-    Raises:
-        BlueprintError: everything that is wrong with it.
-    """
+    """Load a blueprint from YAML. `name` is the pipeline's name if the text has none; without a folder, the text cannot name files."""
     return Loading(tuple(allowed)).pipeline(text, file=name or "<text>", name=name, folder=folder)
 
 
 def load_stored(text: str, *, allowed: Sequence[str]) -> Pipeline:
-    """Load the text that travels with a run. The rules are not asked: a newer release's must stop no run that its client took.
-
-    Raises:
-        BlueprintError: this code cannot build it.
-    """
+    """Load the text that travels with a run. The rules are not applied: a newer release's must stop no run that its client took."""
     return Loading(tuple(allowed), asks_rules=False).pipeline(text, file="<text>", name=None, folder=None)
 
 
 def load_file(path: str | File, *, allowed: Sequence[str]) -> Pipeline:
-    """Load a blueprint from a file, which gives the pipeline its name if the text does not.
-
-    Raises:
-        BlueprintError: it cannot be read, or everything that is wrong with it.
-    """
+    """Load a blueprint from a file, which gives the pipeline its name if the text does not."""
     file = File(path)
     text = bytes_of(file)
     return Loading(tuple(allowed)).pipeline(text, file=str(path), name=file.stem, folder=file.parent)
+
+
+def schedules_of(path: str, *, allowed: Sequence[str]) -> list[Schedule]:
+    """Read the schedules of a blueprint's file; raises ConfigurationError if it has none. The pipeline stored with runs leaves them out."""
+    pipeline = load_file(path, allowed=allowed)
+    declared = read(bytes_of(File(path)), file=path).data.get("schedules")
+    if not declared:
+        way_out = "add a key `schedules`, or give --cron or --every"
+        raise ConfigurationError(f"'{path}' has no schedules", suggestion=way_out)
+    return [Schedule(name=name, pipeline=pipeline, **given) for name, given in declared.items()]
 
 
 def bytes_of(file: File) -> bytes:
@@ -93,9 +92,6 @@ class Loading:
     allowed: tuple[str, ...]
     """The allowed import prefixes of references."""
     findings: list[Finding] = field(default_factory=list)
-    """Findings of reading and of the pipeline's check, before they get their rules."""
-    ruled: list[Finding] = field(default_factory=list)
-    """Findings of the rules."""
     size: int = 0
     """The number of bytes read from files so far, plus the characters that variables added to prompts."""
     asks_rules: bool = True
@@ -119,25 +115,15 @@ class Loading:
         if found:
             from flujo_client.blueprint.rules.apply import placed
 
-            self.findings += placed(found, source, self.ruled)
+            self.findings += placed(found, source, self.findings)
             self._refuse(file)
         return pipeline
 
-    @property
-    def all_findings(self) -> tuple[Finding, ...]:
-        """Return all that was found, under its rules."""
-        if not self.findings:
-            return tuple(self.ruled)
-        from flujo_client.blueprint.rules.apply import named
-
-        return (*map(named, self.findings), *self.ruled)
-
     def _refuse(self, file: str) -> None:
-        if any(each.severity == "error" for each in self.all_findings):
-            raise refuse(file, self.all_findings)
+        if any(each.severity == "error" for each in self.findings):
+            raise refuse(file, self.findings)
 
     def _document(self, source: Source, origin: _Origin) -> dict[str, Any]:
-        """Return a blueprint with all in it that it names by file."""
         self.findings += wrong(DOCUMENT, source.data, DocumentLocation(source, (), self.allowed, source.data))
         if not isinstance(source.data, Mapping):
             return {}
@@ -145,7 +131,7 @@ class Loading:
         if self.asks_rules:
             from flujo_client.blueprint.rules.apply import apply_rules
 
-            self.ruled += apply_rules(source, document, allowed=self.allowed, is_part=bool(origin.above))
+            self.findings += apply_rules(source, document, allowed=self.allowed, is_part=bool(origin.above))
         return document
 
     def _whole(self, source: Source, data: Mapping[str, Any], path: Path, origin: _Origin) -> dict[str, Any]:
@@ -163,9 +149,8 @@ class Loading:
         imports = data.get("imports")
         if isinstance(imports, Mapping):
             here = (*path, "imports")
-            document["imports"] = {
-                name: self._import(source, given, (*here, name), origin) for name, given in imports.items()
-            }
+            pairs = imports.items()
+            document["imports"] = {name: self._import(source, each, (*here, name), origin) for name, each in pairs}
         return document
 
     def _import(self, source: Source, given: Any, path: Path, origin: _Origin) -> Any:
@@ -176,13 +161,13 @@ class Loading:
         try:
             file = _file(source, given, path, origin)
             if file in origin.above or len(origin.above) >= MAX_IMPORTS:
-                message = (
-                    "imports itself" if file in origin.above else f"is imported through more than {MAX_IMPORTS} files"
-                )
-                raise _fault(source, "Y-IMPORT", path, f"'{shown(given)}' {message}")
+                why = "imports itself"
+                if file not in origin.above:
+                    why = f"is imported through more than {MAX_IMPORTS} files"
+                raise _fault(source, "V-I3", path, f"'{shown(given)}' {why}")
             inner = read(self._read(source, file, given, path), file=_called(file))
         except BlueprintError as error:
-            self.findings += error.findings
+            self.findings += (replace(each, rule="V-I1") if each.rule == "Y-FILE" else each for each in error.findings)
             return {}
         return {"name": file.stem, **self._document(inner, _Origin(file.parent, (*origin.above, file)))}
 
@@ -203,7 +188,7 @@ class Loading:
         try:
             prompt = compile_template(text, undefined="strict", allowed=names).render(variables, limit=most)
         except FlujoError as error:
-            raise _fault(source, "Y-PROMPT", path, error.message, allowed=error.suggestion) from None
+            raise _fault(source, "V-T1", path, error.message, allowed=error.suggestion) from None
         self.size += len(prompt)
         return prompt
 
@@ -233,10 +218,8 @@ def _file(source: Source, named: Any, path: Path, origin: _Origin) -> File:
     if not isinstance(named, str):
         raise BlueprintError("not the name of a file")  # its shape is reported
     if origin.folder is None:
-        message = (
-            "a blueprint given as text has no folder, so it cannot name a file: write the content here, or load a file"
-        )
-        raise _fault(source, "Y-FILE", path, message)
+        why = "a blueprint given as text has no folder, so it cannot name a file"
+        raise _fault(source, "Y-FILE", path, f"{why}: write the content here, or load a file")
     try:
         file = (origin.folder / named).resolve()
     except (OSError, ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
@@ -244,11 +227,8 @@ def _file(source: Source, named: Any, path: Path, origin: _Origin) -> File:
     within = [file.relative_to(each) for each in (origin.folder.resolve(), File.cwd()) if file.is_relative_to(each)]
     if within and not all(map(_is_hidden, within)):
         return file
-    why = (
-        "is hidden: blueprints do not read files or folders whose names begin with a dot"
-        if within
-        else "is outside the blueprint's folder and the working directory"
-    )
+    hidden = "is hidden: blueprints do not read files or folders whose names begin with a dot"
+    why = hidden if within else "is outside the blueprint's folder and the working directory"
     raise _fault(source, "Y-FILE", path, f"'{shown(named)}' {why}")
 
 
@@ -272,7 +252,6 @@ class _Origin:
 
 
 def _with(prompts: Mapping[Path, str], value: Any, path: Path) -> Any:
-    """Return a value with the prompts in their places."""
     if path in prompts:
         return prompts[path]
     if isinstance(value, list):

@@ -1,16 +1,16 @@
-"""Read text as data: YAML as blueprints use it, with the place of every value.
+"""Read text as data, with the place of every value: YAML as blueprints use it; and write data as such text.
 
 It must not make objects: no tags, no classes. YAML 1.2's plain scalars (so that `on:` and `yes` stay texts), unique keys, anchors and merge
-keys only while they stay small; all in bounded time and memory. In: a text or bytes; out: plain data and marks by path, or a
-`BlueprintError` that names the places.
+keys only while they stay small; all in bounded time and memory.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
 import yaml
@@ -27,15 +27,15 @@ MAX_VALUES: Final = MAX_BLUEPRINT_VALUES
 """Values in a document, those that aliases repeat counted each time."""
 
 _MOST_EVENTS: Final = 4 * MAX_VALUES
-"""The maximum of nodes in a document of that many values: with keys, and the ends of lists and mappings."""
+"""The maximum number of nodes in a document of that many values: with keys, and the ends of lists and mappings."""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it is there: 1 MiB takes it half a second, and the one in Python five."""
 
-CORE: Final = "tag:yaml.org,2002:"
-WHOLE: Final = re.compile(r"([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
-NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-WORD: Final = {
+_CORE: Final = "tag:yaml.org,2002:"
+_WHOLE: Final = re.compile(r"([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z")
+_NUMBER: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_WORD: Final = {
     "null": re.compile(r"(~|null|Null|NULL|)\Z"),
     "bool": re.compile(r"(true|True|TRUE|false|False|FALSE)\Z"),
     "merge": re.compile(r"<<\Z"),
@@ -69,13 +69,11 @@ def read(text: str | bytes, *, file: str = "<text>") -> Source:
     """Read a document. Raises BlueprintError: it is too large, no UTF-8, no YAML, or YAML that blueprints do not use."""
     try:
         text = _decoded(text)
-        node = _compose(text)
         reading = _Reading(file)
-        data = reading.value(node, (), 0)
+        data = reading.value(_compose(text), (), 0)
     except _Refused as refused:
-        raise refuse(
-            file, [Finding(refused.rule, refused.message, "", file, *(refused.mark or (None, None)))]
-        ) from None
+        found = Finding(refused.rule, refused.message, "", file, *(refused.mark or (None, None)))
+        raise refuse(file, [found]) from None
     except yaml.YAMLError as error:
         raise refuse(file, [_odd_space_in(text, file) or _syntax(error, file)]) from None
     if reading.findings:
@@ -91,6 +89,31 @@ _ODD_SPACE: Final = re.compile("^[ \\-{]*[\\w.-]+:(?P<space>[\xa0\u2000-\u200b\u
 """A key whose colon is followed by a character that looks like a space, as word processors and web pages write it."""
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that `read` would not read as text, and writes repeated values in full."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - an anchor would mean that two places must stay equal
+        return True
+
+    def text(self, data: str) -> yaml.ScalarNode:
+        """Write a text of several lines as a block, one with other line breaks in quotes, because YAML would change them."""
+        style = '"' if any(each in data for each in "\x85\u2028\u2029") else "|" if "\n" in data else None
+        return self.represent_scalar(f"{_CORE}str", data, style=style)
+
+
+_Dumper.yaml_implicit_resolvers = {}
+for _tag, _pattern in {**_WORD, "int": _WHOLE, "float": _NUMBER}.items():
+    _Dumper.add_implicit_resolver(f"{_CORE}{_tag}", _pattern, None)
+_Dumper.yaml_implicit_resolvers[""] = [(f"{_CORE}null", _WORD["null"])]
+_Dumper.add_representer(str, _Dumper.text)
+
+
+def dump(document: Any) -> str:
+    """Write a document so that `read` reads the same data: keys in their order, long texts in one line."""
+    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**6)
+    return text
+
+
 class _Refused(Exception):
     def __init__(self, rule: str, message: str, mark: Mark | None = None) -> None:
         self.rule, self.message, self.mark = rule, message, mark
@@ -103,12 +126,9 @@ def _decoded(text: str | bytes) -> str:
     if isinstance(text, bytes):
         text = _of_bytes(text)
     if odd := _UNREADABLE.search(text):
-        is_half = "\ud800" <= odd[0] <= "\udfff"
-        what = (
-            "half of a surrogate pair"
-            if is_half
-            else f"not YAML: the control character U+{ord(odd[0]):04X} is not allowed"
-        )
+        what = f"not YAML: the control character U+{ord(odd[0]):04X} is not allowed"
+        if "\ud800" <= odd[0] <= "\udfff":
+            what = "half of a surrogate pair"
         raise _Refused("Y-SYNTAX", f"this is {what}", _end_of(text[: odd.start()]))
     return text.removeprefix("\ufeff")
 
@@ -122,7 +142,6 @@ def _of_bytes(data: bytes) -> str:
 
 
 def _end_of(text: str) -> Mark:
-    """Return the place behind a text."""
     return Mark(text.count("\n") + 1, len(text) - text.rfind("\n"))
 
 
@@ -154,21 +173,16 @@ def _at(node: Any) -> Mark:
     return Mark(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Node:
     """A value as it is in the text: a scalar's `items` is None. An alias is the same node that it names."""
 
     event: Any
     items: list[_Node] | None = None
-    is_open: bool = True
 
     @property
     def is_mapping(self) -> bool:
         return isinstance(self.event, yaml.MappingStartEvent)
-
-    def hold(self, node: _Node) -> None:
-        assert self.items is not None, "only lists and mappings can be open"
-        self.items.append(node)
 
 
 def _compose(text: str) -> _Node:
@@ -179,15 +193,17 @@ def _compose(text: str) -> _Node:
         if count > _MOST_EVENTS:
             raise _Refused("Y-LIMIT", f"more than {MAX_VALUES:,} values")
         if isinstance(event, yaml.CollectionEndEvent):
-            trail.pop().is_open = False
+            trail.pop()
             continue
         if isinstance(event, yaml.DocumentStartEvent) and top.items:
             raise _Refused("Y-SYNTAX", "a blueprint is one document; this is a second one", _at(event))
         if not isinstance(event, yaml.NodeEvent):
             continue
-        node = _aliased(event, anchors) if isinstance(event, yaml.AliasEvent) else _Node(event)
-        trail[-1].hold(node)
-        if event.anchor and not isinstance(event, yaml.AliasEvent):
+        is_alias = isinstance(event, yaml.AliasEvent)
+        node = _aliased(event, anchors, trail) if is_alias else _Node(event)
+        assert trail[-1].items is not None, "only lists and mappings can be open"
+        trail[-1].items.append(node)
+        if event.anchor and not is_alias:
             anchors[event.anchor] = node
         if isinstance(event, yaml.CollectionStartEvent):
             node.items = []
@@ -208,11 +224,11 @@ def _events(text: str) -> Iterator[Any]:
         loader.dispose()
 
 
-def _aliased(event: Any, anchors: Mapping[str, _Node]) -> _Node:
+def _aliased(event: Any, anchors: Mapping[str, _Node], trail: Sequence[_Node]) -> _Node:
     node = anchors.get(event.anchor)
     if node is None:
         raise _Refused("Y-SYNTAX", f"no anchor '&{shown(event.anchor)}' comes before this", _at(event))
-    if node.items is not None and node.is_open:
+    if node in trail:
         raise _Refused("Y-SYNTAX", f"'*{shown(event.anchor)}' is inside the value that it names", _at(event))
     return node
 
@@ -256,12 +272,8 @@ class _Reading:
                 continue
             key = self._scalar(key_node, path)
             if not isinstance(key, str | int):
-                self._find(
-                    "Y-SYNTAX",
-                    key_node,
-                    path,
-                    f"{shown(key)} is not a text or a whole number, as keys must be; put it in quotes",
-                )
+                message = f"{shown(key)} is not a text or a whole number, as keys must be; put it in quotes"
+                self._find("Y-SYNTAX", key_node, path, message)
             elif key in found:  # `true` and `1` are one key too
                 first = self.marks[*path, key]
                 self._find("Y-DUPLICATE", key_node, (*path, key), f"is used twice; first in line {first.line}")
@@ -284,33 +296,28 @@ class _Reading:
     def _scalar(self, node: _Node, path: Path) -> Any:
         event = node.event
         text = event.value
-        if event.tag == f"{CORE}str" or event.style or (not event.implicit[0] and event.tag is None):
+        if event.tag == f"{_CORE}str" or event.style or (not event.implicit[0] and event.tag is None):
             return text
-        if WORD["null"].match(text):
+        if _WORD["null"].match(text):
             return None
-        if WORD["bool"].match(text):
+        if _WORD["bool"].match(text):
             return text.lower() == "true"
-        if WHOLE.match(text):
-            return self._number(
-                node, path, int(text, 0 if text[:2] in ("0o", "0x") else 10) if len(text) <= _MOST_DIGITS else None
-            )
-        if NUMBER.match(text):
-            number = float(text) if len(text) <= 10 * _MOST_DIGITS else float("inf")
-            return self._number(node, path, number if abs(number) < float("inf") else None)
-        return text
-
-    def _number(self, node: _Node, path: Path, number: float | None) -> float | int:
-        if number is None:
-            self._find("Y-VALUE", node, path, f"{shown(node.event.value)} is too large a number; a text needs quotes")
+        is_whole = _WHOLE.match(text)
+        if is_whole and len(text) <= _MOST_DIGITS:
+            return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+        if not is_whole and not _NUMBER.match(text):
+            return text
+        number = inf if is_whole or len(text) > 10 * _MOST_DIGITS else float(text)
+        if abs(number) == inf:
+            self._find("Y-VALUE", node, path, f"{shown(text)} is too large a number; a text needs quotes")
             return 0
         return number
 
     def _check_tag(self, node: _Node, path: Path) -> None:
         tag = node.event.tag
-        if tag is None or tag == "!" or tag in {f"{CORE}{each}" for each in ("str", "map", "seq")}:
-            return
-        name = tag.replace(CORE, "!!")
-        self._find("Y-TAG", node, path, f"tag '{shown(name)}' is not known; blueprints do not create objects")
+        if tag not in (None, "!", *(f"{_CORE}{each}" for each in ("str", "map", "seq"))):
+            name = tag.replace(_CORE, "!!")
+            self._find("Y-TAG", node, path, f"tag '{shown(name)}' is not known; blueprints do not create objects")
 
-    def _find(self, rule: str, node: _Node, path: Path, message: str, **more: Any) -> None:
-        self.findings.append(Finding(rule, message, written(path), self.file, *_at(node.event), **more))
+    def _find(self, rule: str, node: _Node, path: Path, message: str) -> None:
+        self.findings.append(Finding(rule, message, written(path), self.file, *_at(node.event)))

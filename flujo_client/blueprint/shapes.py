@@ -1,6 +1,6 @@
 """The shapes of a blueprint's values: each finds the faults of a value, and describes itself to people.
 
-A shape must not build anything or know a kind of step. In: a value at its place; out: findings. `keys.py` defines the shape of each key.
+A shape must not build anything or know a kind of step. `keys.py` defines the shape of each key.
 """
 
 from __future__ import annotations
@@ -161,10 +161,8 @@ class OneOf:
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if value not in self.words:
-            near = nearest(value, self.words)
-            yield location.finding(
-                "Y-VALUE", f"'{shown(value)}' is not known", allowed=f"it takes {self.description}", nearest=near
-            )
+            hints = {"allowed": f"it takes {self.description}", "nearest": nearest(value, self.words)}
+            yield location.finding("Y-VALUE", f"'{shown(value)}' is not known", **hints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +261,12 @@ class Table(OfMapping):
                 yield from wrong(key.shape, given, location.at(name))
         for name, key in self.keys.items():
             if key.required and name not in value:
-                yield location.finding(
-                    "Y-MISSING", f"{self.called} needs '{name}'", allowed=f"it takes {key.shape.description}"
-                )
+                allowed = f"it takes {key.shape.description}"
+                yield location.finding("Y-MISSING", f"{self.called} needs '{name}'", allowed=allowed)
         for names in self.one_of:
             if not value.keys() & set(names):
-                yield location.finding("Y-MISSING", f"{self.called} needs one of {', '.join(names)}")
+                rule = "V-A1" if "agent" in names else "Y-MISSING"
+                yield location.finding(rule, f"{self.called} needs one of {', '.join(names)}")
         for names in (*self.one_of, *self.at_most_one_of):
             given = [name for name in names if name in value]
             for name in given[1:]:

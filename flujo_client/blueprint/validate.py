@@ -1,11 +1,9 @@
-"""Validation: report all faults at once, warnings too, without raising.
-
-It must not send anything. In: a blueprint's file or text, a reference, or a pipeline; out: a `ValidationReport`.
-"""
+"""Validate a blueprint's file or text, a reference, or a pipeline: report all faults at once, warnings too, without raising."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path as File
 from typing import Any
@@ -16,7 +14,7 @@ from flujo_client.blueprint.finding import in_order
 from flujo_client.blueprint.load import Loading, bytes_of
 from flujo_client.blueprint.read import MAX_BYTES, Source
 from flujo_client.blueprint.rules.agents import wrong_model
-from flujo_client.blueprint.rules.apply import apply_rules, rule_of
+from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.table import RULES, Profile
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, FlujoError, PipelineError
@@ -29,10 +27,7 @@ from flujo_client.plan.identity import asks_a_model
 
 
 def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> ValidationReport:
-    """Validate a blueprint's file, or the pipeline that `package.module:attribute` names; if it is missing, that is a finding.
-
-    `allowed` are the import prefixes of references. With `include_imports`, also report what is found in imported blueprints.
-    """
+    """Validate a blueprint's file, or the pipeline that `package.module:attribute` names; if it is missing, that is a finding."""
     try:
         found = bytes_of(File(target)) if is_file(target) else load_pipeline(target, allowed=allowed)
     except BlueprintError as error:
@@ -47,16 +42,13 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
 
 
 def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Autofixed]:
-    """Return a blueprint's text, and the fixed text; nothing is written. Rules that the profile turns off are not fixed.
-
-    Imported files are not fixed, and neither are files that are not UTF-8 or too large.
-
-    Raises:
-        FlujoError: there is no such file.
-    """
+    """Return a blueprint's text, and the fixed text, without fixes of imported files and for rules that the profile turns off."""
     data = bytes_of(File(file))
-    text = _text(data)
-    if text is None:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(data) > MAX_BYTES:
         return data, Autofixed("", ())
 
     def find(text: str) -> tuple[Finding, ...]:
@@ -64,13 +56,6 @@ def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tupl
         return tuple(each for each in profile.applied(report).findings if each.file == file)
 
     return data, autofix(text, find)
-
-
-def _text(data: bytes) -> str | None:
-    try:
-        return data.decode("utf-8-sig") if len(data) <= MAX_BYTES else None
-    except UnicodeDecodeError:
-        return None
 
 
 def validate_text(
@@ -86,8 +71,8 @@ def validate_text(
     try:
         pipeline = loading.pipeline(text, file=target, name=name, folder=folder)
     except BlueprintError as error:
-        return ValidationReport(target, in_order({*loading.all_findings, *error.findings}))
-    return ValidationReport(target, in_order([*loading.all_findings, *_models(pipeline, target, allowed)]))
+        return ValidationReport(target, in_order({*loading.findings, *error.findings}))
+    return ValidationReport(target, in_order([*loading.findings, *_models(pipeline, target, allowed)]))
 
 
 def validate_pipeline(
@@ -99,7 +84,7 @@ def validate_pipeline(
         report = validate_text(pipeline.blueprint, allowed=allowed, target=target)
         return report if include_imports else _own(report)
     found = findings_of(pipeline, allowed=allowed)
-    findings = [Finding(rule_of(each.text), each.text, each.path or "", target) for each in found]
+    findings = [Finding(each.rule, each.text, each.path or "", target) for each in found]
     if not findings:
         document = Writing().document(pipeline)
         if pipeline.context_model is None:
@@ -118,17 +103,16 @@ def _models(pipeline: Pipeline, target: str, allowed: Sequence[str]) -> Iterator
     for path, step in walk(pipeline):
         agent = load(step.agent, allowed=allowed, what="agent") if isinstance(step.agent, str) else step.agent
         for each in wrong_model(getattr(agent, "model", None) if asks_a_model(agent) else None, (path,)):
-            severity = RULES[each.rule].severity
-            yield Finding(each.rule, each.message, path, target, None, None, severity, each.allowed, each.nearest)
+            more: Any = {"severity": RULES[each.rule].severity, "allowed": each.allowed, "nearest": each.nearest}
+            yield Finding(each.rule, each.message, path, target, **more)
         for text in durable_warnings(step, agent, partial(_loaded, allowed), pipeline.context_model):
             yield Finding("V-D2", text, path, target, severity=RULES["V-D2"].severity)
 
 
 def _loaded(allowed: Sequence[str], reference: str) -> Any:
-    try:
+    with suppress(FlujoError):
         return load(reference, allowed=allowed, what="tool")
-    except FlujoError:
-        return None
+    return None
 
 
 def _own(report: ValidationReport) -> ValidationReport:

@@ -1,7 +1,4 @@
-"""Shapes of values with a language of their own: references, expressions and templates, schemas, models, AROS blocks.
-
-Their parsers find the faults, which are reported here with their place. It must not build anything.
-"""
+"""Shapes of values with a language of their own, whose parser finds the faults: references, texts, schemas, models, AROS blocks."""
 
 from __future__ import annotations
 
@@ -33,6 +30,7 @@ class Reference(OfText):
 
     what: str
     check: Callable[[Any], str | None] | None = None
+    rule: str = "Y-REFERENCE"
 
     @property
     def description(self) -> str:
@@ -40,17 +38,16 @@ class Reference(OfText):
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if value[0] in _TYPOGRAPHIC:
-            yield location.finding(
-                "Y-REFERENCE", f"'{shown(value)}' begins with a typographic quote", allowed=_PLAIN_QUOTES
-            )
+            message = f"'{shown(value)}' begins with a typographic quote"
+            yield location.finding(self.rule, message, allowed=_PLAIN_QUOTES)
             return
         try:
             found = load(value, allowed=location.allowed, what=self.what)
         except FlujoError as error:
-            yield location.finding("Y-REFERENCE", error.message, allowed=error.suggestion)
+            yield location.finding(self.rule, error.message, allowed=error.suggestion)
             return
         if self.check is not None and (problem := self.check(found)):
-            yield location.finding("Y-REFERENCE", f"'{shown(value)}' {problem}")
+            yield location.finding(self.rule, f"'{shown(value)}' {problem}")
 
 
 def is_function(found: Any) -> str | None:
@@ -92,13 +89,13 @@ class Named(OfText):
         if ":" in value or not dot or table not in ("agents", "imports"):
             yield from self.other.findings(value, location)
         elif table not in self.tables:
-            yield location.finding(
-                "Y-REFERENCE", f"'{shown(value)}' is not accepted here", allowed=f"it takes {self.description}"
-            )
+            message = f"'{shown(value)}' is not accepted here"
+            yield location.finding(self.other.rule, message, allowed=f"it takes {self.description}")
         elif name not in (known := location.named(table)):
             near = nearest(name, known)
+            rule = "V-I1" if table == "imports" else self.other.rule
             text = f"`{table}` of this document has no '{shown(name)}'"
-            yield location.finding("Y-REFERENCE", text, nearest=f"{table}.{near}" if near else None)
+            yield location.finding(rule, text, nearest=f"{table}.{near}" if near else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +104,13 @@ class Formula(OfText):
 
     description: str
     read: Callable[[str], Any]
+    rule: str = "V-T1"
 
     def findings(self, value: str, location: DocumentLocation) -> Iterator[Finding]:
         try:
             self.read(value)
         except BlueprintTextError as error:
-            yield location.finding("Y-FORMULA", error.message, allowed=error.suggestion)
+            yield location.finding(self.rule, error.message, allowed=error.suggestion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ class JsonSchema(OfMapping):
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if problem := wrong_schema(value):
-            yield location.finding("Y-VALUE", f"it {problem}")
+            yield location.finding("V-S1", f"it {problem}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +210,7 @@ def _deepest(location: DocumentLocation, dotted: str) -> DocumentLocation:
     return location
 
 
-EXPRESSION = Formula("an expression, such as previous_step.score > 0.8", expression_of)
+EXPRESSION = Formula("an expression, such as previous_step.score > 0.8", expression_of, "V-EX1")
 LIMIT_NAME = Formula("a name, such as crm, or a template, such as crm:{{ tenant }}", limit_template)
 RUN_LIMIT_KEY = Formula("a name, such as crm, or a template, such as crm:{{ input.account }}", run_key)
 TEMPLATE = Formula("a template, such as Answer {{ previous_step }}", template_of)

@@ -1,8 +1,4 @@
-"""`flujo approvals`: list open questions to people, and answer them.
-
-`--json` prints a question as run, pipeline, address, step, key, message, schema, asked_at, expires_at, actor, refused, state,
-answered_by, note, answered_at and token; what is answered is printed so too.
-"""
+"""`flujo approvals`: list open questions to people, and answer them."""
 
 from __future__ import annotations
 
@@ -18,11 +14,10 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
 from flujo_client.api.options import AnswerOptions
 from flujo_client.cli.bulk import Bulk, act_on_each, one_or_many
-from flujo_client.cli.inputs import json_option, one_value
+from flujo_client.cli.inputs import filter_options, json_option, one_value
 from flujo_client.cli.lookup import find_run
-from flujo_client.cli.options import options
-from flujo_client.cli.output import OK, say, show, show_json, show_value
-from flujo_client.cli.run_filters import filter_options
+from flujo_client.cli.options import flag, option, options
+from flujo_client.cli.output import OK, CommandResult, printed, say, show, show_json, show_value
 from flujo_client.cli.tables import approvals_list
 from flujo_client.contract.approval import Approval, choose, verdict
 from flujo_client.contract.run_filter import RunFilter
@@ -35,30 +30,26 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--run", metavar="RUN", help="Only those of this run.")
+@option("--run", metavar="RUN", help="Only those of this run.")
 @filter_options(retried=False)
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a list of questions as JSON.")
-def list_approvals(*, run: str | None, filters: RunFilter, limit: int, as_json: bool) -> None:
+@option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@printed("Print a list of questions as JSON.")
+def list_approvals(*, run: str | None, filters: RunFilter, limit: int) -> CommandResult:
     """List open questions, the oldest first."""
     if run and filters != RunFilter():
         raise click.UsageError("give --run, or filters, not both")
     with FlujoClient() as client:
-        approvals = (
-            find_run(client, run).approvals() if run else client.perform(matching(client.settings, filters, limit))
-        )
-    if as_json:
-        show_json([_shape(each) for each in approvals])
-    elif approvals:
-        show(approvals_list(approvals, datetime.now(UTC)))
-    else:
-        say("no matching question is open" if filters != RunFilter() else "no question is open")
+        settings = client.settings
+        found = find_run(client, run).approvals() if run else client.perform(matching(settings, filters, limit))
+    nothing = "no matching question is open" if filters != RunFilter() else "no question is open"
+    shapes = [_shape(each) for each in found]
+    return CommandResult(shapes, lambda: show(approvals_list(found, datetime.now(UTC))) if found else say(nothing))
 
 
 _answering = options(
-    click.option("--address", help="The scope whose question to answer, if several are open."),
-    click.option("--actor", help="The name of the person who answers; stored with the answer."),
-    click.option("--note", help="The reason; stored with the answer."),
+    option("--address", help="The scope whose question to answer, if several are open."),
+    option("--actor", help="The name of the person who answers; stored with the answer."),
+    option("--note", help="The reason; stored with the answer."),
 )
 _ANSWERED = "Print the question that was answered as JSON."
 
@@ -99,9 +90,9 @@ _add("reject", "rejected", "no", approved=False)
 @command.command("answer")
 @click.argument("run")
 @click.argument("value", required=False)
-@click.option("--step", help="The step whose question to answer, if several are open.")
+@option("--step", help="The step whose question to answer, if several are open.")
 @_answering
-@click.option("--json", "as_json", is_flag=True, help=_ANSWERED)
+@flag("--json", "as_json", help=_ANSWERED)
 @json_option("The answer")
 def answer(
     *, run: str, value: str | None, json_text: str | None, as_json: bool, **options: Unpack[AnswerOptions]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,9 +14,9 @@ import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.format import counted, in_a_line
-from flujo_client.cli.options import Decorator
-from flujo_client.cli.output import OK, RUNTIME, print_status, say, show, show_json, show_value, stderr
-from flujo_client.cli.run_filters import filter_options
+from flujo_client.cli.inputs import filter_options
+from flujo_client.cli.options import Decorator, flag
+from flujo_client.cli.output import OK, RUNTIME, is_wanted, print_status, say, show, show_json, show_value, stderr
 from flujo_client.cli.tables import counts_table
 from flujo_client.contract.records import RunRecord
 from flujo_client.contract.run_filter import RunFilter
@@ -50,46 +49,28 @@ class Bulk(NamedTuple):
         """Return the column by which things are counted, in addition to the pipeline."""
         return "status" if self.thing == "run" else "step"
 
+    def head(self, matched: int) -> dict[str, Any]:
+        """Return the beginning of the JSON document."""
+        return {"action": self.verb, "matched": matched, "dry_run": self.dry_run}
+
 
 def one_or_many(
-    verb: str,
-    done: str,
-    *,
-    json: str,
-    thing: str = "run",
-    retried: bool = False,
-    only_for_one: Sequence[str] = (),
+    verb: str, done: str, *, json: str, thing: str = "run", retried: bool = False, only_for_one: Sequence[str] = ()
 ) -> Decorator:
     """Add the argument RUN, the filters that select many, `--dry-run`, `--yes` and `--json`, and call the command with `run` and `bulk`.
 
-    Args:
-        verb: as in `Bulk`.
-        done: as in `Bulk`.
-        json: the help of `--json`.
-        thing: as in `Bulk`.
-        retried: whether there is the option `--retried`.
-        only_for_one: options that many runs cannot share.
+    `verb`, `done` and `thing` are those of `Bulk`, `json` is the help of `--json`, `retried` adds `--retried`, and many runs cannot share
+    the options `only_for_one`.
     """
 
-    def with_options(command: Callable[..., int | None]) -> Callable[..., None]:
+    def with_options(command: Callable[..., int]) -> Callable[..., int]:
         @click.argument("run", required=False)
         @filter_options(retried=retried)
-        @click.option("--dry-run", is_flag=True, help="With filters: count what matches, and change nothing.")
-        @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-        @click.option("--json", "as_json", is_flag=True, help=json)
-        @click.pass_context
-        @functools.wraps(command, assigned=("__name__", "__doc__"))
-        def given(
-            ctx: click.Context,
-            /,
-            *,
-            run: str | None,
-            filters: RunFilter,
-            dry_run: bool,
-            yes: bool,
-            as_json: bool,
-            **rest: Any,
-        ) -> None:
+        @flag("--dry-run", help="With filters: count what matches, and change nothing.")
+        @flag("--yes", "-y", help="Do not ask.")
+        @flag("--json", "as_json", help=json)
+        @functools.wraps(command)
+        def given(*, run: str | None, filters: RunFilter, dry_run: bool, yes: bool, as_json: bool, **rest: Any) -> int:
             # for a command on questions, --step with one RUN names the question
             selecting = filters if run is None or thing == "run" else replace(filters, step=None)
             if (run is None) == (selecting == RunFilter()):
@@ -100,7 +81,7 @@ def one_or_many(
             if run is None and alone:
                 raise click.UsageError(f"{', '.join(alone)} can be given with one RUN only")
             bulk = Bulk(verb, done, thing, filters, dry_run, yes, as_json)
-            ctx.exit(command(run=run, bulk=bulk, **rest) or OK)
+            return command(run=run, bulk=bulk, **rest)
 
         return given
 
@@ -123,17 +104,12 @@ def act_on_each(
     act: Callable[[T], str | None],
     id_of: Callable[[T], str],
 ) -> int:
-    """Count, ask, act on each, and print the results; return the exit code.
+    """Count, ask, act on each of the things that match, and print the results; return the exit code.
 
-    Args:
-        bulk: what is done.
-        counts: pipeline, status (of a question, its step) and number of what matches.
-        things: what matches; read while it is acted on.
-        act: returns the id of what it made, if it made anything.
-        id_of: returns the id of a thing.
+    `counts` has pipeline, status (of a question, its step) and number of what matches; `act` returns the id of what it made, if it made anything.
 
     Raises:
-        UsageError: nobody can be asked.
+        UsageError: there is no terminal to ask at.
         ServiceUnreachable: a service does not answer; the things that are left are not tried.
     """
     number = sum(count for _, _, count in counts)
@@ -147,25 +123,19 @@ def act_on_each(
     try:
         for each in with_progress(things, number, bulk.thing):
             try:
-                report.add_done(id_of(each), act(each))
+                report.add(id_of(each), act(each))
             except ServiceUnreachable:
                 raise
             except FlujoError as error:
-                report.add_failed(id_of(each), error)
+                report.add(id_of(each), error=error)
     finally:
         report.show()
     return RUNTIME if report.failures else OK
 
 
 def confirm(question: str) -> None:
-    """Ask a person; raises Abort for no, and UsageError where nobody can answer."""
-    try:
-        is_wanted = click.confirm(question, err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise click.UsageError(f"{question} Nobody can answer here: give --yes, or --dry-run first") from None
-    if not is_wanted:
+    """Ask a person; raises Abort for no, and UsageError without a terminal."""
+    if not is_wanted(question, f"{question} There is no terminal to answer on: give --yes, or --dry-run first"):
         say("nothing was changed")
         raise click.Abort
 
@@ -191,18 +161,16 @@ class _Report:
         self._results: list[dict[str, Any]] = []
         self.done, self.failures = 0, Counter[str]()
 
-    def add_done(self, name: str, result: str | None) -> None:
-        self.done += 1
-        if self._bulk.as_json:
-            self._results.append({"id": name, "result": result, "error": None})
+    def add(self, name: str, result: str | None = None, error: FlujoError | None = None) -> None:
+        if error is None:
+            self.done += 1
         else:
-            show_value(result or name)
-
-    def add_failed(self, name: str, error: FlujoError) -> None:
-        self.failures[error.error_code] += 1
+            self.failures[error.error_code] += 1
         if self._bulk.as_json:
-            reason = {"code": error.error_code, "message": error.message}
-            self._results.append({"id": name, "result": None, "error": reason})
+            reason = None if error is None else {"code": error.error_code, "message": error.message}
+            self._results.append({"id": name, "result": result, "error": reason})
+        elif error is None:
+            show_value(result or name)
         elif self.failures.total() <= SHOWN_FAILURES:
             say(f"{name}: {error.error_code} {in_a_line(error.message)}")
         elif self.failures.total() == SHOWN_FAILURES + 1:
@@ -210,28 +178,20 @@ class _Report:
 
     def show(self) -> None:
         if self._bulk.as_json:
-            head = {"action": self._bulk.verb, "matched": self._number, "dry_run": False}
-            show_json({**head, "results": self._results})
-        say(self._summary())
-
-    def _summary(self) -> str:
+            show_json({**self._bulk.head(self._number), "results": self._results})
         failed = self.failures.total()
         reasons = ", ".join(f"{code} {count:,}" for code, count in self.failures.most_common())
         left = self._number - self.done - failed
-        parts = [
-            f"{self.done:,} of {counted(self._number, self._bulk.thing)} {self._bulk.done}",
-            *([f"{failed:,} failed: {reasons}"] if failed else []),
-            *([f"{left:,} left as they were"] if left > 0 else []),
-        ]
-        return ", ".join(parts)
+        text = f"{self.done:,} of {counted(self._number, self._bulk.thing)} {self._bulk.done}"
+        text += f", {failed:,} failed: {reasons}" if failed else ""
+        say(text + (f", {left:,} left as they were" if left > 0 else ""))
 
 
 def _show_counts(bulk: Bulk, counts: Sequence[tuple[str, str, int]], number: int) -> None:
     if bulk.as_json:
         names = ("pipeline", bulk.grouped_by, "count")
         groups = [dict(zip(names, each, strict=True)) for each in counts]
-        head = {"action": bulk.verb, "matched": number, "dry_run": bulk.dry_run}
-        show_json({**head, "groups": groups, "results": []})
+        show_json({**bulk.head(number), "groups": groups, "results": []})
     elif number:
         show(counts_table(counts, bulk.thing, bulk.grouped_by))
     say(f"{bulk.verb} would act on {counted(number, bulk.thing)}" if number else f"no matching {bulk.thing}s")

@@ -1,14 +1,10 @@
-"""`flujo doctor`: what will not work here, or not last, each with the line to change. It starts nothing and changes nothing.
-
-`--json` prints: worst, the worst level found; and findings, each with level (ok, note, warning or error), thing, what, and change, the line to
-change, or null.
-"""
+"""`flujo doctor`: what will not work here, or not last, each with the line to change. It starts nothing and changes nothing."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, Final
@@ -21,9 +17,9 @@ from rich.text import Text
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.drawing import coloured, grid
 from flujo_client.cli.format import counted, printable
-from flujo_client.cli.options import Real
-from flujo_client.cli.output import OK, RUNTIME, say, show, show_json
-from flujo_client.cli.timeouts import LONGEST_S, within
+from flujo_client.cli.options import Real, flag, option
+from flujo_client.cli.output import OK, RUNTIME, CommandResult, printed, say, show
+from flujo_client.cli.timeouts import LONGEST_S, tried
 from flujo_client.config.app_settings import find_app
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.deployment import DatabaseFacts
@@ -32,6 +28,7 @@ from flujo_client.contract.providers import is_installed
 from flujo_client.embedded.local import with_running_services
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.operator_requests import broker_facts, database_facts
+from flujo_client.gateway.schedule_requests import schedules
 from flujo_client.health.app_rules import READ, TRANSPORT, AppFacts
 from flujo_client.health.doctor import Facts, diagnose, modules_asked_about
 from flujo_client.health.finding import Diagnosis, worst
@@ -40,22 +37,22 @@ DISTRIBUTION: Final = "flujo-worker"
 
 
 @click.command("doctor")
-@click.option("--timeout", type=Real(min=0.1, max=LONGEST_S), default=5.0, show_default=True, metavar="SECONDS")
-@click.option("--fail-on-warn", is_flag=True, help="Exit with 1 on warnings as well.")
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.pass_context
-def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: bool) -> None:
+@option("--timeout", type=Real(min=0.1, max=LONGEST_S), default=5.0, show_default=True, metavar="SECONDS")
+@flag("--fail-on-warn", help="Exit with 1 on warnings as well.")
+@printed("Print the findings as JSON.")
+def command(*, timeout: float, fail_on_warn: bool) -> CommandResult:
     """Find problems of this deployment, with the line to change. Exits with 1 on errors."""
-    settings = ConfigManager().settings()
-    findings = diagnose(collect(settings, timeout, ctx.find_root().params.get("app") or settings.app))
+    settings, root = ConfigManager().settings(), click.get_current_context().find_root()
+    findings = diagnose(collect(settings, timeout, root.params.get("app") or settings.app))
     found = worst(findings)
-    if as_json:
-        show_json({"worst": found, "findings": [each._asdict() for each in findings]})
-    else:
+
+    def draw() -> None:
         show(findings_table(findings))
         counts = [(level, sum(each.level == level for each in findings)) for level in ("error", "warning", "note")]
         say(", ".join(counted(number, level) for level, number in counts if number) or "no problems found")
-    ctx.exit(RUNTIME if found == "error" or (fail_on_warn and found == "warning") else OK)
+
+    data = {"worst": found, "findings": [each._asdict() for each in findings]}
+    return CommandResult(data, draw, RUNTIME if found == "error" or (fail_on_warn and found == "warning") else OK)
 
 
 def findings_table(findings: Sequence[Diagnosis]) -> Table:
@@ -97,7 +94,7 @@ def _app(reference: str, settings: Settings, timeout: float, *, connects: bool) 
         reference,
         {name: options.get(name, app.conf.get(name)) for name in READ},
         is_attached=TASK_SWEEP in app.tasks,
-        broker_error=_tried(app.connection_for_write().connect, timeout)[1] if connects else None,
+        broker_error=tried(app.connection_for_write().connect, timeout)[1] if connects else None,
         is_on_redis=not settings.uses_rabbitmq,
         changes_driver=_changes_driver(),
         namespace=app.namespace,
@@ -126,31 +123,24 @@ def _unmet() -> Iterator[tuple[str, str | None]]:
 def _asked(settings: Settings, timeout: float) -> dict[str, Any]:
     with FlujoClient(settings) as client:
         began = time.time()
-        database, database_error = _tried(lambda: _database(client), timeout)
-        broker, broker_error = _tried(lambda: client.perform(broker_facts()), timeout)
+        database, database_error = tried(lambda: _database(client), timeout)
+        broker, broker_error = tried(lambda: client.perform(broker_facts()), timeout)
         now = time.time()
-        workers, _ = _tried(lambda: client.ask(requests.workers()), timeout) if database else ([], None)
+        workers, _ = tried(lambda: client.ask(requests.workers()), timeout) if database else ([], None)
+        added, _ = tried(lambda: client.ask(schedules()), timeout) if database else ([], None)
+    known = {"database": database, "database_error": database_error, "broker": broker, "broker_error": broker_error}
     return {
         "now": now,
         "took_s": now - began,
-        "database": database,
-        "database_error": database_error,
-        "broker": broker,
-        "broker_error": broker_error,
         "workers": tuple(workers or ()),
+        "schedules": tuple(added or ()),
+        **known,
     }
 
 
 def _database(client: FlujoClient) -> DatabaseFacts:
     parked = client.ask(plan_requests.parked_plans(client.settings.runs.on_change))
     return replace(client.ask(database_facts()), parked=tuple(parked))
-
-
-def _tried(ask: Callable[[], Any], timeout: float) -> tuple[Any, str | None]:
-    try:
-        return within(timeout, ask), None
-    except Exception as error:  # noqa: BLE001 - any error is the answer that the person wants
-        return None, str(error) or type(error).__name__
 
 
 def _version(distribution: str) -> str | None:

@@ -17,21 +17,14 @@ _NUMBERS = (
     *("coercions", "per 100", "refused", "SOE", "skipped", "precheck failed"),
 )
 """The columns that are aligned to the right."""
-_COLOURS = {
-    "succeeded": "green",
-    "ok": "green",
-    "failed": "red",
-    "not ok": "red",
-    "cancelled": "yellow",
-    "expired": "yellow",
-    "parked": "magenta",
-    "paused": "magenta",
-    "running": "cyan",
-    "note": "cyan",
-    "warning": "yellow",
-    "error": "red",
-    "critical": "red",
+_OF_COLOURS = {
+    "green": ("succeeded", "ok"),
+    "red": ("failed", "not ok", "error", "critical"),
+    "yellow": ("cancelled", "expired", "warning"),
+    "magenta": ("parked", "paused"),
+    "cyan": ("running", "note"),
 }
+_COLOURS = {word: colour for colour, words in _OF_COLOURS.items() for word in words}
 
 
 def coloured(text: str, word: str | None = None) -> Text:

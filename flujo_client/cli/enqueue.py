@@ -10,13 +10,13 @@ import click
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.hold import hold
 from flujo_client.cli.inputs import enqueue_options, input_options, json_lines_option, limit_options
+from flujo_client.cli.options import Real, flag, option
 from flujo_client.cli.output import say, show_json, show_value
 from flujo_client.contract.admission import Singleton, Throttle
 from flujo_client.errors import ConfigurationError
 
 
 def _throttle(_: click.Context, __: click.Parameter, given: str | None) -> Throttle | None:
-    """Read a throttle, written as the number of runs and the seconds: 100/60."""
     if given is None:
         return None
     try:
@@ -36,44 +36,40 @@ _OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
 @json_lines_option
 @input_options
 @limit_options
-@click.option(
+@option(
     "--idempotency-key", metavar="KEY", help="An idempotency key: enqueueing with the same key returns the same run."
 )
 @enqueue_options
-@click.option("--delay", "delay_s", type=float, metavar="SECONDS", help="Begin so much later.")
-@click.option(
-    "--at", metavar="TIME", help="Begin then: an ISO 8601 time with its zone, such as 2027-01-31T09:00:00+01:00."
-)
-@click.option(
+@option("--delay", "delay_s", type=float, metavar="SECONDS", help="Begin so much later.")
+@option("--at", metavar="TIME", help="Begin then: an ISO 8601 time with its zone, such as 2027-01-31T09:00:00+01:00.")
+@option(
     "--singleton-key",
     metavar="KEY",
     help="One run of the pipeline and the tenant with this key is under way at most; a text or a template over input and tenant.",
 )
-@click.option(
+@option(
     "--singleton",
     type=click.Choice(get_args(Singleton)),
     default="return",
     show_default=True,
     help="While one is: return it, queue behind it, or replace it.",
 )
-@click.option(
+@option(
     "--debounce",
     "debounce_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Real(min=0, min_open=True),
     metavar="SECONDS",
     help="Wait so long; a run that is enqueued meanwhile replaces this one.",
 )
-@click.option(
-    "--debounce-key", default="", metavar="KEY", help="What separates debounced runs of one pipeline and tenant."
-)
-@click.option(
+@option("--debounce-key", default="", metavar="KEY", help="What separates debounced runs of one pipeline and tenant.")
+@option(
     "--throttle",
     callback=_throttle,
     metavar="RUNS/SECONDS",
     help="So many runs of the pipeline and the tenant begin in so many seconds at most, such as 100/60; the others wait.",
 )
-@click.option("--stream", is_flag=True, default=None, help="Stream what the run's steps do and say while they run.")
-@click.option("--json", "as_json", is_flag=True, help="Print {id, is_new}; a list of them for --input-jsonl.")
+@option("--stream", is_flag=True, default=None, help="Stream what the run's steps do and say while they run.")
+@flag("--json", "as_json", help="Print {id, is_new}; a list of them for --input-jsonl.")
 def command(
     *,
     reference: str,
@@ -103,5 +99,5 @@ def command(
                 show_value(run.id)
         if not all(run.is_new for run in runs):
             say("already enqueued with this key")
-        if runs and (held := client.perform(hold(runs[0].record(), client.settings.services_named))) is not None:
+        if runs and (held := client.perform(hold(client.settings, runs[0].record()))) is not None:
             say(f"{'the run waits' if len(runs) == 1 else 'the runs wait'}: {held}")

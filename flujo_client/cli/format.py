@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from flujo_client.address import end_of
+
 SHORT = 8
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
@@ -41,8 +43,8 @@ def cost(dollars: float) -> str:
 
 
 def short(run_id: str) -> str:
-    """Write the end of a run's id, which names it in every command that takes a run: 32 random bits."""
-    return run_id[-SHORT:]
+    """Write the end of a run's id, which names it in every command that takes a run: 32 random bits. An id without such an end stays whole."""
+    return end_of(run_id, SHORT)
 
 
 def counted(number: int, thing: str) -> str:
@@ -53,9 +55,8 @@ def counted(number: int, thing: str) -> str:
 
 def printable(text: str) -> str:
     """Return a text without what would move a terminal: control characters but newline and tab are shown as escapes."""
-    return "".join(
-        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
-    )
+    shown = (each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text)
+    return "".join(shown)
 
 
 def written(value: Any) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType, group
 from rich.table import Table
 from rich.text import Text
 
@@ -19,7 +19,7 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.api.operations import health
 from flujo_client.cli.drawing import Cell, facts, grid, section, table
 from flujo_client.cli.format import age, counted, in_a_line, printable
-from flujo_client.cli.options import hours, project_option
+from flujo_client.cli.options import Real, flag, option, project_option
 from flujo_client.cli.output import OK, RUNTIME, say, show, show_value
 from flujo_client.config.manager import FILE_NAME, ConfigManager, Settings
 from flujo_client.errors import ClientError
@@ -27,7 +27,7 @@ from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import operator_requests as requests
 from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import WINDOW_H, HealthQuery
-from flujo_client.health.report import Fact, Figures, HealthReport, Machine, RunOutcomes, StageCounts, Window
+from flujo_client.health.report import Fact, Figures, HealthReport, Machine, RunOutcomes, StageCounts, WindowPart
 
 STDOUT = "-"
 OUTPUT = "aros_health_report.json"
@@ -37,49 +37,38 @@ BROKEN_DOWN: Final = 3
 
 @click.command("health-check")
 @project_option
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    help="The number of newest runs to look at; by default all of the window.",
+@option(
+    "--limit", type=click.IntRange(min=1), help="The number of newest runs to look at; by default all of the window."
 )
-@click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
-@click.option(
+@option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
+@option(
     "--since-hours",
-    type=hours(),
+    type=Real(min=0, min_open=True, max=876_000),  # the range of Postgres
     metavar="HOURS",
     help=f"Only runs that began or ended within this window; {WINDOW_H:g} unless there is a --limit.",
 )
-@click.option("--step", metavar="NAME", help="Only figures of this step.")
-@click.option("--model", metavar="NAME", help="Only figures of this model.")
-@click.option(
+@option("--step", metavar="NAME", help="Only figures of this step.")
+@option("--model", metavar="NAME", help="Only figures of this model.")
+@option(
     "--trend-buckets",
     "buckets",
     type=click.IntRange(max=1000),
     metavar="N",
     help="The number of equal parts to divide the window into, 2 or more.",
 )
-@click.option("--export", "export", type=click.Choice(["json", "csv"]), help="Write the report to files.")
-@click.option(
+@option("--export", "export", type=click.Choice(["json", "csv"]), help="Write the report to files.")
+@option(
     "--output",
     "output",
     metavar="PATH",
     type=click.Path(dir_okay=False, allow_dash=True),
     help=f"The path to write to; {STDOUT} prints JSON to stdout and nothing else. CSV gives _steps, _models and _transforms.  [default: {OUTPUT}]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, as --output - does.")
-@click.option("--stored", is_flag=True, help="Show the report that the scheduled task stored last.")
-@click.pass_context
+@flag("--json", "as_json", help="Print the report as JSON, as --output - does.")
+@flag("--stored", help="Show the report that the scheduled task stored last.")
 def health_check(
-    ctx: click.Context,
-    /,
-    *,
-    project: Path | None,
-    export: str | None,
-    output: str | None,
-    as_json: bool,
-    stored: bool,
-    **filters: Any,
-) -> None:
+    *, project: Path | None, export: str | None, output: str | None, as_json: bool, stored: bool, **filters: Any
+) -> int:
     """Do runs fail, is the machine well, and how often does AROS step in? Changes nothing. Exits with 1 unless the verdict is ok."""
     question = HealthQuery(**filters)
     if stored and question != HealthQuery():
@@ -87,14 +76,15 @@ def health_check(
     path = _path(export, output, as_json=as_json)
     with FlujoClient(_settings(project)) as client:
         report = _stored(client) if stored else client.perform(health(client.settings, question))
-        sentences = client.explain(_named_runs(report)) if path != STDOUT else {}
+        runs = *report.machine.stuck_runs.named, *report.machine.parked_runs.named
+        sentences = client.explain(runs) if path != STDOUT else {}
     if path == STDOUT:
         show_value(to_json(report))
     else:
         show(health_text(report, sentences))
     if path not in (None, STDOUT):
         _write(report, export, str(path))
-    ctx.exit(OK if report.verdict.status == "ok" else RUNTIME)
+    return OK if report.verdict.status == "ok" else RUNTIME
 
 
 def _path(export: str | None, output: str | None, *, as_json: bool) -> str | None:
@@ -119,11 +109,8 @@ def _settings(project: Path | None) -> Settings | None:
 def _stored(client: FlujoClient) -> HealthReport:
     report: HealthReport | None = client.ask(requests.last_report())
     if report is None:
-        raise ClientError(
-            "no report is stored yet",
-            suggestion="`flujo beat` stores one every `health.every_s` seconds",
-            code="NO_REPORT",
-        )
+        way_out = "`flujo beat` stores one every `health.every_s` seconds"
+        raise ClientError("no report is stored yet", suggestion=way_out, code="NO_REPORT")
     return report
 
 
@@ -133,18 +120,14 @@ def _write(report: HealthReport, export: str | None, path: str) -> None:
         try:
             Path(name).write_text(text, encoding="utf-8", newline="")
         except OSError as error:
-            raise ClientError(
-                f"{name} cannot be written: {error.strerror}", suggestion="name another --output"
-            ) from error
+            why = f"{name} cannot be written: {error.strerror}"
+            raise ClientError(why, suggestion="name another --output") from error
         say(f"wrote {name}")
 
 
-def health_text(report: HealthReport, sentences: Mapping[str, Sentence] | None = None) -> Group:
+@group()
+def health_text(report: HealthReport, sentences: Mapping[str, Sentence]) -> Iterator[RenderableType]:
     """Draw the report: the verdict, how runs ended, the machine, what AROS did, how it changes, and what to do about it."""
-    return Group(*_parts(report, sentences or {}))
-
-
-def _parts(report: HealthReport, sentences: Mapping[str, Sentence]) -> Iterator[RenderableType]:
     colour = "green" if report.verdict.status == "ok" else "yellow"
     yield Text.assemble(("health check", "bold"), " ", (report.verdict.status, colour), f", {_looked_at(report)}")
     for note in report.notes:
@@ -177,7 +160,7 @@ def _tables(report: HealthReport) -> Iterator[RenderableType]:
 
 
 def _looked_at(report: HealthReport) -> str:
-    window: Window = report.window
+    window = report.window
     runs = counted(report.totals.runs, "run")
     within = "" if window.hours is None else f" that began in the last {window.hours:g} h"
     newest = "" if window.limit is None else f", of the newest {window.limit}"
@@ -223,10 +206,6 @@ def _oldest(fact: Fact) -> str:
     return "" if fact.oldest_s is None else f", the oldest for {age(fact.oldest_s)}"
 
 
-def _named_runs(report: HealthReport) -> list[str]:
-    return [name for fact in (report.machine.stuck_runs, report.machine.parked_runs) for name in fact.named]
-
-
 def _reasons(report: HealthReport, sentences: Mapping[str, Sentence]) -> Iterator[str]:
     for reason in report.verdict.reasons:
         yield reason.message
@@ -253,26 +232,15 @@ def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:
 
 def _trend(report: HealthReport) -> Table:
     trend = report.trend
-    parts = (
-        ("first half", trend.prev_half),
-        ("last half", trend.last_half),
-        *((f"bucket {each.index + 1}", each) for each in trend.buckets),
-    )
-    return table(
-        ("part", "from", "runs", "coercions", "per 100", "stages"),
-        (
-            (
-                name,
-                f"{part.start:%m-%d %H:%M}",
-                part.runs,
-                part.coercions,
-                f"{part.per_100_runs:g}",
-                _counts_text(part.stages),
-            )
-            for name, part in parts
-            if part is not None
-        ),
-    )
+    halves = {"first half": trend.prev_half, "last half": trend.last_half}
+    parts = {**halves, **{f"bucket {each.index + 1}": each for each in trend.buckets}}
+
+    def row(name: str, part: WindowPart) -> Sequence[Cell]:
+        rate, stages = f"{part.per_100_runs:g}", _counts_text(part.stages)
+        return name, f"{part.start:%m-%d %H:%M}", part.runs, part.coercions, rate, stages
+
+    columns = ("part", "from", "runs", "coercions", "per 100", "stages")
+    return table(columns, (row(name, part) for name, part in parts.items() if part is not None))
 
 
 def _figures(what: str, places: Mapping[str, Figures]) -> Table:

@@ -1,4 +1,4 @@
-"""Read values of the command line: a run's input, context and limits, for `run` and `enqueue`, and any value as JSON.
+"""Options that several commands share, and their values: a run's input, context and limits, any value as JSON, and the filters of runs.
 
 A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty. It is always text, unless `--input-json` is
 used: a pipeline must not get a number because a user's text was `42`.
@@ -7,45 +7,51 @@ used: a pipeline must not get a number because a user's text was `42`.
 from __future__ import annotations
 
 import functools
+import json
 import sys
-from collections.abc import Callable
-from typing import IO, Any
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import IO, Any, Final
 
 import click
 import orjson
 from click.core import ParameterSource
 from pydantic import ValidationError
 
-from flujo_client.cli.options import options
-from flujo_client.cli.run_filters import pairs
+from flujo_client.cli.options import Decorator, Real, flag, option, options
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.records import RUN_STATUSES
+from flujo_client.contract.run_filter import RunFilter, read_since
 
 STDIN = "-"
+_CONDITIONS: Final = ("pipeline", "tenant", "since", "error", "step", "metadata")
+
+
+def pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
+    """Read metadata, each written as key=value; raises BadParameter."""
+    if wrong := next((each for each in given if not each.partition("=")[0] or "=" not in each), None):
+        raise click.BadParameter(f"'{wrong}' must be written as key=value")
+    return dict(each.split("=", 1) for each in given)
+
+
+_PAIRS: Final[dict[str, Any]] = {"multiple": True, "metavar": "KEY=VALUE"}
+_OVER_ZERO: Final = Real(min=0, min_open=True)
+
 enqueue_options = options(
-    click.option("--queue", help="The Celery queue of steps that name none."),
-    click.option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9."),
-    click.option("--tenant", default="", help="The tenant that owns the run."),
-    click.option(
-        "--deadline",
-        "deadline_s",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="SECONDS",
-        help="The time after which the run expires.",
+    option("--queue", help="The Celery queue of steps that name none."),
+    option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9."),
+    option("--tenant", default="", help="The tenant that owns the run."),
+    option(
+        "--deadline", "deadline_s", type=_OVER_ZERO, metavar="SECONDS", help="The time after which the run expires."
     ),
-    click.option(
-        "--metadata",
-        multiple=True,
-        callback=pairs,
-        metavar="KEY=VALUE",
-        help="Metadata to store with the run; repeatable.",
-    ),
+    option("--metadata", **_PAIRS, callback=pairs, help="Metadata to store with the run; repeatable."),
 )
 """Options of the runs that a command or a schedule enqueues."""
 
 
-def json_option(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def json_option(what: str) -> Decorator:
     """Add `--input-json`, which every command that takes a value has in addition to its text, and call the command with `json_text`."""
-    return click.option(
+    return option(
         "--input-json", "-j", "json_text", metavar="JSON", help=f"{what} as JSON instead of text; '-' reads stdin."
     )
 
@@ -60,7 +66,7 @@ def one_value(text: str, json_text: str | None) -> Any:
 def input_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options, and call the command with `value` and `context`; or with `values` where it has `--input-jsonl` and that is given."""
 
-    @click.option(
+    @option(
         "--input",
         "-i",
         "text",
@@ -69,8 +75,8 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
         help="The first step's input, as text; '-' reads stdin, which is also the default when input is piped.",
     )
     @json_option("The first step's input")
-    @click.option("--context-data", "-d", "data", metavar="JSON", help="The run's context: a JSON object.")
-    @click.option(
+    @option("--context-data", "-d", "data", metavar="JSON", help="The run's context: a JSON object.")
+    @option(
         "--context-file",
         "-f",
         "file",
@@ -87,24 +93,23 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
         lines: IO[bytes] | None = None,
         **rest: Any,
     ) -> None:
-        given = {
-            "--input": _is_typed("text"),
-            "--input-json": json_text is not None,
-            "--input-jsonl": lines is not None,
-        }
+        # FLUJO_INPUT gives way to the other options
+        is_typed = click.get_current_context().get_parameter_source("text") is ParameterSource.COMMANDLINE
+        given = {"--input": is_typed, "--input-json": json_text is not None, "--input-jsonl": lines is not None}
         if len(several := [option for option, is_given in given.items() if is_given]) > 1:
             raise click.UsageError(f"{' and '.join(several)} are alternatives: give only one of them")
         if lines is not None:
             command(values=_json_lines(lines), context=_context(data, file), **rest)
             return
         if text is None:
-            text = STDIN if _is_piped() else ""
+            is_piped = sys.stdin is not None and not sys.stdin.isatty()
+            text = STDIN if is_piped else ""
         command(value=one_value(text, json_text), context=_context(data, file), **rest)
 
     return with_values
 
 
-json_lines_option = click.option(
+json_lines_option = option(
     "--input-jsonl",
     "lines",
     type=click.File("rb"),
@@ -116,14 +121,14 @@ json_lines_option = click.option(
 def limit_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options, and call the command with `limits`: what the run may spend, or None."""
 
-    @click.option(
+    @option(
         "--max-cost-usd",
         "usd",
-        type=click.FloatRange(min=0),
+        type=Real(min=0),
         metavar="DOLLARS",
         help="The most that the run and its child runs may spend.",
     )
-    @click.option(
+    @option(
         "--max-tokens",
         "tokens",
         type=click.IntRange(min=0),
@@ -142,13 +147,58 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_limits
 
 
-def _is_typed(option: str) -> bool:
-    """Return whether an option is on the command line itself, and not in the environment."""
-    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
+def _since(_: click.Context, __: click.Parameter, given: str | None) -> datetime | timedelta | None:
+    try:
+        return None if given is None else read_since(given)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
-def _is_piped() -> bool:
-    return sys.stdin is not None and not sys.stdin.isatty()
+def _contained(ctx: click.Context, parameter: click.Parameter, given: Sequence[str]) -> dict[str, Any] | None:
+    """Read what metadata must contain: key=value for texts, or a JSON object for any values."""
+    found: dict[str, Any] = {}
+    for each in given:
+        try:
+            found |= json.loads(each) if each.lstrip().startswith("{") else pairs(ctx, parameter, [each])
+        except ValueError as error:
+            raise click.BadParameter(f"'{each}' is not a JSON object: {error}") from None
+    return found or None
+
+
+def filter_options(*, since: str | None = None, retried: bool = True) -> Decorator:
+    """Add the options that select runs, `--since` with a default and perhaps `--retried`, and call the command with `filters`."""
+
+    def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+        @option(
+            "--status", type=click.Choice(RUN_STATUSES), multiple=True, help="Only runs with this status; repeatable."
+        )
+        @option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
+        @option("--tenant", metavar="NAME", help="Only runs of this tenant.")
+        @option(
+            "--since",
+            callback=_since,
+            default=since,
+            show_default=since is not None,
+            metavar="TIME",
+            help="Only runs that were enqueued since: 30m, 2h or 7d until now, or a moment such as 2026-11-28T09:00.",
+        )
+        @option("--error", metavar="TEXT", help="Only runs with this text in their error's type, code or message.")
+        @option("--step", metavar="NAME", help="Only runs that are at this step, or stopped at it.")
+        @option(
+            "--metadata",
+            **_PAIRS,
+            callback=_contained,
+            help="Only runs with this in their metadata; a JSON object for values that are no texts; repeatable.",
+        )
+        @functools.wraps(command)
+        def with_filters(*, status: Sequence[str], retried: bool = False, **given: Any) -> Any:
+            conditions = {name: given.pop(name) for name in _CONDITIONS}
+            return command(filters=RunFilter(status=tuple(status) or None, retried=retried, **conditions), **given)
+
+        text = "With --status: list runs as failed, cancelled or expired although they were retried."
+        return flag("--retried", help=text)(with_filters) if retried else with_filters
+
+    return with_options
 
 
 def _piped() -> str:
@@ -168,11 +218,8 @@ def _context(data: str | None, file: IO[bytes] | None) -> dict[str, Any] | None:
 
 def _json_lines(file: IO[bytes]) -> list[Any]:
     """Read all of it before anything is enqueued: if one line is not JSON, no run is enqueued."""
-    return [
-        _json(line.strip(), f"--input-jsonl, line {number}")
-        for number, line in enumerate(file, 1)
-        if not line.isspace()
-    ]
+    lines = ((number, line) for number, line in enumerate(file, 1) if not line.isspace())
+    return [_json(line.strip(), f"--input-jsonl, line {number}") for number, line in lines]
 
 
 def _object(text: str | bytes, where: str) -> dict[str, Any]:

@@ -13,22 +13,21 @@ import click
 from pydantic import ValidationError
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.cli.inputs import filter_options
 from flujo_client.cli.json_output import explained, run_shape, span_shapes, stats_shape
 from flujo_client.cli.lens_show import get_run, show_run
 from flujo_client.cli.lens_watch import preview_option, watch_run
 from flujo_client.cli.lookup import find_run, run_argument
-from flujo_client.cli.output import say, show, show_json, show_rows, stdout
-from flujo_client.cli.plugins import ExtensibleGroup
+from flujo_client.cli.options import flag, option
+from flujo_client.cli.output import CommandResult, printed, say, show, show_rows, stdout
+from flujo_client.cli.plugins import CommandGroup
 from flujo_client.cli.render import trace_tree
-from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.spend import spend_of_run
 from flujo_client.cli.tables import deleted_runs_table, evals_table, runs_table, sentence_lines, spans_table, stats_card
-from flujo_client.cli.timeouts import read, timeout_option
-from flujo_client.contract.records import RunRecord
+from flujo_client.cli.timeouts import looks, read, timeout_option
 from flujo_client.contract.run_filter import EvalRecord, RunFilter, RunStats
 from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError
-from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import operator_requests, requests
 
 WIDE = 140
@@ -36,110 +35,84 @@ WIDE = 140
 PLACES = ("ready", "queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 """The statuses of places, attempts and runs."""
 
-_full_option = click.option(
-    "--full",
-    "is_full",
-    is_flag=True,
-    help="Draw every branch, iteration and level; by default, long and deep parts are folded.",
-)
+_FULL = "Draw every branch, iteration and level; by default, long and deep parts are folded."
+_full_option = flag("--full", "is_full", help=_FULL)
 
 
-class _Lens(ExtensibleGroup):
-    points = "flujo.lens"
-
-
-@click.group("lens", cls=_Lens)
+@click.group("lens", cls=CommandGroup, points="flujo.lens")
 def command() -> None:
     """Look at runs."""
 
 
 @command.command("list")
 @filter_options()
-@click.option("--parent", metavar="RUN", help="Only child runs of this run.")
-@click.option("--background", is_flag=True, help="Only runs of background steps, with the run that launched each.")
-@click.option("--deleted", is_flag=True, help="Only summaries of deleted runs, the last to end first.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
-@timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a list of runs as JSON.")
+@option("--parent", metavar="RUN", help="Only child runs of this run.")
+@flag("--background", help="Only runs of background steps, with the run that launched each.")
+@flag("--deleted", help="Only summaries of deleted runs, the last to end first.")
+@option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@looks("Print a list of runs as JSON.")
 def list_runs(
-    *,
-    filters: RunFilter,
-    parent: str | None,
-    background: bool,
-    deleted: bool,
-    limit: int,
-    timeout: float,
-    as_json: bool,
-) -> None:
+    client: FlujoClient, *, filters: RunFilter, parent: str | None, background: bool, deleted: bool, limit: int
+) -> CommandResult:
     """List runs, newest first. A run that was retried is listed as failed only with --retried."""
     if deleted:
         if background:
             raise click.UsageError("--background cannot be given with --deleted: use --parent RUN, or leave it out")
-        _list_deleted(filters, parent, limit=limit, timeout=timeout, as_json=as_json)
-        return
+        return _deleted_runs(client, filters, parent, limit)
+    of = find_run(client, parent).id if parent else None
+    runs = client.ask(requests.runs(replace(filters, parent=of, background=background or None), limit=limit))
+    sentences = client.explain([run.id for run in runs])
 
-    def ask(client: FlujoClient) -> tuple[list[RunRecord], dict[str, Sentence]]:
-        of = find_run(client, parent).id if parent else None
-        found = client.ask(requests.runs(replace(filters, parent=of, background=background or None), limit=limit))
-        return found, client.explain([run.id for run in found])
-
-    runs, sentences = read(timeout, ask)
-    if as_json:
-        show_json([explained(run_shape(run), sentences.get(run.id)) for run in runs])
-    elif runs:
+    def draw() -> None:
+        if not runs:
+            say("no matching runs" if filters != RunFilter() or parent or background else "no runs yet")
+            return
         options = {"parents": background, "is_narrow": _is_narrow(), "in_lines": not stdout.is_terminal}
         show_rows(runs_table(runs, datetime.now(UTC), sentences=sentences, **options))
         for run in runs:
             if run.unreadable is not None:
                 say(f"run {run.id} is unreadable: {run.unreadable}")
-    else:
-        say("no matching runs" if filters != RunFilter() or parent or background else "no runs yet")
+
+    return CommandResult([explained(run_shape(run), sentences.get(run.id)) for run in runs], draw)
 
 
 def _is_narrow() -> bool:
     return stdout.is_terminal and stdout.width < WIDE
 
 
-def _list_deleted(filters: RunFilter, parent: str | None, *, limit: int, timeout: float, as_json: bool) -> None:
+def _deleted_runs(client: FlujoClient, filters: RunFilter, parent: str | None, limit: int) -> CommandResult:
     status, pipeline, tenant = filters.status, filters.pipeline, filters.tenant
     if filters != RunFilter(status=status, pipeline=pipeline, tenant=tenant):
-        raise click.UsageError(
-            "summaries of deleted runs are found by --status, --pipeline, --tenant and --parent alone"
-        )
-    runs = read(
-        timeout,
-        lambda client: client.list_deleted_runs(
-            status=status, pipeline=pipeline, tenant=tenant, parent=parent, limit=limit
-        ),
-    )
-    if as_json:
-        show_json([asdict(run) for run in runs])
-    elif runs:
-        show_rows(deleted_runs_table(runs, datetime.now(UTC), is_narrow=_is_narrow()))
-    else:
-        say("no summaries of deleted runs; `retention.keep_summaries` leaves them")
+        those = "--status, --pipeline, --tenant and --parent alone"
+        raise click.UsageError(f"summaries of deleted runs are found by {those}")
+    runs = client.list_deleted_runs(status=status, pipeline=pipeline, tenant=tenant, parent=parent, limit=limit)
+
+    def draw() -> None:
+        if runs:
+            show_rows(deleted_runs_table(runs, datetime.now(UTC), is_narrow=_is_narrow()))
+        else:
+            say("no summaries of deleted runs; `retention.keep_summaries` leaves them")
+
+    return CommandResult([asdict(run) for run in runs], draw)
 
 
 @command.command("stats")
 @filter_options(since="24h", retried=False)
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def stats(*, filters: RunFilter, timeout: float, as_json: bool) -> None:
+@printed()
+def stats(*, filters: RunFilter, timeout: float) -> CommandResult:
     """How did the runs of the last hours end, how long did they take, what did they cost, and where do they fail?"""
     request = operator_requests.stats(replace(filters, retried=True), timeout_s=timeout)
     found: RunStats = read(timeout, lambda client: client.ask(request))
-    if as_json:
-        show_json(stats_shape(found))
-    else:
-        show(stats_card(found))
+    return CommandResult(stats_shape(found), lambda: show(stats_card(found)))
 
 
 @command.command("evals")
-@click.option("--run-id", metavar="RUN", help="Only this run, with its child runs.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@option("--run-id", metavar="RUN", help="Only this run, with its child runs.")
+@option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def evals(*, run_id: str | None, limit: int, timeout: float, as_json: bool) -> None:
+@printed()
+def evals(*, run_id: str | None, limit: int, timeout: float) -> CommandResult:
     """How did validators, prechecks and evaluators judge the outputs, newest first?"""
 
     def ask(client: FlujoClient) -> list[EvalRecord]:
@@ -147,55 +120,38 @@ def evals(*, run_id: str | None, limit: int, timeout: float, as_json: bool) -> N
         return client.ask(operator_requests.judgements(run=run, limit=limit, timeout_s=timeout))
 
     found = read(timeout, ask)
-    if as_json:
-        show_json([asdict(each) for each in found])
-    elif found:
-        show_rows(evals_table(found))
-    else:
-        say("no judgements")
+    shapes = [asdict(each) for each in found]
+    return CommandResult(shapes, lambda: show_rows(evals_table(found)) if found else say("no judgements"))
 
 
 @command.command("trace")
 @run_argument
 @preview_option
 @_full_option
-@timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print the whole tree as JSON.")
-def trace_run(*, run: str, preview: int, is_full: bool, timeout: float, as_json: bool) -> None:
+@looks("Print the whole tree as JSON.")
+def trace_run(client: FlujoClient, *, run: str, preview: int, is_full: bool) -> CommandResult:
     """Show what happened, when, and how long it took."""
+    handle = find_run(client, run)
+    trace, sentence = handle.trace(), handle.explain()
 
-    def ask(client: FlujoClient) -> tuple[TraceNode, Sentence]:
-        handle = find_run(client, run)
-        return handle.trace(), handle.explain()
-
-    trace, sentence = read(timeout, ask)
-    if as_json:
-        show_json(trace.model_dump())
-    else:
+    def draw() -> None:
         show(sentence_lines(sentence))
         show(trace_tree(trace, preview=preview, is_full=is_full))
+
+    return CommandResult(trace.model_dump(), draw)
 
 
 @command.command("spans")
 @run_argument
-@click.option("--status", type=click.Choice(PLACES), help="Only places with this status.")
-@click.option("--name", metavar="TEXT", help="Only places whose name contains this.")
-@timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a list of places as JSON.")
-def spans_run(*, run: str, status: str | None, name: str | None, timeout: float, as_json: bool) -> None:
+@option("--status", type=click.Choice(PLACES), help="Only places with this status.")
+@option("--name", metavar="TEXT", help="Only places whose name contains this.")
+@looks("Print a list of places as JSON.")
+def spans_run(client: FlujoClient, *, run: str, status: str | None, name: str | None) -> CommandResult:
     """List the places of a run's trace, one in a line: steps, containers, what runs in those, and attempts."""
-    trace = read(timeout, lambda client: find_run(client, run).trace())
-    spans = [
-        each
-        for each in span_shapes(trace)
-        if status in (None, each["status"]) and (name is None or name in each["name"])
-    ]
-    if as_json:
-        show_json(spans)
-    elif spans:
-        show(spans_table(spans))
-    else:
-        say("no matching places" if status or name else "no step has begun yet")
+    places = span_shapes(find_run(client, run).trace())
+    spans = [each for each in places if status in (None, each["status"]) and (name or "") in each["name"]]
+    nothing = "no matching places" if status or name else "no step has begun yet"
+    return CommandResult(spans, lambda: show(spans_table(spans)) if spans else say(nothing))
 
 
 @command.command("from-file")
@@ -211,11 +167,9 @@ def draw_file(*, path: str, preview: int, is_full: bool) -> None:
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, wrong["loc"])) or "the document"
-        raise ClientError(
-            f"{path} does not contain a trace: {place}: {wrong['msg']}",
-            suggestion="`flujo lens trace RUN --json` writes one",
-            code="NO_TRACE",
-        ) from None
+        what = f"{path} does not contain a trace: {place}: {wrong['msg']}"
+        way_out = "`flujo lens trace RUN --json` writes one"
+        raise ClientError(what, suggestion=way_out, code="NO_TRACE") from None
     show(trace_tree(trace, preview=preview, is_full=is_full))
 
 

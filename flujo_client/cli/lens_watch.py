@@ -18,6 +18,7 @@ from flujo_client.api.handle import RunHandle
 from flujo_client.cli.json_output import event_shape
 from flujo_client.cli.live_tree import LiveTexts, live_tree
 from flujo_client.cli.lookup import LAST, find_run, run_argument
+from flujo_client.cli.options import flag, option
 from flujo_client.cli.output import print_status, say, show_json, show_rows, stdout
 from flujo_client.cli.render import PREVIEW
 from flujo_client.cli.story import event_line, question_lines, summary
@@ -26,6 +27,7 @@ from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import LIVE_RUN, EventRecord, RunRecord
 from flujo_client.contract.stream import StreamEvent, place_of
 from flujo_client.errors import ServiceUnreachable
+from flujo_client.explain.sentence import Sentence
 
 LOOK_EVERY_S = 0.5
 DRAW_EVERY_S: Final = 0.1
@@ -36,7 +38,7 @@ News = EventRecord | StreamEvent
 _Queue = queue.Queue[News | Exception | None]
 
 
-preview_option = click.option(
+preview_option = option(
     "--prompt-preview-len",
     "preview",
     type=click.IntRange(min=-1),
@@ -48,11 +50,11 @@ preview_option = click.option(
 
 @click.command("watch")
 @run_argument
-@click.option("--after", metavar="CURSOR", help="Only events after the one with this cursor.")
+@option("--after", metavar="CURSOR", help="Only events after the one with this cursor.")
 @preview_option
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")
-@click.option("--lines", is_flag=True, help="Print one event a line on a terminal too.")
+@flag("--json", "as_json", help="Print one event a line, each a JSON object.")
+@flag("--lines", help="Print one event a line on a terminal too.")
 def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_json: bool, lines: bool) -> None:
     """Follow a run until it has ended; without RUN, the newest that has not ended.
 
@@ -79,30 +81,26 @@ def _watch_live(handle: RunHandle, record: RunRecord) -> None:
     texts, news, seen = LiveTexts(), _Queue(AT_ONCE), set[str]()
     if record.is_live and (record.settings or {}).get("stream"):
         _aside(handle.stream(), news)
-    trace = handle.trace()
+    trace, wait, look_at = handle.trace(), _wait_of(handle), 0.0
     with Live(console=stdout, auto_refresh=False) as live:
         while True:
-            began = time.monotonic()
-            with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-                trace = handle.trace()
-                for question in _questions(handle, seen):
-                    live.console.print(question_lines(question))
-            pause_s = max(LOOK_EVERY_S, 5 * (time.monotonic() - began))
-            while True:
-                with suppress(queue.Empty):
-                    while True:
-                        each = news.get_nowait()
-                        if isinstance(each, StreamEvent):
-                            texts.take(each)
-                        elif isinstance(each, Exception):
-                            live.console.print(f"what its steps say cannot be shown: {each}", markup=False)
-                elapsed_s = (datetime.now(UTC) - record.created_at).total_seconds()
-                live.update(live_tree(trace, texts, elapsed_s), refresh=True)
-                if trace.status not in LIVE_RUN:
-                    return
-                if time.monotonic() - began >= pause_s:
-                    break
-                time.sleep(DRAW_EVERY_S)
+            if (began := time.monotonic()) >= look_at:
+                with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
+                    trace, wait = handle.trace(), _wait_of(handle)
+                    for question in _questions(handle, seen):
+                        live.console.print(question_lines(question))
+                look_at = began + max(LOOK_EVERY_S, 6 * (time.monotonic() - began))
+            while not news.empty():
+                each = news.get_nowait()
+                if isinstance(each, StreamEvent):
+                    texts.take(each)
+                elif isinstance(each, Exception):
+                    live.console.print(f"the text of its steps cannot be shown: {each}", markup=False)
+            elapsed_s = (datetime.now(UTC) - record.created_at).total_seconds()
+            live.update(live_tree(trace, texts, elapsed_s, wait.text if wait else ""), refresh=True)
+            if trace.status not in LIVE_RUN:
+                return
+            time.sleep(DRAW_EVERY_S)
 
 
 def _watch_lines(handle: RunHandle, record: RunRecord, after: str | None, preview: int, *, as_json: bool) -> None:
@@ -121,12 +119,12 @@ def _watch_lines(handle: RunHandle, record: RunRecord, after: str | None, previe
 
 
 def _follow(handle: RunHandle, after: str | None, *, is_streamed: bool) -> Iterator[EventRecord | Approval | str]:
-    """Yield each event, each question once it is seen to be open, and each line that a step says."""
-    news, said = _Queue(AT_ONCE), dict[str, str]()
+    """Yield each event, each question once it is seen to be open, each wait that lasts, and each line that a step says."""
+    news, texts = _Queue(AT_ONCE), dict[str, str]()
     _aside(handle.follow(after), news)
     if is_streamed:
         _aside(handle.stream(), news)
-    readers, seen = 1 + is_streamed, set[str]()
+    readers, seen, last_key = 1 + is_streamed, set[str](), ""
     look_at = time.monotonic() + LOOK_EVERY_S
     while readers:
         with suppress(queue.Empty):
@@ -136,45 +134,57 @@ def _follow(handle: RunHandle, after: str | None, *, is_streamed: bool) -> Itera
             if each is None:
                 readers -= 1
             elif isinstance(each, StreamEvent):
-                yield from _lines(each, said)
+                yield from _lines(each, texts)
             else:
                 yield each
         if time.monotonic() >= look_at:
             yield from _questions(handle, seen)
+            wait = _wait_of(handle)
+            key = wait.key if wait else ""
+            if wait and key == last_key and key not in seen:  # it was there half a second ago, too
+                seen.add(key)
+                yield wait.text
+            last_key = key
             look_at = time.monotonic() + LOOK_EVERY_S
 
 
-def _lines(event: StreamEvent, said: dict[str, str]) -> Iterator[str]:
+def _lines(event: StreamEvent, texts: dict[str, str]) -> Iterator[str]:
     """Yield the lines that an event completes, each with its step's name."""
     place = place_of(event.address, event.step)
-    *whole, rest = (said.get(place, "") + event.text).split("\n")
+    *whole, rest = (texts.get(place, "") + event.text).split("\n")
     if event.kind in ("step_end", "withdrawn", "tool_call"):
         whole, rest = [*whole, *([rest] if rest else [])], ""
-    said[place] = rest
+    texts[place] = rest
     if event.kind == "gap":
-        said.clear()  # what comes next does not continue these lines
+        texts.clear()  # what comes next does not continue these lines
     name = place.removeprefix(":").replace(":", "/")
     yield from (f"[{name}] {line}" for line in whole)
-    if event.kind in ("withdrawn", "gap"):
-        yield (
-            f"[{name}] withdrawn: the step begins anew"
-            if event.kind == "withdrawn"
-            else "some of what was said is lost"
-        )
+    if event.kind == "withdrawn":
+        yield f"[{name}] withdrawn: its attempt failed, or its worker is gone"
+    elif event.kind == "gap":
+        yield "some of the text is lost"
 
 
 def _aside(events: Iterable[News], news: _Queue) -> None:
-    """Read events on a thread of its own; after them comes None, or what was raised."""
+    """Read events on another thread; None follows them, or the error that ended them."""
 
     def read() -> None:
         try:
             for event in events:
                 news.put(event)
             news.put(None)
-        except Exception as error:  # noqa: BLE001 - the thread that prints the events raises it
+        except Exception as error:  # noqa: BLE001 - raised by the thread that prints the events
             news.put(error)
 
     threading.Thread(target=read, daemon=True).start()
+
+
+def _wait_of(handle: RunHandle) -> Sentence | None:
+    """Return what the run waits for; None while it works, or waits for a person: the question is shown."""
+    with suppress(ServiceUnreachable):  # as in `_questions`
+        sentence = handle.explain()
+        return sentence if sentence.tone in ("wait", "stuck") else None
+    return None
 
 
 def _questions(handle: RunHandle, seen: set[str]) -> Iterator[Approval]:

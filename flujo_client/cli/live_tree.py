@@ -1,4 +1,4 @@
-"""Draw a run that is under way: its steps, how far they are, and what they say. Pure: values in, renderables out."""
+"""Draw a live run: its steps, their progress and their text. Pure: values in, renderables out."""
 
 from __future__ import annotations
 
@@ -20,41 +20,36 @@ _TAIL: Final = 300
 """Characters of a step's text that are kept."""
 _LINE: Final = 100
 _MOST: Final = 6
-"""Of more children of a container than this, those are drawn that run, at most so many."""
+"""The maximum number of children of a container that are drawn; those that run come first."""
 _CHILD_KINDS: Final = frozenset(CHILDREN.values())
 
 
 class LiveTexts:
-    """What the steps that run have said last, and how far they say they are; both by place."""
+    """The latest text and progress of running steps, by place."""
 
     def __init__(self) -> None:
-        self.said: dict[str, str] = {}
+        self.text: dict[str, str] = {}
         self.progress: dict[str, dict[str, Any]] = {}
 
     def take(self, event: StreamEvent) -> None:
-        """Take note of an event of the stream."""
+        """Note an event of the stream."""
         place = place_of(event.address, event.step)
         match event.kind:
             case "token":
-                self.said[place] = (self.said.get(place, "") + event.text)[-_TAIL:]
+                self.text[place] = (self.text.get(place, "") + event.text)[-_TAIL:]
             case "progress":
                 self.progress[place] = dict(event.data)
             case "withdrawn" | "step_end":
-                self.said.pop(place, None)
+                self.text.pop(place, None)
                 self.progress.pop(place, None)
             case "gap":
-                self.said.clear()
+                self.text.clear()
 
 
-def live_tree(trace: TraceNode, texts: LiveTexts, elapsed_s: float) -> Tree:
-    """Draw a run.
-
-    Args:
-        trace: as its rows are.
-        texts: of its stream; empty for a run without one.
-        elapsed_s: seconds since it was enqueued.
-    """
-    tree = Tree(_head(trace, elapsed_s), guide_style="dim")
+def live_tree(trace: TraceNode, texts: LiveTexts, elapsed_s: float, why: str = "") -> Tree:
+    """Draw a run `elapsed_s` seconds after it was enqueued; a run without a stream has no texts, and `why` is what it waits for."""
+    head = _head(trace, elapsed_s)
+    tree = Tree(head.append(f"\n{in_a_line(why)}", "dim") if why else head, guide_style="dim")
     _grow(tree, trace, texts, elapsed_s)
     return tree
 
@@ -76,43 +71,37 @@ def _place(node: TraceNode, texts: LiveTexts, elapsed_s: float) -> RenderableTyp
         done = sum(each.status not in LIVE_RUN for each in inside)
         lines.append(bar(done, len(inside), counted(len(inside), inside[0].kind)))
     if node.status in LIVE_RUN:
-        for place in _attempts(node):
+        keys = [AttemptKey.parse(each.attributes["key"]) for each in node.children if each.kind == "attempt"]
+        for place in dict.fromkeys(place_of(key.address, key.step) for key in keys):
             if (at := texts.progress.get(place)) is not None:
                 lines.append(bar(at.get("done", 0), at.get("total"), str(at.get("text") or "")))
-            if said := texts.said.get(place):
-                line = in_a_line(said)
+            if text := texts.text.get(place):
+                line = in_a_line(text)
                 lines.append(Text(f"“{'…' if len(line) > _LINE else ''}{line[-_LINE:]}”", "italic"))
     return Group(*lines)
 
 
 def _head(node: TraceNode, elapsed_s: float) -> Text:
-    """Draw a place in one line: how it goes, its time until now, its tokens and cost."""
+    """Draw a place in one line: its status, its time until now, its tokens and cost."""
     took_s = node.duration_s
     if took_s is None and node.status in LIVE_RUN:
         took_s = max(0.0, elapsed_s - node.offset_s)
     tokens, cost_usd = spent(node, "tokens"), spent(node, "cost_usd")
-    line = Text("  ").join([Text(printable(node.name), "bold"), coloured(node.status)])
-    for fact in (
-        "" if node.kind in ("run", "step") else node.kind,
-        "" if took_s is None else duration(took_s),
-        counted(tokens, "token") if tokens else "",
-        cost(cost_usd) if cost_usd else "",
-        in_a_line(node.attributes.get("feedback") or "", _LINE) if node.status == "failed" else "",
-    ):
-        line.append(f"  {fact}" if fact else "", "dim")
-    return line
+    facts = (
+        None if node.kind in ("run", "step") else node.kind,
+        None if took_s is None else duration(took_s),
+        tokens and counted(tokens, "token"),
+        cost_usd and cost(cost_usd),
+        node.status == "failed" and in_a_line(node.attributes.get("feedback") or "", _LINE),
+    )
+    dim = "".join(f"  {fact}" for fact in facts if fact)
+    return Text("  ").join([Text(printable(node.name), "bold"), coloured(node.status)]).append(dim, "dim")
 
 
 def bar(done: float, total: float | None, text: str) -> Text:
-    """Draw how much is done, with what is known of the whole."""
+    """Draw how much is done of the total, if that is known."""
     if not total or total < 0:
         return Text(f"{done:g}  {in_a_line(text, _LINE)}".rstrip(), "dim")
     filled = round(_BAR * min(1.0, max(0.0, done / total)))
     line = Text("█" * filled, "green").append("░" * (_BAR - filled), "dim")
     return line.append(f" {done:g}/{total:g}  {in_a_line(text, _LINE)}".rstrip())
-
-
-def _attempts(node: TraceNode) -> list[str]:
-    """Return the places of a step's attempts, as its stream names them."""
-    keys = [AttemptKey.parse(each.attributes["key"]) for each in node.children if each.kind == "attempt"]
-    return list(dict.fromkeys(place_of(key.address, key.step) for key in keys))

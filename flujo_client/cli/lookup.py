@@ -10,22 +10,21 @@ import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
+from flujo_client.cli.options import option
 from flujo_client.contract.records import RunRecord
 from flujo_client.errors import ClientError, RunNotFound
 
 CANDIDATES = 10
 RUN_OF_RUN = "."
-"""A mark that only the ids of child runs have."""
+"""A mark that the ids of child runs have, and few others, such as those of schedules."""
 LAST = "last"
 _BACK = re.compile(r"-([1-9]\d{0,3})")
 
 
 def run_argument(act: Callable[..., None]) -> Callable[..., None]:
     """Add the argument RUN, which may be left out: the newest run then, as `last` and `-1` say; `-2` is the one before it."""
-    for back in range(1, 10):  # click takes `-1` for an option
-        act = click.option(f"-{back}", "back", flag_value=f"-{back}", hidden=True, expose_value=False, callback=_put)(
-            act
-        )
+    for back in (f"-{number}" for number in range(1, 10)):  # click takes `-1` for an option
+        act = option(back, "back", flag_value=back, hidden=True, expose_value=False, callback=_put)(act)
     return click.argument("run", default=LAST, callback=_taken, metavar="[RUN]")(act)
 
 
@@ -61,9 +60,9 @@ def find_part(client: FlujoClient, part: str) -> RunHandle:
     return _only(client, found, part, f"no run id contains '{part}'")
 
 
-def _parent(answer: str) -> str | None:
+def _parent(part: str) -> str | None:
     """Return the parent to filter by: none, or any for a child run's id, which begins with its parent's."""
-    return None if RUN_OF_RUN in answer else ""
+    return None if RUN_OF_RUN in part else ""
 
 
 def _only(client: FlujoClient, found: Sequence[RunRecord], named: str, none: str) -> RunHandle:
@@ -71,10 +70,7 @@ def _only(client: FlujoClient, found: Sequence[RunRecord], named: str, none: str
         raise RunNotFound(none, suggestion="`flujo lens list` lists the runs")
     if len(found) > 1 and all(run.id != named for run in found):
         lines = [f"{run.id}  {run.name}  {run.status}" for run in found[:CANDIDATES]]
-        more = ["…"] if len(found) > CANDIDATES else []
-        raise ClientError(
-            "\n  ".join([f"'{named}' matches several runs:", *lines, *more]),
-            code="AMBIGUOUS_RUN",
-            suggestion="give more of the id, or its last characters",
-        )
+        lines += ["…"] if len(found) > CANDIDATES else []
+        what, way_out = f"'{named}' matches several runs:", "give more of the id, or its last characters"
+        raise ClientError("\n  ".join([what, *lines]), code="AMBIGUOUS_RUN", suggestion=way_out)
     return client.get_run(named if len(found) > 1 else found[0].id)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import sys
 from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import click
 
 from flujo_client.cli.entry import listen
-from flujo_client.cli.plugins import ErrorHandlingGroup, LazyGroup, load, no_worker
+from flujo_client.cli.options import option
+from flujo_client.cli.plugins import ErrorHandlingGroup, no_worker
 
-GROUP = "flujo.commands"
 DEBUG = "--debug"
 _OURS = {
     "new": "Make a small project that runs right away.",
@@ -48,12 +47,11 @@ _OPERATORS = {
 
 _HOMES = {
     **{name: f"flujo_client.cli.{name}:command" for name in _OURS},
-    "breakers": "flujo_client.cli.model_guards:breakers",
-    "rates": "flujo_client.cli.model_guards:rates",
+    **{name: f"flujo_client.cli.model_guards:{name}" for name in ("breakers", "rates")},
 }
 
 
-class _Flujo(LazyGroup, ErrorHandlingGroup):
+class _Flujo(ErrorHandlingGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Accept `--debug` at any position."""
         end = args.index("--") if "--" in args else len(args)
@@ -61,29 +59,29 @@ class _Flujo(LazyGroup, ErrorHandlingGroup):
         given = [DEBUG] if len(others) < end else []
         return super().parse_args(ctx, [*given, *others, *args[end:]])
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return [*_OURS, *_OPERATORS, *sorted(_joined().keys() - _OPERATORS.keys())]
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(dict.fromkeys([*_OURS, *_OPERATORS, *super().list_commands(ctx)]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in _OURS:
-            return super().get_command(ctx, cmd_name)
-        point = _joined().get(cmd_name)
-        if point is None and cmd_name in _OPERATORS:
+        command = super().get_command(ctx, cmd_name)
+        if command is None and cmd_name in _OPERATORS:
             raise no_worker(cmd_name, "the worker's package is not installed")
-        return None if point is None else load(point)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command; for a name that no command has, say which may be meant: click looks among those that are imported."""
-        is_there = args[0].startswith("-") or self.get_command(ctx, args[0]) is not None
-        if not is_there and (near := get_close_matches(args[0], self.list_commands(ctx), 1)):
-            ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
-        return super().resolve_command(ctx, args)
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            if not args[0].startswith("-") and (near := get_close_matches(args[0], self.list_commands(ctx), 1)):
+                ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """List the commands from the tables above: click would import every command for its help."""
-        others = {name: f"From {point.value}." for name, point in _joined().items() if name not in _OPERATORS}
+        others = {name: f"From {point.value}." for name, point in self.joined().items() if name not in _OPERATORS}
         for title, commands in (("Pipelines", _OURS), ("Operators", _OPERATORS), ("Others", others)):
             if commands:
                 with formatter.section(title):
@@ -94,16 +92,17 @@ class _Flujo(LazyGroup, ErrorHandlingGroup):
     name="flujo",
     cls=_Flujo,
     homes=_HOMES,
+    points="flujo.commands",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="flujo-worker", prog_name="flujo")
-@click.option(
+@option(
     "-A",
     "--app",
     metavar="NAME",
     help="Your Celery app, as for `celery -A`: services that neither flujo.toml nor a variable names are its own.",
 )
-@click.option(DEBUG, is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error; accepted anywhere.")
+@option(DEBUG, is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error; accepted anywhere.")
 def cli(*, app: str | None, debug: bool) -> None:
     """Durable pipelines of LLM agents on Celery, Redis and Postgres.
 
@@ -126,10 +125,6 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that lacks a letter is not an error
     cli()
-
-
-def _joined() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 if __name__ == "__main__":

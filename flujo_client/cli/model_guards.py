@@ -1,10 +1,4 @@
-"""`flujo breakers` and `flujo rates`: list the guards of models, and change them for the whole fleet while runs are under way.
-
-`breakers list --json` prints a list of models and patterns that are set, open or waited for, each with model, state (closed, opened, half_open,
-or disabled), since_s (null: not known), waiting (the attempts that wait for it), next_s (in how many seconds the next one asks), settings (those
-in force) and edits (what operators have set, else null). `rates list --json` prints those that have a limit or are waited for, each with the
-same keys but for state and since_s; settings is null where no limit is set.
-"""
+"""`flujo breakers` and `flujo rates`: list the guards of models, and change them for the whole fleet while runs are under way."""
 
 from __future__ import annotations
 
@@ -17,14 +11,10 @@ from flujo_client.api import model_guards
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.drawing import table
 from flujo_client.cli.format import age, counted, in_a_line
-from flujo_client.cli.output import say, show_json, show_rows
+from flujo_client.cli.output import CommandResult, printed, say, show_rows
 from flujo_client.config.model_guards import read_edits
 from flujo_client.contract.limits import Guard
 from flujo_client.gateway.operator_requests import edit_guard
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print {model, woken} as JSON.")
-_model = click.argument("model")
-_list_as_json = click.option("--json", "as_json", is_flag=True, help="Print a list of models as JSON.")
 
 
 @click.group("breakers")
@@ -44,36 +34,29 @@ def rates() -> None:
 
 
 @breakers.command("list")
-@_list_as_json
-def list_breakers(*, as_json: bool) -> None:
+@printed("Print a list of models as JSON.")
+def list_breakers() -> CommandResult:
     """List the models whose breaker is set, open or waited for, with the settings in force."""
-    with FlujoClient() as client:
-        shapes = client.perform(model_guards.breakers())
-    if as_json:
-        show_json(shapes)
-        return
 
     def state(shape: Mapping[str, Any]) -> str:
         since = f" for {age(shape['since_s'])}" if shape["since_s"] is not None else ""
         return f"{shape['state'].replace('_', ' ')}{since}"
 
+    with FlujoClient() as client:
+        shapes = client.perform(model_guards.breakers())
     rows = ((each["model"], state(each), each["waiting"], _written(each["settings"])) for each in shapes)
-    show_rows(table(("model", "breaker", "waiting", "settings"), rows))
+    return CommandResult(shapes, lambda: show_rows(table(("model", "breaker", "waiting", "settings"), rows)))
 
 
 @rates.command("list")
-@_list_as_json
-def list_rates(*, as_json: bool) -> None:
+@printed("Print a list of models as JSON.")
+def list_rates() -> CommandResult:
     """List the models that have a rate limit or are waited for."""
     with FlujoClient() as client:
         shapes = client.perform(model_guards.rates())
-    if as_json:
-        show_json(shapes)
-    elif not shapes:
-        say("no model has a rate limit, and no attempt waits for one")
-    else:
-        rows = ((each["model"], each["waiting"], _written(each["settings"])) for each in shapes)
-        show_rows(table(("model", "waiting", "settings"), rows))
+    rows = ((each["model"], each["waiting"], _written(each["settings"])) for each in shapes)
+    columns, nothing = ("model", "waiting", "settings"), "no model has a rate limit, and no attempt waits for one"
+    return CommandResult(shapes, lambda: show_rows(table(columns, rows)) if shapes else say(nothing))
 
 
 _GROUPS: Mapping[Guard, click.Group] = {"breaker": breakers, "rate": rates}
@@ -83,22 +66,23 @@ def _add(guard: Guard, name: str, what: str, done: str, **change: Any) -> None:
     """Add a command that changes one model's guard in one way, and then prints `done`."""
 
     @_GROUPS[guard].command(name, help=what)
-    @_model
-    @_as_json
-    def act(*, model: str, as_json: bool) -> None:
-        _change(guard, model, done, as_json=as_json, **change)
+    @click.argument("model")
+    @printed(_CHANGED)
+    def act(*, model: str) -> CommandResult:
+        return _change(guard, model, done, **change)
 
 
 def _add_set(guard: Guard, what: str) -> None:
     @_GROUPS[guard].command("set", help=what)
-    @_model
+    @click.argument("model")
     @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
-    @_as_json
-    def act(*, model: str, pairs: Sequence[str], as_json: bool) -> None:
+    @printed(_CHANGED)
+    def act(*, model: str, pairs: Sequence[str]) -> CommandResult:
         edits = read_edits(guard, pairs)
-        _change(guard, model, _written(edits), edits=edits, as_json=as_json)
+        return _change(guard, model, _written(edits), edits=edits)
 
 
+_CHANGED = "Print {model, woken} as JSON."
 _CLOSE = "Close the breaker of MODEL: it is called again, and opens again if calls still fail."
 _RESET = "Forget what operators have set for MODEL: flujo.toml counts again."
 _RESUME = "Call MODEL at full speed again, though many of its calls were refused."
@@ -115,29 +99,16 @@ _add("rate", "reset", _RESET, "as in flujo.toml", resets=True)
 _add("rate", "resume", _RESUME, "called at full speed", clears=True)
 
 
-def _change(
-    guard: Guard,
-    model: str,
-    done: str,
-    *,
-    as_json: bool,
-    edits: Mapping[str, Any] | None = None,
-    resets: bool = False,
-    clears: bool = False,
-) -> None:
-    """Change the settings for the models of a name or pattern, and print how many waiting attempts ask again."""
+def _change(guard: Guard, model: str, done: str, **change: Any) -> CommandResult:
     if not model or model.split() != [model]:
         raise click.UsageError("MODEL is a model such as `openai:gpt-5`, or a pattern such as `openai:*`")
     with FlujoClient() as client:
-        woken = client.ask(edit_guard(guard, model, edits, resets=resets, clears=clears))
-    if as_json:
-        show_json({"model": model, "woken": woken})
-    else:
-        say(f"{model}: {done}" + (f"; {counted(woken, 'waiting attempt')} will ask again" if woken else ""))
+        woken = client.ask(edit_guard(guard, model, **change))
+    again = f"; {counted(woken, 'waiting attempt')} will ask again" if woken else ""
+    return CommandResult({"model": model, "woken": woken}, lambda: say(f"{model}: {done}{again}"))
 
 
 def _written(settings: Mapping[str, Any] | None) -> str:
-    """Write settings as they are set on the command line."""
     if settings is None:
         return "no limit is set"
     return in_a_line(" ".join(f"{key}={_text(value)}" for key, value in settings.items()))

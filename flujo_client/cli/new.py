@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from flujo_client.cli.options import option
 from flujo_client.cli.output import say
 from flujo_client.errors import ConfigurationError
 
@@ -25,7 +26,7 @@ TEMPLATES = {
 
 @click.command("new")
 @click.argument("name")
-@click.option(
+@option(
     "--template",
     type=click.Choice(list(TEMPLATES)),
     default="agent",
@@ -61,10 +62,10 @@ def module_name(folder: Path) -> str:
 def write_project(folder: Path, module: str, template: str) -> list[str]:
     """Write a template's files into a folder; return their names."""
     projects = files("flujo_client.cli") / "projects"
-    sources = [*(projects / template).iterdir(), *(projects / "common").iterdir()]
     folder.mkdir(parents=True, exist_ok=True)
-    written = sorted(source.name.removesuffix(".txt").replace("NAME", module) for source in sources)
-    for source in sources:
+    written = []
+    for source in (*(projects / template).iterdir(), *(projects / "common").iterdir()):
+        written.append(source.name.removesuffix(".txt").replace("NAME", module))
         text = source.read_text(encoding="utf-8").replace("NAME", module)
-        (folder / source.name.removesuffix(".txt").replace("NAME", module)).write_text(text, encoding="utf-8")
-    return written
+        (folder / written[-1]).write_text(text, encoding="utf-8")
+    return sorted(written)

@@ -11,6 +11,7 @@ import click
 from click import Context, Parameter
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+option = click.option
 
 
 class Real(click.FloatRange):
@@ -23,23 +24,23 @@ class Real(click.FloatRange):
         return number
 
 
-def hours() -> Real:
-    """Return the type of a window of time until now, within the range of Postgres."""
-    return Real(min=0, min_open=True, max=876_000)
+def flag(*names: str, help: str) -> Decorator:  # noqa: A002 - click's name
+    """Make an option that is there or not."""
+    return option(*names, is_flag=True, help=help)
 
 
 def options(*given: Decorator) -> Decorator:
     """Add several options to a command, in this order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(given):
-            command = option(command)
+        for each in reversed(given):
+            command = each(command)
         return command
 
     return add
 
 
-project_option = click.option(
+project_option = option(
     "--project",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

@@ -6,28 +6,21 @@ not answer, 130 interrupt.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, NoReturn
 
+import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from flujo_client import errors
 from flujo_client.cli.entry import INTERRUPT
 from flujo_client.cli.format import printable, short
-from flujo_client.errors import (
-    BlueprintError,
-    ConfigurationError,
-    FlujoError,
-    MissingAgentError,
-    PipelineContextInitializationError,
-    PipelineError,
-    RunEnded,
-    SerializationError,
-    ServiceUnreachable,
-)
+from flujo_client.cli.options import Decorator, flag
 from flujo_client.redact import redact
 from flujo_client.shadowed import rename_advice
 from flujo_client.tracebacks import shortened
@@ -37,10 +30,24 @@ UNREACHABLE = os.EX_UNAVAILABLE
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
 LAST_FRAMES = 5
 """The number of traceback frames that are shown with an error."""
-_REFUSED = (PipelineError, BlueprintError, MissingAgentError, PipelineContextInitializationError, SerializationError)
+_REFUSED = (
+    errors.PipelineError,
+    errors.BlueprintError,
+    errors.MissingAgentError,
+    errors.PipelineContextInitializationError,
+    errors.SerializationError,
+)
 # A trace has some twenty values for each attempt and four levels for each container: the defaults would cut what was asked for.
 UNBOUNDED = 10_000
 MAX_JSON_NODES, MAX_JSON_DEPTH = 10_000_000, 200
+
+
+class CommandResult(NamedTuple):
+    """The result of a command: its data, how it is printed for people, and the exit code."""
+
+    data: Any
+    draw: Callable[[], object]
+    code: int = OK
 
 
 class _Console(Console):
@@ -50,6 +57,25 @@ class _Console(Console):
 
 stdout = _Console()
 stderr = _Console(stderr=True)
+
+
+def printed(json_help: str = "Print it as JSON.") -> Decorator:
+    """Add `--json` to a command that returns an `CommandResult`, and print that for programs or for people."""
+
+    def with_option(command: Callable[..., CommandResult]) -> Callable[..., int]:
+        @flag("--json", "as_json", help=json_help)
+        @functools.wraps(command)
+        def act(*, as_json: bool, **given: Any) -> int:
+            answer = command(**given)
+            if as_json:
+                show_json(answer.data)
+            else:
+                answer.draw()
+            return answer.code
+
+        return act
+
+    return with_option
 
 
 def show(renderable: RenderableType) -> None:
@@ -107,17 +133,27 @@ def print_lines(lines: Iterable[str]) -> None:
         print_status(Text(printable(line)))
 
 
+def is_wanted(question: str, advice: str) -> bool:
+    """Ask a person; raises Abort for Ctrl-C, and UsageError with the advice where there is no terminal to answer on."""
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise click.UsageError(advice) from None
+
+
 def exit_code(error: BaseException) -> int:
     """Return the exit code of an error."""
     if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         return INTERRUPT
-    if isinstance(error, (PipelineError, BlueprintError)) and error.error_code in IMPORT_CODES:
+    if isinstance(error, (errors.PipelineError, errors.BlueprintError)) and error.error_code in IMPORT_CODES:
         return IMPORT
     if isinstance(error, _REFUSED):
         return VALIDATION
-    if isinstance(error, ServiceUnreachable):
+    if isinstance(error, errors.ServiceUnreachable):
         return UNREACHABLE
-    return CONFIGURATION if isinstance(error, ConfigurationError) else RUNTIME
+    return CONFIGURATION if isinstance(error, errors.ConfigurationError) else RUNTIME
 
 
 def print_error(error: Exception, *, with_traceback: bool) -> None:
@@ -127,7 +163,7 @@ def print_error(error: Exception, *, with_traceback: bool) -> None:
     else:
         for note in getattr(error, "__notes__", ()):
             _print_last_frames(note, error)
-    if isinstance(error, FlujoError):
+    if isinstance(error, errors.FlujoError):
         code, message = error.error_code, str(error)
     else:
         place = traceback.extract_tb(error.__traceback__)[-1]
@@ -138,13 +174,12 @@ def print_error(error: Exception, *, with_traceback: bool) -> None:
 
 
 def _print_last_frames(note: str, error: Exception) -> None:
-    """Show where the user's code raised: the last frames, and how to see the rest."""
     last = shortened(note, LAST_FRAMES)
-    print_status(Text(printable(last)))
+    print_lines([last])
     if last != note.rstrip():
-        run = error.result.run_id if isinstance(error, RunEnded) and error.result is not None else None
-        whole = "`flujo --debug …`" if run is None else f"`flujo lens show {short(run)} --show-error`"
-        print_status(Text(f"  → {whole} shows the whole traceback", "dim"))
+        result = error.result if isinstance(error, errors.RunEnded) else None
+        whole = f"`flujo lens show {short(result.run_id)} --show-error`" if result else "`flujo --debug …`"
+        say(f"  → {whole} shows the whole traceback")
 
 
 def _write(text: str) -> None:

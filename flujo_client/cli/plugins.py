@@ -1,7 +1,4 @@
-"""Groups whose commands are imported when they are used, with exit codes; commands that join by entry point, because they need more than the client.
-
-What prints is imported when something is printed: a worker prints nothing.
-"""
+"""Groups of commands: imported when they are used, joined by entry points, with exit codes. A worker prints nothing, so what prints is imported late."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -20,23 +17,34 @@ from flujo_client.errors import ConfigurationError, FlujoError
 from flujo_client.shadowed import rename_advice
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used: `homes` maps their names to `module:attribute`."""
+class CommandGroup(click.Group):
+    """A group whose commands are imported when they are used.
 
-    def __init__(self, *args: Any, homes: Mapping[str, str], **kwargs: Any) -> None:
+    `homes` maps their names to `module:attribute`; further ones join by the group of entry points `points`.
+    """
+
+    def __init__(self, *args: Any, homes: Mapping[str, str] | None = None, points: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._homes = homes
+        self._homes, self._points = homes or {}, points
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(self._homes)
+    def joined(self) -> dict[str, EntryPoint]:
+        """Return the commands that join by entry points."""
+        return {point.name: point for point in entry_points(group=self._points)} if self._points else {}
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        module, _, attribute = self._homes.get(cmd_name, "").partition(":")
-        command: click.Command | None = getattr(import_module(module), attribute) if module else None
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self._homes, *sorted({*super().list_commands(ctx), *self.joined()})]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        if home := self._homes.get(cmd_name):
+            module, _, attribute = home.partition(":")
+            command = getattr(import_module(module), attribute)
+        elif command is None and (point := self.joined().get(cmd_name)):  # reading entry points takes milliseconds
+            command = load(point)
         return command
 
 
-class ErrorHandlingGroup(click.Group):
+class ErrorHandlingGroup(CommandGroup):
     """A group whose commands' errors are printed in a line or two and become exit codes.
 
     A group with a `--debug` option prints unexpected errors so too, and shows the traceback of any error when it is set.
@@ -65,12 +73,10 @@ class ErrorHandlingGroup(click.Group):
         is_debug = ctx.params.get("debug")
         try:
             return super().invoke(ctx)
-        except BrokenPipeError as error:
-            from flujo_client.cli.output import exit_code  # what has printed is there
-
+        except BrokenPipeError:
             # Buffered output would be written at exit, with an error message.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(exit_code(error))
+            ctx.exit(INTERRUPT)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as error:
@@ -80,20 +86,6 @@ class ErrorHandlingGroup(click.Group):
 
             print_error(error, with_traceback=bool(is_debug))
             ctx.exit(exit_code(error))
-
-
-class ExtensibleGroup(click.Group):
-    """A group that commands join by entry points."""
-
-    points: ClassVar[str]
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *entry_points(group=self.points).names})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        point = next(iter(entry_points(group=self.points, name=cmd_name)), None)
-        return load(point) if own is None and point is not None else own
 
 
 def load(point: EntryPoint) -> click.Command:
@@ -111,8 +103,5 @@ def load(point: EntryPoint) -> click.Command:
 
 def no_worker(name: str, why: str) -> ConfigurationError:
     """Return the error for a command that cannot run here, with a suggestion."""
-    return ConfigurationError(
-        f"`flujo {name}` cannot run here: {why}",
-        suggestion="pip install 'flujo-worker[worker]'",
-        code="WORKER_NOT_INSTALLED",
-    )
+    what, way_out = f"`flujo {name}` cannot run here: {why}", "pip install 'flujo-worker[worker]'"
+    return ConfigurationError(what, suggestion=way_out, code="WORKER_NOT_INSTALLED")

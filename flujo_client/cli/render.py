@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from rich.text import Text
@@ -45,10 +46,7 @@ _DEEPEST = 13
 def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = False) -> Tree:
     """Draw a trace: run → steps and containers → attempts, and the events where they happened.
 
-    Args:
-        trace: the tree that `RunHandle.trace` gives.
-        preview: characters shown of an event's values; -1 for all.
-        is_full: draw every branch and iteration, and every level; otherwise what is many or deep is folded into a line.
+    `preview` characters are shown of an event's values, -1 for all. What is many or deep is folded into a line, unless `is_full`.
     """
     tree = Tree(headline(trace), guide_style="dim")
     _grow(tree, trace, _Above(preview, is_full, drawn=set()))
@@ -96,18 +94,13 @@ def _places(node: TraceNode) -> int:
 
 def _items(node: TraceNode, *, is_full: bool) -> Iterator[TraceNode | TraceEvent | list[TraceNode]]:
     """Yield what is in a place, in order; a list is to be folded."""
-    kept, folded = {id(each) for each in _kept(node, is_full=is_full)}, list[TraceNode]()
-    items: list[TraceNode | TraceEvent] = [*node.events, *node.children]
-    for item in sorted(items, key=lambda each: each.offset_s):
-        if isinstance(item, TraceNode) and id(item) not in kept:
-            folded.append(item)
-            continue
-        if folded:
-            yield folded
-            folded = []
-        yield item
-    if folded:
-        yield folded
+    folded = {id(each) for each in node.children} - {id(each) for each in _kept(node, is_full=is_full)}
+    items: list[TraceNode | TraceEvent] = sorted([*node.events, *node.children], key=lambda each: each.offset_s)
+    for is_folded, some in groupby(items, lambda each: id(each) in folded):
+        if is_folded:
+            yield [each for each in some if isinstance(each, TraceNode)]
+        else:
+            yield from some
 
 
 def _kept(node: TraceNode, *, is_full: bool) -> list[TraceNode]:
@@ -176,8 +169,7 @@ def _figures(node: TraceNode) -> Iterator[str]:
     if deliveries := facts.pop("deliveries", 0):
         yield f"delivered {deliveries} times"
     yield from _wait(facts.get("wait"))
-    yield from _repairs(facts.get("metadata") or {})
-    yield from _code(facts.get("code_changed"))
+    yield from _changes(facts.get("metadata") or {}, facts.get("code_changed"))
     if node.status == "succeeded" and "feedback" in facts:
         yield in_a_line(facts["feedback"], PREVIEW)
     elif len(children) > 1:
@@ -185,11 +177,6 @@ def _figures(node: TraceNode) -> Iterator[str]:
     for key, value in facts.items():
         if key not in _DRAWN_APART and not key.startswith(_OF_THE_BUDGET):
             yield f"{key}={in_a_line(value, PREVIEW)}"
-
-
-def _code(changed: Sequence[str] | None) -> Iterator[str]:
-    if changed:
-        yield f"code changed: {in_a_line(', '.join(changed), PREVIEW)}"
 
 
 def _wait(wait: Mapping[str, Any] | None) -> Iterator[str]:
@@ -207,13 +194,15 @@ def _wait(wait: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"waited {duration(lasted)} {what}"
 
 
-def _repairs(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Draw what AROS did to the model's output, as the attempt counted it: events may be deleted or cut."""
+def _changes(metadata: Mapping[str, Any], code: Sequence[str] | None) -> Iterator[str]:
+    """Draw what AROS did to the model's output, as the attempt counted it, for events may be deleted or cut; and how the code changed."""
     if metadata.get("aros.coercion.total"):
         transforms = ", ".join(map(str, metadata.get("aros.coercion.transforms", ())))
         yield f"repaired: {in_a_line(transforms, PREVIEW)}" if transforms else "repaired"
     if metadata.get("aros.cut"):
         yield "cut at the token limit"
+    if code:
+        yield f"code changed: {in_a_line(', '.join(code), PREVIEW)}"
 
 
 def happened(name: str, level: str, values: Iterable[tuple[str, Any]], preview: int) -> Text:

@@ -23,8 +23,9 @@ from flujo_client.blueprint.validate import validate
 from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape, explained
+from flujo_client.cli.options import Real, flag, option
 from flujo_client.cli.output import json_text, print_lines, print_status, say, show_json, show_value, stderr
-from flujo_client.cli.saying import Speaker
+from flujo_client.cli.saying import Speaker, is_printed
 from flujo_client.cli.story import StepOutputReader, question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.cli.watching import WATCH, run_and_watch
@@ -50,27 +51,19 @@ START_S = 30.0
 @click.argument("reference")
 @input_options
 @limit_options
-@click.option(
+@option(
     "--run-id", metavar="ID", help="Your own id for the run; the same id again waits for that run or shows its result."
 )
-@click.option(
-    "--context-model", "-c", "model", metavar="MODULE:CLASS", help="The context's model, if the pipeline has none."
-)
-@click.option(
-    "--dry-run", is_flag=True, help="Check the pipeline and list its steps without running them; needs no services."
-)
-@click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="The longest time to wait; the run continues."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON, as `lens show --json` does.")
-@click.option("--show-steps/--no-steps", default=True, show_default=True, help="Print how each step went.")
-@click.option("--show-context/--no-context", help="Print the final context to stderr, as JSON.")
-@click.option("--only-steps", is_flag=True, help="Print how each step went, and no output.")
-@click.option(
-    "--final-output-format", "form", type=click.Choice(FORMATS), default="auto", help="How to print the output."
-)
-@click.option("--stream", is_flag=True, help="Print what models and steps say, as it comes.")
-@click.option(WATCH, "is_watched", is_flag=True, help="Run again whenever a file in this folder changes.")
+@option("--context-model", "-c", "model", metavar="MODULE:CLASS", help="The context's model, if the pipeline has none.")
+@flag("--dry-run", help="Check the pipeline and list its steps without running them; needs no services.")
+@option("--timeout", type=Real(min=0), metavar="SECONDS", help="The longest time to wait; the run continues.")
+@flag("--json", "as_json", help="Print the whole result as JSON, as `lens show --json` does.")
+@option("--show-steps/--no-steps", default=True, show_default=True, help="Print how each step went.")
+@option("--show-context/--no-context", help="Print the final context to stderr, as JSON.")
+@flag("--only-steps", help="Print how each step went, and no output.")
+@option("--final-output-format", "form", type=click.Choice(FORMATS), default="auto", help="How to print the output.")
+@flag("--stream", help="Print what models and steps say, as it comes.")
+@flag(WATCH, "is_watched", help="Run again whenever a file in this folder changes.")
 def command(  # noqa: PLR0913 - a parameter for each option
     *,
     reference: str,
@@ -106,33 +99,28 @@ def command(  # noqa: PLR0913 - a parameter for each option
         if flujo.has_started_worker:
             _warn_of_packages(reference)
         speaker = Speaker(run) if stream and not as_json else None
+        worker_s = START_S if flujo.has_started_worker else 0.0
         try:
-            result = _wait(
-                run, timeout, flujo.client, START_S if flujo.has_started_worker else 0.0, has_line=speaker is None
-            )
+            result = _wait(run, timeout, flujo.client, worker_s, has_line=speaker is None)
         except KeyboardInterrupt:
-            _say_that_it_goes_on(run, speaker)
+            if speaker is not None:
+                speaker.break_off()
+            say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
             raise
         said = None if speaker is None else speaker.finish()
         trace = run.trace()
         if as_json:
             values = {"output": result.output_, "context": result.final_pipeline_context}
             show_json(explained(details_shape(run.record(), trace, run.budgets(), **values), run.explain()))
-        elif show_steps or only_steps:
-            print_status(steps_table(trace))
-        if not as_json:
+        else:
+            if show_steps or only_steps:
+                print_status(steps_table(trace))
             if show_context:
                 print_lines(json_text(result.final_pipeline_context).splitlines())
             say(f"trace: flujo lens trace {short(result.run_id)}")
         result.raise_for_status()
-        if not (as_json or only_steps or (said is not None and result.output == said)):
+        if not (as_json or only_steps or is_printed(result.output, said)):
             _show_output(result.output, form)
-
-
-def _say_that_it_goes_on(run: RunHandle, speaker: Speaker | None) -> None:
-    if speaker is not None:
-        speaker.break_off()
-    say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
 
 
 def _rehearse(reference: str, *, has_context: bool) -> None:
@@ -185,19 +173,15 @@ def _model(reference: str) -> type[BaseModel]:
     return model
 
 
-def _progress(run: RunHandle, record: RunRecord, client: FlujoClient) -> tuple[str, list[Approval]]:
-    """Return which step is at work, or why none is; with the questions that it waits for."""
+def _progress(record: RunRecord, approvals: Sequence[Approval], client: FlujoClient) -> str:
     if record.status == "parked":
-        return in_a_line(f"parked: {record.reason}"), []
+        return f"parked: {record.reason}"
     if record.status == "paused":
-        approvals = run.approvals()
         places = ", ".join(each.place for each in approvals)
-        return in_a_line(
-            f"waits for an answer from a person at {places}" if places else "waits for an event"
-        ), approvals
+        return f"waits for an answer from a person at {places}" if places else "waits for an event"
     if record.waits_for is not None:
-        return in_a_line(f"waits for its admission, at {record.waits_for}"), []
-    return in_a_line(progress_of(client.ask(requests.attempts(run.id)))), []
+        return f"waits for its admission, at {record.waits_for}"
+    return progress_of(client.ask(requests.attempts(record.id)))
 
 
 def progress_of(attempts: Sequence[AttemptRecord]) -> str:
@@ -214,11 +198,7 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
 def _wait(
     run: RunHandle, timeout: float | None, client: FlujoClient, worker_s: float, *, has_line: bool
 ) -> PipelineResult:
-    """Wait for the run's end and show its progress if it `has_line`: as one moving line on a terminal, elsewhere whenever it changes.
-
-    Each question to a person is shown once, with the commands that answer it; and so is the reason why the run waits. Output
-    and logs of steps are shown with their names.
-    """
+    """Wait for the run's end, and show its progress if it `has_line`, what its steps print and log, each question, and why it waits."""
     began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, worker_s)
     output = StepOutputReader(run)
     with stderr.status("") if has_line else nullcontext() as line:
@@ -230,9 +210,10 @@ def _wait(
             if not record.is_live:
                 return run.result()
             if left < LOOK_EVERY_S:
-                raise client.perform(timed_out(record, timeout or 0.0, client.settings.services_named))
-            now, approvals = _progress(run, record, client)
-            if not (approvals and record.status == "paused"):  # its question is shown, with the commands that answer it
+                raise client.perform(timed_out(client.settings, record, timeout or 0.0))
+            approvals = run.approvals() if record.status == "paused" else []
+            now = in_a_line(_progress(record, approvals, client))
+            if not approvals:  # a question is shown with the commands that answer it
                 held.show(record)
             if line is not None:
                 line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
@@ -246,20 +227,14 @@ def _wait(
 
 
 class _Holds:
-    """Print what holds a run, as soon as it does, once for each change.
-
-    Args:
-        client: to ask with.
-        worker_s: seconds within which a worker may still be starting, during which it is not reported that none is there.
-    """
+    """Prints what holds a run, once for each change, but not that there is no worker while one may still be starting."""
 
     def __init__(self, client: FlujoClient, worker_s: float) -> None:
         self._client, self._shown, self._worker_at = client, "", time.monotonic() + worker_s
 
     def show(self, run: RunRecord) -> None:
-        """Show what holds the run."""
-        found = self._client.perform(hold(run, self._client.settings.services_named))
-        if found is None or found.key == self._shown or (found.needs_worker and time.monotonic() < self._worker_at):
-            return
-        self._shown = found.key
-        say(f"the run makes no progress: {found}")
+        found = self._client.perform(hold(self._client.settings, run))
+        is_starting = time.monotonic() < self._worker_at
+        if found is not None and found.key != self._shown and not (found.needs_worker and is_starting):
+            self._shown = found.key
+            say(f"the run makes no progress: {found}")

@@ -6,7 +6,7 @@ Commands that need the worker's store join by entry points of the group `flujo.r
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -19,8 +19,9 @@ from flujo_client.api.retry import retry as begin_retry
 from flujo_client.cli.bulk import Bulk, act_on_runs, confirm, one_or_many
 from flujo_client.cli.lens import list_runs
 from flujo_client.cli.lookup import find_run
+from flujo_client.cli.options import Real, flag, option
 from flujo_client.cli.output import OK, RUNTIME, say, show_json, show_value
-from flujo_client.cli.plugins import ExtensibleGroup
+from flujo_client.cli.plugins import CommandGroup
 from flujo_client.cli.runs_diff import diff_run
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import LIVE_RUN, RunRecord
@@ -33,11 +34,7 @@ PAGE = 1000
 MOST_CHILDREN = 100_000
 
 
-class _Runs(ExtensibleGroup):
-    points = "flujo.runs"
-
-
-@click.group("runs", cls=_Runs)
+@click.group("runs", cls=CommandGroup, points="flujo.runs")
 def command() -> None:
     """List, cancel, retry, fork and upgrade runs."""
 
@@ -48,11 +45,11 @@ command.add_command(diff_run)
 
 @command.command("cancel")
 @one_or_many("cancel", "cancelled", json="Print {id, cancelled, status}; with filters, the results.")
-@click.option("--reason", help="The reason, which the run's events record.")
-@click.option("--actor", help="The name of the person who asks, which the run's events record.")
-@click.option(
+@option("--reason", help="The reason, which the run's events record.")
+@option("--actor", help="The name of the person who asks, which the run's events record.")
+@option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Real(min=0),
     default=CANCEL_PATIENCE_S,
     show_default=True,
     metavar="SECONDS",
@@ -69,7 +66,10 @@ def cancel(*, run: str | None, bulk: Bulk, reason: str | None, actor: str | None
             raise ClientError(f"run {run.id} ended before it could be cancelled", code="RUN_ENDED")
 
     if run is None:
-        return act_on_runs(bulk, replace(bulk.filters, status=bulk.filters.status or LIVE_RUN), cancel_one)
+        status = bulk.filters.status or LIVE_RUN
+        if ended := [each for each in status if each not in LIVE_RUN]:
+            raise click.UsageError(f"--status {ended[0]}: only {', '.join(LIVE_RUN)} runs can be cancelled")
+        return act_on_runs(bulk, replace(bulk.filters, status=status), cancel_one)
     with FlujoClient() as client:
         handle = find_run(client, run)
         is_cancelled = handle.cancel(reason=reason, actor=actor, timeout=timeout)
@@ -89,15 +89,9 @@ _FORKED = "Print {id, is_new, forked_from, from_step}; with filters, the results
 
 @command.command("retry")
 @one_or_many("retry", "retried", json=_FORKED, only_for_one=["idempotency_key"])
-@click.option("--from-step", metavar="STEP", help="The top-level step to begin at; by default the one that failed.")
-@click.option(
-    "--again",
-    is_flag=True,
-    help="Also retry what was retried before, which repeats the effects of its steps once more.",
-)
-@click.option(
-    "--idempotency-key", metavar="KEY", help="An idempotency key: retrying with the same key returns the same run."
-)
+@option("--from-step", metavar="STEP", help="The top-level step to begin at; by default the one that failed.")
+@flag("--again", help="Also retry what was retried before, which repeats the effects of its steps once more.")
+@option("--idempotency-key", metavar="KEY", help="An idempotency key: retrying with the same key returns the same run.")
 def retry(*, run: str | None, bulk: Bulk, from_step: str | None, again: bool, idempotency_key: str | None) -> int:
     """Begin RUN, or all failed runs that match the filters, again at a step, each in a new run, and print the new ids.
 
@@ -120,16 +114,13 @@ def retry(*, run: str | None, bulk: Bulk, from_step: str | None, again: bool, id
                 raise
             confirm(f"{error.message}. Retry it once more?")
             forked = found.retry(from_step, idempotency_key=idempotency_key, again=True)
-        _show_forked(forked, as_json=bulk.as_json)
-    return OK
+        return _show_forked(forked, as_json=bulk.as_json)
 
 
 @command.command("fork")
 @one_or_many("fork", "forked", json=_FORKED, retried=True, only_for_one=["idempotency_key"])
-@click.option("--from", "from_step", required=True, metavar="STEP", help="The top-level step to begin at.")
-@click.option(
-    "--idempotency-key", metavar="KEY", help="An idempotency key: forking with the same key returns the same run."
-)
+@option("--from", "from_step", required=True, metavar="STEP", help="The top-level step to begin at.")
+@option("--idempotency-key", metavar="KEY", help="An idempotency key: forking with the same key returns the same run.")
 def fork(*, run: str | None, bulk: Bulk, from_step: str, idempotency_key: str | None) -> int:
     """Begin RUN, or all runs that match the filters, again at a step under the present code, each in a new run, and print the new ids.
 
@@ -144,19 +135,27 @@ def fork(*, run: str | None, bulk: Bulk, from_step: str, idempotency_key: str | 
         return act_on_runs(bulk, replace(bulk.filters, parent=""), fork_one)
     with FlujoClient() as client:
         forked = find_run(client, run).fork(from_step, idempotency_key=idempotency_key)
-        _show_forked(forked, as_json=bulk.as_json)
+        return _show_forked(forked, as_json=bulk.as_json)
+
+
+def _show_forked(forked: RunHandle, *, as_json: bool) -> int:
+    record = forked.record()
+    if as_json:
+        came = {"forked_from": record.forked_from, "from_step": record.from_step}
+        show_json({"id": forked.id, "is_new": forked.is_new, **came})
+    else:
+        show_value(forked.id)
+        new = f"forked from {record.forked_from} at '{record.from_step}'"
+        say(new if forked.is_new else "already forked with this key")
     return OK
 
 
-def _show_forked(forked: RunHandle, *, as_json: bool) -> None:
-    record = forked.record()
-    came = {"forked_from": record.forked_from, "from_step": record.from_step}
-    if as_json:
-        show_json({"id": forked.id, "is_new": forked.is_new, **came})
-        return
-    show_value(forked.id)
-    new = f"forked from {record.forked_from} at '{record.from_step}'"
-    say(new if forked.is_new else "already forked with this key")
+_RECORDS: Mapping[str, Callable[[str], requests.Request[list[Any]]]] = {
+    "attempt": requests.attempts,
+    "scope": requests.scopes,
+    "question": requests.questions,
+    "correction": requests.corrections,
+}
 
 
 @command.command("export")
@@ -176,13 +175,9 @@ def _export_lines(client: FlujoClient, run_id: str) -> Iterator[dict[str, Any]]:
     found = client.ask(requests.run(run_id))
     if found is None:
         raise requests.not_found(run_id)
-    records: list[tuple[str, Any]] = [("run", found)]
-    records += [("attempt", each) for each in client.ask(requests.attempts(run_id))]
-    records += [("scope", each) for each in client.ask(requests.scopes(run_id))]
-    records += [("question", each) for each in client.ask(requests.questions(run_id))]
-    records += [("correction", each) for each in client.ask(requests.corrections(run_id))]
-    for kind, record in records:
-        yield _line(client, kind, record)
+    yield _line(client, "run", found)
+    for kind, ask in _RECORDS.items():
+        yield from (_line(client, kind, each) for each in client.ask(ask(run_id)))
     after: str | None = None
     while page := client.ask(requests.events(run_id, after=after, limit=PAGE, settled=False)):
         yield from (_line(client, "event", each) for each in page)

@@ -34,7 +34,11 @@ class SpokenText:
                 show_piece(event.text)
             elif event.kind == "gap" or (event.kind == "withdrawn" and place == self._place):
                 self.end_line()
-                say("some text is lost" if event.kind == "gap" else "this text is void: the step begins anew")
+                say(
+                    "some text is lost"
+                    if event.kind == "gap"
+                    else "this text is void: its attempt failed, or its worker is gone"
+                )
         self.end_line(is_kept=True)
 
     def end_line(self, *, is_kept: bool = False) -> None:
@@ -44,12 +48,13 @@ class SpokenText:
         self._place, self.text = "", self.text if is_kept else ""
 
 
-class Speaker:
-    """Prints what a run says, on a thread of its own, from `start` to its end.
+def is_printed(output: object, text: str | None) -> bool:
+    """Return whether a printed text is the output, apart from leading and trailing space."""
+    return isinstance(output, str) and text is not None and output.strip() == text.strip()
 
-    Args:
-        run: it is streamed.
-    """
+
+class Speaker:
+    """Prints what a streamed run says, on a thread of its own, from `start` to its end."""
 
     def __init__(self, run: RunHandle) -> None:
         self._spoken, self._run = SpokenText(), run

@@ -7,6 +7,7 @@ import click
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.inputs import json_option, one_value
 from flujo_client.cli.lookup import find_run
+from flujo_client.cli.options import option
 from flujo_client.cli.output import show_value
 
 
@@ -14,10 +15,10 @@ from flujo_client.cli.output import show_value
 @click.argument("run")
 @click.argument("name")
 @click.argument("value", required=False)
-@click.option(
+@option(
     "--id", "event_id", help="The event's id: the same id again changes nothing; each event has its own by default."
 )
-@click.option("--actor", help="The name of the person who sends it; stored with the event.")
+@option("--actor", help="The name of the person who sends it; stored with the event.")
 @json_option("The event's value")
 def command(
     *, run: str, name: str, value: str | None, json_text: str | None, event_id: str | None, actor: str | None

@@ -1,11 +1,4 @@
-"""`flujo dev show-config`, `budgets` and `env`: the settings in force here, and the places that set them.
-
-`show-config --json` prints a list: name, value, source (built-in, file, variable, app), place, the file with the line, the variable or the app
-(null where it is built in), and meaning. Passwords are `***`, and of signing keys only the ids are shown.
-
-`budgets show --json` prints `pipeline` and `tenant`, each with name, entry (the key that counts; null where none does), place (where it is set),
-total_cost_usd_limit and total_tokens_limit (null: no limit). `tenant` is null without `--tenant`.
-"""
+"""`flujo dev show-config`, `budgets` and `env`: the settings in force here, and the places that set them."""
 
 from __future__ import annotations
 
@@ -20,8 +13,8 @@ from rich.text import Text
 
 from flujo_client.cli.drawing import grid
 from flujo_client.cli.format import cost, counted, printable
-from flujo_client.cli.options import project_option
-from flujo_client.cli.output import say, show, show_json
+from flujo_client.cli.options import flag, option, project_option
+from flujo_client.cli.output import CommandResult, printed, say, show
 from flujo_client.config.manager import FILE_NAME, ConfigManager
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.embedded.local import with_running_services
@@ -31,17 +24,14 @@ from flujo_client.pipeline.limits import Entry, of_pipeline, of_tenant
 
 @click.command("show-config")
 @project_option
-@click.option("--changed", is_flag=True, help="Only settings that differ from their defaults.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def show_config(*, project: Path | None, changed: bool, as_json: bool) -> None:
+@flag("--changed", help="Only settings that differ from their defaults.")
+@printed()
+def show_config(*, project: Path | None, changed: bool) -> CommandResult:
     """Show every setting in force, and which file and line or variable says so. Secrets are hidden."""
     found = [each for each in _config(project).explain() if not (changed and each.source == "built-in")]
-    if as_json:
-        show_json([each._asdict() for each in found])
-    elif found:
-        show(grid((each.name, _written(each.value), _origin(each.place, each.source)) for each in found))
-    else:
-        say("every setting has its default")
+    rows = ((each.name, _written(each.value), _origin(each.place, each.source)) for each in found)
+    shapes = [each._asdict() for each in found]
+    return CommandResult(shapes, lambda: show(grid(rows)) if found else say("every setting has its default"))
 
 
 def _config(project: Path | None) -> ConfigManager:
@@ -63,10 +53,10 @@ def budgets() -> None:
 
 @budgets.command("show")
 @click.argument("pipeline")
-@click.option("--tenant", metavar="NAME", help="Also what this tenant may spend in a day.")
+@option("--tenant", metavar="NAME", help="Also what this tenant may spend in a day.")
 @project_option
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def show_budget(*, pipeline: str, tenant: str | None, project: Path | None, as_json: bool) -> None:
+@printed()
+def show_budget(*, pipeline: str, tenant: str | None, project: Path | None) -> CommandResult:
     """Show what a run of PIPELINE, by its name, may spend, and which entry says so: the exact name's, the first pattern's, the default."""
     config = _config(project)
     configured = config.settings().budgets
@@ -74,17 +64,15 @@ def show_budget(*, pipeline: str, tenant: str | None, project: Path | None, as_j
         "pipeline": _budget(config, pipeline, of_pipeline(configured, pipeline)),
         "tenant": None if tenant is None else _budget(config, tenant, of_tenant(configured, tenant)),
     }
-    if as_json:
-        show_json(found)
-    else:
-        show(grid((kind, each["name"], _limits(each), _entry(each)) for kind, each in found.items() if each))
+    rows = ((kind, each["name"], _limits(each), _entry(each)) for kind, each in found.items() if each)
+    return CommandResult(found, lambda: show(grid(rows)))
 
 
 def _budget(config: ConfigManager, name: str, entry: Entry | None) -> dict[str, Any]:
-    key, limits = entry or (None, UsageLimits())
-    place = None if key is None else config.place("budgets", *key)
-    named = None if key is None else ".".join(("budgets", *key))
-    return {"name": name, "entry": named, "place": place, **limits.model_dump()}
+    if entry is None:
+        return {"name": name, "entry": None, "place": None, **UsageLimits().model_dump()}
+    path = ("budgets", *entry[0])
+    return {"name": name, "entry": ".".join(path), "place": config.place(*path), **entry[1].model_dump()}
 
 
 def _limits(entry: dict[str, Any]) -> str:
@@ -108,9 +96,8 @@ def env(command: tuple[str, ...]) -> None:
     settings = ConfigManager().settings()
     joined = with_running_services(settings)
     if joined is None:
-        raise ConfigurationError(
-            f"no embedded services run in {settings.embedded_dir}", suggestion="start them: flujo up"
-        )
+        what = f"no embedded services run in {settings.embedded_dir}"
+        raise ConfigurationError(what, suggestion="start them: flujo up")
     urls = {"FLUJO_DATABASE_URL": joined.database(), "FLUJO_BROKER_URL": joined.broker()}
     if not command:
         click.echo("".join(f"export {name}={shlex.quote(url)}\n" for name, url in urls.items()), nl=False)

@@ -1,25 +1,10 @@
-"""`flujo status`: show services, workers and waiting work. It starts nothing.
-
-`--json` prints: ok; postgres and redis, or rabbitmq, with ok, url (without its password) and error, the broker also with shares_state (workers
-share breakers, rate limits and cached results in a Redis); schema, the newest migration applied; workers, the
-live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at, queues (null: not known)
-is_stopping (it takes no more work), slowed (null, or at_once, of, late and
-waited_for_cpu: its event loop is late, so it takes fewer attempts) and lacks (the keys that it lacks, such as value_keys.2026a: it takes no work); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready,
-queued and running, each with count and oldest_s; waiting_runs, those that wait for their admission, likewise; parked, the plans that parked
-runs use, each with reference, fingerprint, build, runs, is_pinned, is_live (a live worker is of that build or has loaded that plan), reason
-(of one of them) and change (what lets pinned runs that no live worker can take continue, else null); owed_hooks, the calls of hooks that
-are still to be made, likewise; limits, the concurrency limits of steps with attempts that run or wait, each with name, at_once, in_use and
-waiting; gates, the limits and windows at which runs wait for their admission, each with name, most (null: any number, runs only wait),
-taken and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those of
-tenants of which 80 % are spent or reserved today, as `lens show` shows them; locks, the sessions of Postgres whose transactions hold locks on
-Flujo's tables for more than two seconds, each with pid, user, application, state and age_s (null: this role may not see it); refused, the messages that workers refused since Redis was last emptied, with count,
-reasons (a number for each), kept, key (the Redis list, or the queue, they are kept in) and last_at. Parts that could not be read are null.
-"""
+"""`flujo status`: show services, workers and waiting work. It starts nothing. `docs/reference/cli.md` lists what `--json` prints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import accumulate
 from typing import Any
 
 import click
@@ -28,10 +13,10 @@ from rich.table import Table
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.drawing import Cell, coloured, grid
 from flujo_client.cli.format import age, counted, printable
-from flujo_client.cli.options import Real
-from flujo_client.cli.output import UNREACHABLE, show, show_json
+from flujo_client.cli.options import Real, option
+from flujo_client.cli.output import OK, UNREACHABLE, CommandResult, printed, show
 from flujo_client.cli.tables import budget_line
-from flujo_client.cli.timeouts import LONGEST_S, within
+from flujo_client.cli.timeouts import LONGEST_S, tried
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.deployment import LockHolder
 from flujo_client.contract.records import LIVE_ATTEMPT, WorkerRecord
@@ -46,42 +31,38 @@ FACTS = (
     *("parked", "limits", "gates", "breakers", "budgets", "locks"),
 )
 WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at", "queues", "is_stopping", "slowed", "lacks")
+WAITS = ("sleeping", "for_events")
+"""The things that live attempts wait for, which are counted separately."""
 SCREEN, DETAIL_WIDTH = 24, 50
 """`flujo status` fits into so many lines of 80 columns, of which the last column has so many at least."""
 
 
 @click.command("status")
-@click.option("--timeout", type=Real(min=0.1, max=LONGEST_S), default=2.0, show_default=True, metavar="SECONDS")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-@click.pass_context
-def command(ctx: click.Context, *, timeout: float, as_json: bool) -> None:
+@option("--timeout", type=Real(min=0.1, max=LONGEST_S), default=2.0, show_default=True, metavar="SECONDS")
+@printed()
+def command(*, timeout: float) -> CommandResult:
     """Are the services there, who works, and what waits? Exits with 69 when a service is down."""
     state = _state(ConfigManager().settings(), timeout)
-    if as_json:
-        show_json(state)
-    else:
-        show(services_table(state))
-    ctx.exit(0 if state["ok"] else UNREACHABLE)
+    return CommandResult(state, lambda: show(services_table(state)), OK if state["ok"] else UNREACHABLE)
 
 
 def _state(settings: Settings, timeout: float) -> dict[str, Any]:
-    joined = with_running_services(settings)
+    joined, facts, refused = with_running_services(settings), None, None
     if joined is None:
         down = {"ok": False, "url": None, "error": f"no embedded services run in {settings.embedded_dir}"}
-        return _shape({"postgres": down, "redis": down}, None, None)
-    with FlujoClient(joined) as client:
-        database, facts = _probe(lambda: _ask(client), timeout)
-        broker, refused = _probe(lambda: client.perform(_refused()), timeout)
-    services = {"postgres": {**database, "url": str(joined.database_url)}}
-    services[joined.broker_name] = {**broker, "url": str(joined.broker_url), "shares_state": joined.has_redis}
-    return _shape(services, facts, refused)
-
-
-def _shape(
-    services: dict[str, dict[str, Any]], facts: dict[str, Any] | None, refused: dict[str, Any] | None
-) -> dict[str, Any]:
+        services: dict[str, dict[str, Any]] = {"postgres": down, "redis": down}
+    else:
+        with FlujoClient(joined) as client:
+            facts, error = tried(lambda: _ask(client), timeout)
+            refused, broker_error = tried(lambda: client.perform(_refused()), timeout)
+        broker = {**_service(joined.broker_url, broker_error), "shares_state": joined.has_redis}
+        services = {"postgres": _service(joined.database_url, error), joined.broker_name: broker}
     is_ok = all(service["ok"] for service in services.values())
     return {"ok": is_ok, **services, **(facts or dict.fromkeys(FACTS)), "refused": refused}
+
+
+def _service(url: object, error: str | None) -> dict[str, Any]:
+    return {"ok": error is None, "error": error and " ".join(error.split()), "url": str(url)}
 
 
 def _ask(client: FlujoClient) -> dict[str, Any]:
@@ -90,35 +71,33 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
     live: list[WorkerRecord] = [each for each in client.ask(requests.workers()) if each.is_live and each.slots]
     ours = [worker for worker in live if worker.serves(queues)]
     backlog = client.ask(requests.backlog())
-    pending, pending_since = client.ask(requests.pending_hooks())
     parked = client.ask(plan_requests.parked_plans(client.settings.runs.on_change))
-    counts = {status: backlog.get(status, (0, 0.0)) for status in LIVE_ATTEMPT}
+    listed: dict[str, Iterable[Any]] = {
+        "limits": client.ask(operator_requests.limits_in_use()),
+        "gates": client.ask(operator_requests.gates_in_use()),
+        "breakers": client.ask(operator_requests.open_breakers()),
+        "budgets": client.ask(requests.budgets_near_limit()),
+        "locks": client.ask(operator_requests.lock_holders()),
+    }
     return {
         "schema": client.ask(requests.schema_version()).version,
         "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in ours],
         "other_workers": len(live) - len(ours),
-        "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
-        "waiting_runs": dict(zip(("count", "oldest_s"), backlog.get("waiting", (0, 0.0)), strict=True)),
-        "owed_hooks": {"count": pending, "oldest_s": pending_since},
+        "backlog": {status: _waiting(*backlog.get(status, (0, 0.0))) for status in (*LIVE_ATTEMPT, *WAITS)},
+        "waiting_runs": _waiting(*backlog.get("waiting", (0, 0.0))),
+        "owed_hooks": _waiting(*client.ask(requests.pending_hooks())),
         "parked": [{**asdict(each), "change": each.change} for each in parked],
-        "limits": [asdict(each) for each in client.ask(operator_requests.limits_in_use())],
-        "gates": [asdict(each) for each in client.ask(operator_requests.gates_in_use())],
-        "breakers": [asdict(each) for each in client.ask(operator_requests.open_breakers())],
-        "budgets": [asdict(each) for each in client.ask(requests.budgets_near_limit())],
-        "locks": [asdict(each) for each in client.ask(operator_requests.lock_holders())],
+        **{name: [asdict(each) for each in found] for name, found in listed.items()},
     }
+
+
+def _waiting(count: int, oldest_s: float | None) -> dict[str, Any]:
+    return {"count": count, "oldest_s": oldest_s}
 
 
 def _refused() -> Operation[dict[str, Any]]:
     refused: Refused = yield AskBroker(lambda post: post.broker.refused())
     return {"count": refused.count, **asdict(refused)}
-
-
-def _probe(call: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:
-    try:
-        return {"ok": True, "error": None}, within(timeout, call)
-    except Exception as error:  # noqa: BLE001 - any error is the answer that the person wants
-        return {"ok": False, "error": " ".join(str(error).split())}, None
 
 
 def services_table(state: Mapping[str, Any]) -> Table:
@@ -152,20 +131,16 @@ def _services(state: Mapping[str, Any]) -> Iterator[tuple[str, Cell, str | None]
         yield "stopping", len(stopping), f"take no more work: {', '.join(stopping[:2])}{more}"
     waits = {**state["backlog"], "not admitted": state["waiting_runs"], "hooks pending": state["owed_hooks"]}
     for name, waiting in waits.items():
-        yield name, waiting["count"], f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else None
+        if (count := waiting["count"]) or name not in WAITS:
+            yield name.replace("_", " "), count, f"oldest {age(waiting['oldest_s'])}" if count else None
 
 
 def _fitting(details: Sequence[tuple[str, int | None, str]], room: int) -> Iterator[tuple[str, int | None, str]]:
     """Yield the details that fit into so many lines, the first of each kind before the second of any, and the number of omitted lines."""
-    ranked = sorted(
-        range(len(details)), key=lambda place: sum(each[0] == details[place][0] for each in details[:place])
-    )
-    kept, left = set[int](), room - 1
-    for place in ranked:
-        left -= _height(details[place][2])
-        if left < 0:
-            break
-        kept.add(place)
+    kinds = [kind for kind, _, _ in details]
+    ranked = sorted(range(len(details)), key=lambda place: kinds[:place].count(kinds[place]))
+    heights = accumulate(_height(details[place][2]) for place in ranked)
+    kept = {place for place, height in zip(ranked, heights, strict=True) if height < room}
     yield from (each for place, each in enumerate(details) if place in kept)
     if rest := len(details) - len(kept):
         yield "…", rest, "more lines, which `flujo status --json` has"
@@ -180,8 +155,10 @@ def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, int | None, str]]:
     for worker in state["workers"]:
         if worker["lacks"]:
             yield "lacks key", 1, f"{worker['id']} takes no work: it lacks {', '.join(worker['lacks'])}"
-        if worker["slowed"] and not worker["is_stopping"]:
-            yield "slowed", 1, f"{worker['id']} {_slowed_line(worker['slowed'])}"
+        if (slowed := worker["slowed"]) and not worker["is_stopping"]:
+            waited = f", {slowed['waited_for_cpu']} % of it without a CPU" if slowed["waited_for_cpu"] else ""
+            late = f"its event loop was late for {slowed['late']} % of a second{waited}"
+            yield "slowed", 1, f"{worker['id']} takes {slowed['at_once']} of {slowed['of']} attempts at once: {late}"
     for holder in state["locks"]:
         yield "locked", None, f"rows, by {LockHolder(**holder)}: what needs them waits"
     for breaker in state["breakers"]:
@@ -197,12 +174,6 @@ def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, int | None, str]]:
     for gate in state["gates"]:
         places = "" if gate["most"] is None else f"{gate['taken']} of {gate['most']} places taken, "
         yield "run limit", None, f"{gate['name']}: {places}{counted(gate['waiting'], 'run')} waiting"
-
-
-def _slowed_line(slowed: Mapping[str, Any]) -> str:
-    waited = f", {slowed['waited_for_cpu']} % of it without a CPU" if slowed["waited_for_cpu"] else ""
-    late = f"its event loop was late for {slowed['late']} % of a second{waited}"
-    return f"takes {slowed['at_once']} of {slowed['of']} attempts at once: {late}"
 
 
 def _parked_line(plan: Mapping[str, Any]) -> str:

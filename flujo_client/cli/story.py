@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from rich.table import Table
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from flujo_client.address import AttemptKey
 from flujo_client.api.handle import RunHandle
+from flujo_client.cli.drawing import grid
 from flujo_client.cli.format import cost, counted, duration, in_a_line, local_time, printable
 from flujo_client.cli.render import happened
 from flujo_client.contract.approval import Approval, verdict
@@ -28,16 +29,12 @@ _SENTENCES: Final = {
 
 def event_line(event: EventRecord, preview: int) -> Table:
     """Draw an event: when (by this machine's time zone), at which step, and what happened; long places and values wrap in their columns."""
-    line = Table.grid(padding=(0, 2, 0, 0))
-    line.add_column(no_wrap=True)
-    line.add_column(width=_PLACE_WIDTH, overflow="fold")
-    line.add_column(overflow="fold")
     data = [(key, value) for key, value in event.data.items() if key != "step" and value is not None]
-    line.add_row(
-        Text(f"{event.at.astimezone():%H:%M:%S}", "dim"),
-        Text(printable(_place(event))),
-        happened(event.name, event.level, data, preview),
-    )
+    at, place = Text(f"{event.at.astimezone():%H:%M:%S}", "dim"), Text(printable(_place(event)), overflow="fold")
+    happening = happened(event.name, event.level, data, preview)
+    happening.overflow = "fold"
+    line = grid([(at, place, happening)])
+    line.columns[0].no_wrap, line.columns[1].width = True, _PLACE_WIDTH
     return line
 
 
@@ -54,14 +51,15 @@ def question_lines(approval: Approval) -> Text:
 
 def summary(run: RunRecord) -> str:
     """Return a summary of a run in one line."""
-    facts = [run.id, run.name, run.status]
-    if run.ended_at is not None:
-        facts.append(duration((run.ended_at - run.created_at).total_seconds()))
-    facts += [counted(run.tokens, "token")] if run.tokens else []
-    facts += [cost(run.cost_usd)] if run.cost_usd else []
-    facts += [in_a_line(run.reason)] if run.reason else []
-    facts += [f"waits at {in_a_line(run.waits_for)}"] if run.waits_for else []
-    return "  ".join(facts)
+    facts = (
+        *(run.id, run.name, run.status),
+        run.ended_at and duration((run.ended_at - run.created_at).total_seconds()),
+        run.tokens and counted(run.tokens, "token"),
+        run.cost_usd and cost(run.cost_usd),
+        run.reason and in_a_line(run.reason),
+        run.waits_for and f"waits at {in_a_line(run.waits_for)}",
+    )
+    return "  ".join(str(fact) for fact in facts if fact)
 
 
 def _place(event: EventRecord) -> str:
@@ -70,9 +68,7 @@ def _place(event: EventRecord) -> str:
     if event.attempt is None or (step is None and event.name.startswith(OF_THE_RUN)):
         return str(step or "")
     key = AttemptKey.parse(event.attempt)
-    if step not in (None, key.step):
-        return str(step)
-    return _step_of(key)
+    return _step_of(key) if step in (None, key.step) else str(step)
 
 
 def _step_of(key: AttemptKey) -> str:
@@ -95,30 +91,20 @@ def _answers(schema: dict[str, object] | None) -> dict[str, str]:
     return {"answer": " VALUE" if schema.get("type") == "string" else " --input-json JSON"}
 
 
-def output_lines(events: Iterable[EventRecord]) -> Iterator[str]:
-    """Write a line for each line that a step has printed or logged, in the order of the events."""
-    for event in events:
-        where = _attempt(event)
-        for line in _text(event).splitlines():
-            yield f"[{where}] {line}"
-
-
 class StepOutputReader:
-    """Reads what the steps of a run have printed and logged since it was read last.
+    """Reads what the steps of a run have printed and logged since it was read last."""
 
-    Args:
-        run: which run.
-    """
+    _after: str | None = None
 
     def __init__(self, run: RunHandle) -> None:
         self._run = run
-        self._after: str | None = None
 
     def lines(self) -> Iterator[str]:
-        """Return the new lines."""
+        """Yield each new line, in the order of the events, with its step."""
         while events := self._run.events(self._after, AT_ONCE):
             self._after = events[-1].cursor
-            yield from output_lines(events)
+            for event in events:
+                yield from (f"[{_attempt(event)}] {line}" for line in _text(event).splitlines())
             if len(events) < AT_ONCE:
                 return
 

@@ -14,7 +14,6 @@ from rich.text import Text
 from flujo_client.cli import drawing
 from flujo_client.cli.drawing import Cell, coloured, facts, table
 from flujo_client.cli.format import (
-    SHORT,
     age,
     cost,
     counted,
@@ -37,6 +36,8 @@ from flujo_client.explain.sentence import Sentence
 _SPAN_COLUMNS = ("place", "status", "at", "took", "attempts", "tokens", "cost")
 _SPENDING = ("spent", "reserved", "overrun")
 MOST_COUNTS = 10
+OWN_ID = 32
+"""The length of the id that a run gets by itself."""
 
 
 def runs_table(
@@ -48,20 +49,17 @@ def runs_table(
     sentences: Mapping[str, Sentence] | None = None,
     in_lines: bool = False,
 ) -> Table:
-    """Draw runs, one in a line, with `parents` in two.
+    """Draw runs, one per line. With `parents`, a second line names the parent of each.
 
-    Args:
-        runs: the runs.
-        now: the moment their ages are counted from.
-        parents: also name each run's parent.
-        is_narrow: show the end of each id alone, which is enough to name a run.
-        sentences: the sentence about each run, which is drawn below its name.
-        in_lines: draw the sentences in a column of their own instead, so that each run has one line.
+    With `is_narrow`, only the end of each id is shown, which is enough to name a run. The sentence about a run is shown below its name, or
+    with `in_lines` in a separate column, so that each run has one line.
     """
-    texts = {run_id: in_a_line(seen.text) for run_id, seen in (sentences or {}).items()}
+    known = sentences or {}
 
     def rows() -> Iterator[Sequence[Cell]]:
         for run in runs:
+            seen = known.get(run.id)
+            text = None if seen is None else in_a_line(seen.text)
             name = Text(printable(run.name))
             if run.forked_from is not None:
                 name.append(f"  fork at {printable(run.from_step or '')}", "dim")
@@ -69,12 +67,12 @@ def runs_table(
                 name.append(f"  retried as {short(run.retried_as)}", "dim")
             if run.unreadable is not None:
                 name.append("  unreadable", "red")
-            if run.id in texts and not in_lines and sentences and sentences[run.id].tone != "ok":
-                name.append(f"\n{texts[run.id]}", "dim")
+            if seen is not None and not in_lines and seen.tone != "ok":
+                name.append(f"\n{text}", "dim")
             went = coloured(run.status) if run.retried_as is None else Text(run.status, "dim")
             since = age((now - run.created_at).total_seconds())
-            row = _run_id(run.id, is_narrow=is_narrow), name, went, since, _took(run)
-            yield (*row, texts.get(run.id)) if in_lines else row
+            row = _run_id(run.id, is_narrow=is_narrow, wraps=not in_lines), name, went, since, _took(run)
+            yield (*row, text) if in_lines else row
             if parents:
                 yield (Text("  of ", "dim") + _run_id(str(run.parent_run), "dim", is_narrow=is_narrow),)
 
@@ -98,21 +96,14 @@ def counts_table(counts: Sequence[tuple[str, str, int]], thing: str, grouped_by:
 
 def deleted_runs_table(runs: Sequence[RunSummary], now: datetime, *, is_narrow: bool = False) -> Table:
     """Draw the summaries of deleted runs, one per line, as `runs_table` does."""
-    return table(
-        ("run", "pipeline", "status", "ended", "took", "tokens", "cost"),
-        (
-            (
-                _run_id(run.id, is_narrow=is_narrow),
-                run.name,
-                coloured(run.status),
-                age((now - run.ended_at).total_seconds()),
-                _took(run),
-                *_spent(run.tokens, run.cost_usd),
-            )
-            for run in runs
-        ),
-        wraps=("pipeline",),
-    )
+
+    def row(run: RunSummary) -> Sequence[Cell]:
+        ended = age((now - run.ended_at).total_seconds())
+        how = coloured(run.status), ended, _took(run), *_spent(run.tokens, run.cost_usd)
+        return _run_id(run.id, is_narrow=is_narrow), run.name, *how
+
+    columns = ("run", "pipeline", "status", "ended", "took", "tokens", "cost")
+    return table(columns, map(row, runs), wraps=("pipeline",))
 
 
 def approvals_list(approvals: Sequence[Approval], now: datetime) -> Group:
@@ -148,21 +139,15 @@ def spans_table(spans: Sequence[Mapping[str, Any]]) -> Table:
 
 def evals_table(judgements: Sequence[EvalRecord]) -> Table:
     """Draw how outputs were judged, one in a line."""
-    return table(
-        ("run", "step", "judge", "score", "passed", "feedback"),
-        (
-            (
-                each.run,
-                f"{each.address}/{each.step}" if each.address else each.step,
-                each.judge,
-                None if each.score is None else f"{each.score:.2f}",
-                None if each.passed is None else "yes" if each.passed else "no",
-                each.feedback,
-            )
-            for each in judgements
-        ),
-        wraps=("feedback",),
-    )
+
+    def row(each: EvalRecord) -> Sequence[Cell]:
+        step = f"{each.address}/{each.step}" if each.address else each.step
+        score = None if each.score is None else f"{each.score:.2f}"
+        passed = None if each.passed is None else "yes" if each.passed else "no"
+        return each.run, step, each.judge, score, passed, each.feedback
+
+    columns = ("run", "step", "judge", "score", "passed", "feedback")
+    return table(columns, map(row, judgements), wraps=("feedback",))
 
 
 def stats_card(stats: RunStats) -> Group:
@@ -176,22 +161,14 @@ def stats_card(stats: RunStats) -> Group:
         known.append(("took", f"{duration(stats.p50_s)} (median), {duration(stats.p95_s)} (95th percentile)"))
     known += [("tokens", stats.tokens)] if stats.tokens else []
     known += [("cost", cost(stats.cost_usd))] if stats.cost_usd else []
-    if not stats.failing:
-        return Group(facts(known))
-    rows = (
-        (each.step, each.pipeline, each.failed, counted(each.attempts, "attempt"), each.runs) for each in stats.failing
-    )
+    steps = stats.failing
+    rows = ((each.step, each.pipeline, each.failed, counted(each.attempts, "attempt"), each.runs) for each in steps)
     failing = table(("failing step", "pipeline", "failed", "of", "runs"), rows, wraps=("failing step",))
-    return Group(facts(known), "", failing)
+    return Group(facts(known), *(("", failing) if steps else ()))
 
 
 def run_card(
-    run: RunRecord,
-    trace: TraceNode,
-    now: datetime,
-    budgets: Sequence[Mapping[str, Any]] = (),
-    *,
-    verbose: bool = False,
+    run: RunRecord, trace: TraceNode, now: datetime, budgets: Sequence[Mapping[str, Any]] = (), *, verbose: bool = False
 ) -> Group:
     """Draw one run: what it is, how it went, what it may spend, and its steps."""
     head = headline(trace)
@@ -233,12 +210,13 @@ def error_section(error: Mapping[str, Any]) -> Group:
     return drawing.section("error", facts((key, str(error[key])) for key in error if error[key] and key != "traceback"))
 
 
-def _run_id(run_id: str, style: str = "", *, is_narrow: bool) -> Text:
-    """Draw an id. It wraps only where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, is emphasised."""
+def _run_id(run_id: str, style: str = "", *, is_narrow: bool, wraps: bool = True) -> Text:
+    """Draw an id. A long one wraps where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, is emphasised."""
     if is_narrow:
         return Text(short(run_id), style)
-    text = Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}"), style)
-    text.stylize("bold", len(text) - SHORT)
+    wraps = wraps and len(run_id) > OWN_ID
+    text = Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}") if wraps else run_id, style)
+    text.stylize("bold", len(text) - len(short(run_id)))
     return text
 
 
@@ -251,38 +229,23 @@ def _spent(tokens: int, cost_usd: float) -> tuple[Cell, Cell]:
 
 
 def _span_row(span: Mapping[str, Any]) -> Sequence[Cell]:
-    return (
-        Text(printable(span["path"])).append("" if span["kind"] in ("step", "attempt") else f"  {span['kind']}", "dim"),
-        coloured(span["status"]),
-        f"+{duration(span['offset_s'])}",
-        None if span["duration_s"] is None else duration(span["duration_s"]),
-        span["attempts"] if span["attempts"] > 1 and span["kind"] != "attempt" else None,
-        *_spent(span["tokens"], span["cost_usd"]),
-    )
+    kind = "" if span["kind"] in ("step", "attempt") else f"  {span['kind']}"
+    took = None if span["duration_s"] is None else duration(span["duration_s"])
+    tries = span["attempts"] if span["attempts"] > 1 and span["kind"] != "attempt" else None
+    name, at = Text(printable(span["path"])).append(kind, "dim"), f"+{duration(span['offset_s'])}"
+    return name, coloured(span["status"]), at, took, tries, *_spent(span["tokens"], span["cost_usd"])
 
 
 def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool) -> Iterator[tuple[str, str]]:
     yield "reference", run.reference
-    for name, at in (
-        ("enqueued", run.created_at),
-        ("started", run.started_at),
-        ("ended", run.ended_at),
-        ("deadline", run.deadline_at),
-        ("cancel requested", run.cancel_requested_at),
-    ):
+    times = {"enqueued": run.created_at, "started": run.started_at, "ended": run.ended_at, "deadline": run.deadline_at}
+    for name, at in {**times, "cancel requested": run.cancel_requested_at}.items():
         if at is not None:
             seconds = (now - at).total_seconds()
             yield name, f"{local_time(at)} ({f'{age(seconds)} ago' if seconds >= 0 else f'in {age(-seconds)}'})"
-    for name, text in (
-        ("background of" if run.is_background else "child of", run.parent_run),
-        ("replaces", run.retry_of),
-        ("retried as", run.retried_as),
-        ("waits at", run.waits_for),
-        ("tenant", run.tenant),
-        ("unreadable", run.unreadable),
-    ):
-        if text:
-            yield name, text
+    of = {"background of" if run.is_background else "child of": run.parent_run, "replaces": run.retry_of}
+    others = {"retried as": run.retried_as, "waits at": run.waits_for, "tenant": run.tenant}
+    yield from ((name, text) for name, text in {**of, **others, "unreadable": run.unreadable}.items() if text)
     if run.metadata:
         yield "metadata", in_a_line(run.metadata)
     if verbose:

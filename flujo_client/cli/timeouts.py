@@ -1,19 +1,19 @@
-"""Ask a server with a time-out.
+"""Ask a server with a timeout.
 
-The clients' own time-outs are longer, and a server that hangs does not enforce one: so the request runs in a thread, which is
-abandoned after the time-out.
+The clients' own timeouts are longer, and a server that hangs does not enforce one: so the request runs in a thread, which is
+abandoned after the timeout.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
-from typing import TypeVar
-
-import click
+from typing import Any, TypeVar
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.cli.options import Real
+from flujo_client.cli.options import Decorator, Real, option
+from flujo_client.cli.output import CommandResult, printed
 from flujo_client.errors import ServiceUnreachable
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 PATIENCE_S = 10.0
 LONGEST_S = 1_000_000.0
 
-timeout_option = click.option(
+timeout_option = option(
     "--timeout",
     type=Real(min=0, min_open=True, max=LONGEST_S),
     default=PATIENCE_S,
@@ -53,8 +53,31 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     return answers[0]
 
 
+def tried(call: Callable[[], T], timeout_s: float) -> tuple[T | None, str | None]:
+    """Return the result of `call`, or else its error in words, also if it has not ended after so many seconds."""
+    try:
+        return within(timeout_s, call), None
+    except Exception as error:  # noqa: BLE001 - any error is the answer that the person wants
+        return None, str(error) or type(error).__name__
+
+
+def looks(json_help: str = "Print it as JSON.") -> Decorator:
+    """Add `--timeout` and `--json`, call the command with a client within that time, and print its answer."""
+
+    def with_options(command: Callable[..., CommandResult]) -> Callable[..., int]:
+        @timeout_option
+        @printed(json_help)
+        @functools.wraps(command)
+        def act(*, timeout: float, **given: Any) -> CommandResult:
+            return read(timeout, lambda client: command(client, **given))
+
+        return act
+
+    return with_options
+
+
 def read(timeout_s: float, call: Callable[[FlujoClient], T]) -> T:
-    """Send a request with a client made for it; raises as `patiently` does."""
+    """Send a request with a client made for it; raises as `with_retry` does."""
     with FlujoClient() as client:
         return with_retry(timeout_s, lambda: call(client))
 
@@ -68,7 +91,5 @@ def with_retry(timeout_s: float, call: Callable[[], T]) -> T:
     try:
         return within(timeout_s, call)
     except TimeoutError as error:
-        raise ServiceUnreachable(
-            f"Postgres gave {error}",
-            suggestion="`flujo status` shows whether it is reachable; --timeout allows more time",
-        ) from None
+        way_out = "`flujo status` shows whether it is reachable; --timeout allows more time"
+        raise ServiceUnreachable(f"Postgres gave {error}", suggestion=way_out) from None

@@ -6,18 +6,16 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.cli.options import option
 from flujo_client.cli.output import say
-from flujo_client.config.manager import ConfigManager
+from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 7788
@@ -27,19 +25,16 @@ _NEEDED: Final = ("jinja2", "multipart", "python_multipart", "starlette", "uvico
 
 
 @click.command("ui")
-@click.option("--host", default=HOST, show_default=True, help="The address to listen on: one of this machine alone.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--prefix", default="", metavar="PATH", help="The path before the page's own, behind a proxy: /ops/flujo."
-)
+@option("--host", default=HOST, show_default=True, help="The address to listen on: one of this machine alone.")
+@option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0 takes a free one.")
+@option("--prefix", default="", metavar="PATH", help="The path before the page's own, behind a proxy: /ops/flujo.")
 def command(*, host: str, port: int, prefix: str) -> None:
     """Serve the page: where runs stopped and why, and what moves them. It has no login: mount it in your application for one."""
-    if not _is_loopback(host):
-        raise click.BadParameter(
-            f"'{host}' may be reached from other machines, and `flujo ui` has no login: mount the page in your application",
-            param_hint="--host",
-        )
+    if host not in ("localhost", "::1") and not host.startswith("127."):
+        why = f"'{host}' may be reached from other machines, and `flujo ui` has no login: mount the page in your application"
+        raise click.BadParameter(why, param_hint="--host")
     with FlujoClient(join_services(ConfigManager().settings())) as client:
+        prefix = prefix.strip("/")
         server = _server(client, prefix)
         with _listener(host, port) as listener:
             say(f"page      {_address(listener, prefix)}")
@@ -78,12 +73,9 @@ def _server(client: FlujoClient, prefix: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise
-        raise ConfigurationError(
-            f"the page cannot be served: no module named '{error.name}'",
-            suggestion="pip install 'flujo-worker[ui]'",
-            code="UI_NOT_INSTALLED",
-        ) from None
-    app = under(f"/{prefix.strip('/')}" if prefix.strip("/") else "", flujo_ui(client))
+        why, way_out = f"the page cannot be served: no module named '{error.name}'", "pip install 'flujo-worker[ui]'"
+        raise ConfigurationError(why, suggestion=way_out, code="UI_NOT_INSTALLED") from None
+    app = under(f"/{prefix}" if prefix else "", flujo_ui(client))
     # Without `proxy_headers`, a client is who connects: a proxy's word for it does not count.
     config = uvicorn.Config(app, log_level="warning", access_log=False, proxy_headers=False, server_header=False)
     config.timeout_graceful_shutdown = STOP_S
@@ -91,7 +83,6 @@ def _server(client: FlujoClient, prefix: str) -> Any:
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raises ConfigurationError if the port is taken."""
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
@@ -101,9 +92,4 @@ def _listener(host: str, port: int) -> socket.socket:
 
 def _address(listener: socket.socket, prefix: str) -> str:
     host, port = listener.getsockname()[:2]
-    path = prefix.strip("/")
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}{'/' if path else ''}"
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/{prefix}{'/' if prefix else ''}"

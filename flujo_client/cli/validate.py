@@ -8,14 +8,13 @@ from __future__ import annotations
 import difflib
 import os
 import stat
-import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
-from tempfile import mkstemp
-from typing import Any
+from tempfile import NamedTemporaryFile
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,7 +23,8 @@ from flujo_client.blueprint.finding import nearest
 from flujo_client.blueprint.rules.table import RULES, Profile, checked
 from flujo_client.blueprint.validate import autofix_file, validate
 from flujo_client.cli.format import counted, printable
-from flujo_client.cli.output import OK, VALIDATION, exit_code, say, show_json, show_value
+from flujo_client.cli.options import flag, option
+from flujo_client.cli.output import OK, VALIDATION, exit_code, is_wanted, say, show_json, show_value
 from flujo_client.config.manager import ConfigManager
 from flujo_client.config.toml_positions import read
 from flujo_client.contract.validation import Finding, ValidationReport
@@ -32,54 +32,43 @@ from flujo_client.errors import BlueprintError, SettingsError
 from flujo_client.pipeline.reference import is_file
 
 
-@dataclass(frozen=True, slots=True)
-class _FixOptions:
-    """Whether a file's fixes are shown, confirmed, and written."""
-
+class _FixOptions(NamedTuple):
     shows: bool
     asks: bool
     writes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """The result of fixing a file."""
-
+class _Fixed(NamedTuple):
     findings: Sequence[Finding] = ()
     diff: str = ""
     is_written: bool = False
 
     def shape(self) -> dict[str, Any]:
         """Return what `--json` has of it, apart from the findings that are left."""
-        mended = [asdict(each) for each in self.findings]
-        return {"mended": mended, "diff": self.diff, "written": self.is_written}
+        return {"mended": [asdict(each) for each in self.findings], "diff": self.diff, "written": self.is_written}
 
 
 @click.command("validate")
 @click.argument("targets", nargs=-1)
-@click.option("--strict/--no-strict", default=True, show_default=True, help="Exit with 4 on errors.")
-@click.option("--fail-on-warn", is_flag=True, help="Exit with 4 on warnings as well.")
-@click.option(
+@option("--strict/--no-strict", default=True, show_default=True, help="Exit with 4 on errors.")
+@flag("--fail-on-warn", help="Exit with 4 on warnings as well.")
+@option(
     "--imports/--no-imports", default=True, show_default=True, help="Report findings in imported blueprints as well."
 )
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@click.option(
+@option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@flag("--json", "as_json", help="The same as --format json.")
+@option(
     "--profile",
     metavar="NAME",
     help="A profile from [validation.profiles] in flujo.toml, which sets the severity of rules.",
 )
-@click.option(
-    "--rules", metavar="FILE", help="A TOML file with such severities, or a profile's name; overrides --profile."
-)
-@click.option("--fix", is_flag=True, help="Apply the safe fixes to the files; shows the changes and asks first.")
-@click.option("--fix-dry-run", is_flag=True, help="Show what --fix would write, and write nothing.")
-@click.option("--yes", is_flag=True, help="Let --fix write without asking.")
-@click.option("--list-rules", is_flag=True, help="List the rules, and validate nothing.")
-@click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of blueprints, for editors.")
-@click.pass_context
+@option("--rules", metavar="FILE", help="A TOML file with such severities, or a profile's name; overrides --profile.")
+@flag("--fix", help="Apply the safe fixes to the files; shows the changes and asks first.")
+@flag("--fix-dry-run", help="Show what --fix would write, and write nothing.")
+@flag("--yes", help="Let --fix write without asking.")
+@flag("--list-rules", help="List the rules, and validate nothing.")
+@flag("--schema", "show_schema", help="Print the JSON Schema of blueprints, for editors.")
 def command(  # noqa: PLR0913 - a parameter for each option
-    context: click.Context,
     *,
     targets: Sequence[str],
     strict: bool,
@@ -94,7 +83,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
     yes: bool,
     list_rules: bool,
     show_schema: bool,
-) -> None:
+) -> int:
     """Find all faults of TARGETS: blueprint files, or pipelines as 'package.module:attribute'.
 
     Each finding is printed as a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
@@ -103,21 +92,25 @@ def command(  # noqa: PLR0913 - a parameter for each option
     in_json = as_json or form == "json"
     if show_schema:
         show_json(json_schema())
-    elif list_rules:
+        return OK
+    if list_rules:
         _show_rules(in_json=in_json)
-    elif not targets:
+        return OK
+    if not targets:
         raise click.UsageError("name a blueprint's file, or a pipeline as package.module:attribute")
-    else:
-        settings = ConfigManager().settings()
-        weights = profile_of(settings.validation.profiles, profile, rules)
-        how = _how_to_fix(fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
-        fixed = _fix_files(targets, how, allowed=settings.allowed_imports, profile=weights) if how else {}
-        found = [validate(each, allowed=settings.allowed_imports, include_imports=imports) for each in targets]
-        reports = [weights.applied(each) for each in found]
-        _show(reports, fixed, in_json=in_json)
-        for each in found:
-            _print_kept(each, weights)
-        context.exit(min(_codes(reports, strict=strict, fail_on_warn=fail_on_warn), default=OK))
+    settings = ConfigManager().settings()
+    weights = profile_of(settings.validation.profiles, profile, rules)
+    allowed = settings.allowed_imports
+    how = _how_to_fix(targets, fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
+    fixed = {each: _fixed(each, how, allowed=allowed, profile=weights) for each in targets} if how else {}
+    found = [validate(each, allowed=allowed, include_imports=imports) for each in targets]
+    reports = [weights.applied(each) for each in found]
+    _show(reports, fixed, in_json=in_json)
+    for each in found:
+        if kept := ", ".join(weights.kept(each)):
+            why = "enqueueing refuses such a pipeline, so a profile cannot lower its severity"
+            say(f"{each.target}: {kept}: {why}")
+    return min(_codes(reports, strict=strict, fail_on_warn=fail_on_warn), default=OK)
 
 
 def _codes(reports: Sequence[ValidationReport], *, strict: bool, fail_on_warn: bool) -> Iterator[int]:
@@ -130,16 +123,7 @@ def _codes(reports: Sequence[ValidationReport], *, strict: bool, fail_on_warn: b
 
 
 def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rules: str | None) -> Profile:
-    """Make the profile that the options name.
-
-    Args:
-        profiles: those of flujo.toml.
-        name: one of them.
-        rules: one of them, else a file; takes precedence.
-
-    Raises:
-        SettingsError: there is no such profile; or that one, or any of flujo.toml, is invalid.
-    """
+    """Make the profile of `--profile` and `--rules`; raises SettingsError if there is none, or if it or any of flujo.toml is invalid."""
     for known, weights in profiles.items():
         checked(weights, f"profile '{known}'")
     tables: list[Mapping[str, str]] = []
@@ -159,30 +143,25 @@ def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[st
     return profiles[name]
 
 
-def _print_kept(report: ValidationReport, profile: Profile) -> None:
-    if kept := profile.kept(report):
-        say(
-            f"{report.target}: {', '.join(kept)}: enqueueing refuses such a pipeline, so a profile cannot lower its severity"
-        )
-
-
 def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, _Fixed], *, in_json: bool) -> None:
     if in_json:
-        shapes = [_shape(each) | (fixed[each.target].shape() if fixed else {}) for each in reports]
+        shapes = [
+            {
+                "target": each.target,
+                "valid": each.is_valid,
+                "findings": [asdict(finding) for finding in each.findings],
+                **(fixed[each.target].shape() if fixed else {}),
+            }
+            for each in reports
+        ]
         show_json(shapes[0] if len(shapes) == 1 else shapes)
         return
     for each in reports:
         for finding in each.findings:
             show_value(printable(str(finding)))
-        parts = [
-            counted(len(found), name) for found, name in ((each.errors, "error"), (each.warnings, "warning")) if found
-        ]
-        say(f"{each.target}: {' and '.join(parts) or 'no problems found'}")
-
-
-def _shape(report: ValidationReport) -> dict[str, Any]:
-    findings = [asdict(each) for each in report.findings]
-    return {"target": report.target, "valid": report.is_valid, "findings": findings}
+        counts = {"error": len(each.errors), "warning": len(each.warnings)}
+        found = " and ".join(counted(number, level) for level, number in counts.items() if number)
+        say(f"{each.target}: {found or 'no problems found'}")
 
 
 def _show_rules(*, in_json: bool) -> None:
@@ -194,37 +173,20 @@ def _show_rules(*, in_json: bool) -> None:
         show_value(f"{name:<{width}}  {rule.severity:<7}  {rule.what}")
 
 
-def _how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> _FixOptions | None:
+def _how_to_fix(targets: Sequence[str], *, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> _FixOptions | None:
     """Return how the options want files to be fixed; None: not at all. Raises UsageError for options that exclude each other."""
     if (fix and dry_run) or (yes and not fix):
-        raise click.UsageError(
-            "give either --fix, which writes, or --fix-dry-run, which does not; --yes works only with --fix"
-        )
+        either = "give either --fix, which writes, or --fix-dry-run, which does not"
+        raise click.UsageError(f"{either}; --yes works only with --fix")
     if fix and in_json and not yes:
-        raise click.UsageError(
-            "--fix asks before it writes, which JSON output does not allow: add --yes, or use --fix-dry-run"
-        )
-    return _FixOptions(shows=not in_json, asks=not yes, writes=fix) if fix or dry_run else None
-
-
-def _fix_files(
-    targets: Sequence[str], how: _FixOptions, *, allowed: Sequence[str], profile: Profile
-) -> dict[str, _Fixed]:
-    """Fix blueprints' files.
-
-    Args:
-        targets: the files; missing ones are left to the validation.
-        how: whether to show the fixes, ask, and write them.
-        allowed: import prefixes that references may be under.
-        profile: rules that it turns off are not fixed.
-
-    Raises:
-        UsageError: one is not a file, or stdin is not a terminal.
-    """
+        why = "--fix asks before it writes, which JSON output does not allow"
+        raise click.UsageError(f"{why}: add --yes, or use --fix-dry-run")
+    if not (fix or dry_run):
+        return None
     for each in targets:
         if not is_file(each):
             raise click.UsageError(f"'{each}' is not a blueprint file; only blueprint files can be fixed")
-    return {each: _fixed(each, how, allowed=allowed, profile=profile) for each in targets}
+    return _FixOptions(shows=not in_json, asks=not yes, writes=fix)
 
 
 def _fixed(target: str, how: _FixOptions, *, allowed: Sequence[str], profile: Profile) -> _Fixed:
@@ -239,10 +201,12 @@ def _fixed(target: str, how: _FixOptions, *, allowed: Sequence[str], profile: Pr
     diff = _diff(target, data[len(mark) :].decode(), mended.text)
     if how.shows:
         show_value(diff.rstrip("\n"))
-    is_written = how.writes and (not how.asks or _is_wanted(target, len(mended.findings)))
+    count = counted(len(mended.findings), "correction")
+    advice = "--fix asks before it writes, and stdin is not a terminal: add --yes"
+    is_written = how.writes and (not how.asks or is_wanted(f"write {count} into {target}?", advice))
     if is_written:
         _write(target, data, mark + mended.text.encode())
-        say(f"{target}: {counted(len(mended.findings), 'correction')} written")
+        say(f"{target}: {count} written")
     return _Fixed(mended.findings, diff, is_written)
 
 
@@ -251,39 +215,28 @@ def _diff(target: str, before: str, after: str) -> str:
     return "".join(each if each.endswith("\n") else f"{each}\n\\ No newline at end of file\n" for each in lines)
 
 
-def _is_wanted(target: str, count: int) -> bool:
-    try:
-        return click.confirm(f"write {counted(count, 'correction')} into {target}?", err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        raise click.UsageError("--fix asks before it writes, and stdin is not a terminal: add --yes") from None
-
-
 def _write(target: str, before: bytes, after: bytes) -> None:
     """Write a file as a whole or not at all, even if the disk is full or the machine crashes; links, owner and mode are preserved."""
     file = Path(target).resolve()
     try:
         with file.open("r+b") as opened:  # a rename would replace a read-only file
             if opened.read() != before:
-                raise click.UsageError(
-                    f"{target} was changed after it was read and has been left unchanged: run this command again"
-                )
+                what = f"{target} was changed after it was read and has been left unchanged"
+                raise click.UsageError(f"{what}: run this command again")
             _replace(file, after, os.fstat(opened.fileno()))
     except OSError as error:
         raise click.FileError(target, error.strerror) from error
 
 
 def _replace(file: Path, data: bytes, like: os.stat_result) -> None:
-    descriptor, draft = mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(data)
-            opened.flush()
-            os.fchown(descriptor, like.st_uid, like.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(like.st_mode))
-            os.fsync(descriptor)
-        Path(draft).replace(file)
-    except BaseException:
-        Path(draft).unlink()
-        raise
+    with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as draft:
+        try:
+            draft.write(data)
+            draft.flush()
+            os.fchown(draft.fileno(), like.st_uid, like.st_gid)
+            os.fchmod(draft.fileno(), stat.S_IMODE(like.st_mode))
+            os.fsync(draft.fileno())
+            Path(draft.name).replace(file)
+        except BaseException:
+            Path(draft.name).unlink()
+            raise

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -26,16 +26,9 @@ CODE: Final = frozenset({".py", ".yaml", ".yml", ".toml"})
 SUFFIXES: Final = CODE | {".md", ".txt", ".json", ".j2"}
 _PASSED_OVER = frozenset({"__pycache__", "node_modules"})
 
-Seen = dict[Path, tuple[int, int]]
-
 
 class WatchedFiles:
-    """The files of a project that a pipeline may be made of, as they were when they were last looked at.
-
-    Args:
-        folder: where they are, and in all folders below it but hidden ones and virtual environments.
-        suffixes: of the files that count.
-    """
+    """The files that a pipeline may be made of, as they were last: in a folder and those below it, but hidden ones and virtual environments."""
 
     def __init__(self, folder: Path, suffixes: Collection[str] = SUFFIXES) -> None:
         self._folder, self._suffixes = folder, suffixes
@@ -51,20 +44,19 @@ class WatchedFiles:
             self._seen = now
             time.sleep(SETTLED_S)
             now = self._look()
-        changed = sorted(str(path.relative_to(self._folder)) for path in _differing(before, now))
+        differing = (path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
+        changed = sorted(str(path.relative_to(self._folder)) for path in differing)
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""  # noqa: PLR2004 - as many as a line takes
         return f"{', '.join(changed[:3])}{more}"
 
-    def _look(self) -> Seen:
+    def _look(self) -> dict[Path, tuple[int, int]]:
         return dict(files_in(self._folder, self._suffixes))
 
 
 def run_and_watch(folder: Path, given: str) -> None:
-    """Run the command that this process was started with, without `--watch`, now and after each change, until Ctrl-C.
+    """Run the command that this process was started with, without `--watch`, now and after each change below the folder, until Ctrl-C.
 
-    Args:
-        folder: where files are watched, and all folders below it but hidden ones.
-        given: what each run finds on stdin.
+    Each run finds `given` on stdin.
     """
     _, services = open_services(ConfigManager().settings())
     command = [sys.executable, "-m", "flujo_client.cli.main", *(each for each in sys.argv[1:] if each != WATCH)]
@@ -99,7 +91,3 @@ def files_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> Iterator[tup
 
 def _is_passed_over(folder: Path) -> bool:
     return folder.name.startswith(".") or folder.name in _PASSED_OVER or (folder / "pyvenv.cfg").exists()
-
-
-def _differing(before: Mapping[Path, object], now: Mapping[Path, object]) -> Iterator[Path]:
-    return (path for path in before.keys() | now.keys() if before.get(path) != now.get(path))

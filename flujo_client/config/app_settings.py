@@ -1,7 +1,6 @@
 """The settings that a Celery app already has: its broker, key prefix, result backend and Sentinels, and the database of its Django project.
 
-Reads configurations only: it opens no connections, and imports Django only if the project has imported and configured it. In: a Celery app.
-Out: values by the names of our settings, or a `SettingsError` that names the line to change, never a secret.
+It opens no connections, imports Django only if the project has imported and configured it, and shows no secret in its `SettingsError`.
 """
 
 from __future__ import annotations
@@ -34,14 +33,7 @@ class Found(NamedTuple):
 
 
 def find_app(reference: str) -> Celery:
-    """Import an app, as `celery -A` does.
-
-    Args:
-        reference: `package`, `package.module` or `package.module:name`.
-
-    Raises:
-        SettingsError: no Celery app is there, or it cannot be imported.
-    """
+    """Import an app by `package`, `package.module` or `package.module:name`, as `celery -A` does; raises SettingsError."""
     from celery import Celery
     from celery.app.utils import find_app as resolve
 
@@ -52,18 +44,16 @@ def find_app(reference: str) -> Celery:
         cause = error
     if isinstance(found, Celery):
         return found
-    raise SettingsError(
-        f"the Celery app {reference!r} cannot be loaded: {cause or f'it is a {type(found).__name__}'}",
-        suggestion="name it as for `celery -A`, such as `shop` or `shop.celery:app`, in the project's folder",
-        cause=cause,
-    )
+    message = f"the Celery app {reference!r} cannot be loaded: {cause or f'it is a {type(found).__name__}'}"
+    way_out = "name it as for `celery -A`, such as `shop` or `shop.celery:app`, in the project's folder"
+    raise SettingsError(message, suggestion=way_out, cause=cause)
 
 
 def settings_of(app: Celery, known: Container[str] = ()) -> dict[str, Found]:
     """Return the settings that an app has, by our names, without those that are `known`. Reading them loads the app's configuration.
 
     Raises:
-        SettingsError: what it has cannot be used here; the message names the line to change.
+        SettingsError: names the line to change.
     """
     if app.conf.task_always_eager:  # a test's app: no service is used, whatever it or the environment names
         return dict.fromkeys(("broker_url", "result_backend_url", "database_url"), Found(None, PLACE))
@@ -76,19 +66,16 @@ def settings_of(app: Celery, known: Container[str] = ()) -> dict[str, Found]:
         "database_url": lambda _: _database(),
     }
     values = {name: read(app) for name, read in readers.items() if name not in known}
-    return {
-        name: Found(value, DATABASE if name == "database_url" else PLACE) for name, value in values.items() if value
-    }
+    places = {"database_url": DATABASE}
+    return {name: Found(value, places.get(name, PLACE)) for name, value in values.items() if value}
 
 
 def broker_of(app: Celery) -> str | None:
     """Return the URL of an app's broker, to which we send and from which it reads; None if it names none. Raises SettingsError."""
     url, read = _url(app.conf.broker_write_url), _url(app.conf.broker_read_url)
     if _server(url) != _server(read):
-        raise SettingsError(
-            f"{PLACE}: broker_write_url is {mask_url(url)}, but workers read from broker_read_url, {mask_url(read)}",
-            suggestion="let both name the same Redis",
-        )
+        what = f"{PLACE}: broker_write_url is {mask_url(url)}, but workers read from broker_read_url, {mask_url(read)}"
+        raise SettingsError(what, suggestion="let both name the same Redis")
     return _secured(url, app.conf, "broker_use_ssl") or None
 
 
@@ -104,7 +91,6 @@ def _options(app: Celery) -> Mapping[str, Any]:
 
 
 def _url(written: Any) -> str:
-    """Return a URL, or several, as one text."""
     return written if isinstance(written, str) else ";".join(written or ())
 
 
@@ -122,10 +108,8 @@ def _secured(url: str, conf: Mapping[str, Any], setting: str) -> str:
     """Return a URL with the options of TLS that kombu and Celery take apart from it."""
     options = conf[setting]
     if options and url.startswith(AMQP):
-        raise SettingsError(
-            f"{PLACE}: {setting} is set, but certificates of RabbitMQ must be among those that the system trusts",
-            suggestion=f"name the broker as amqps://… and leave {setting} out",
-        )
+        message = f"{PLACE}: {setting} is set, but certificates of RabbitMQ must be among those that the system trusts"
+        raise SettingsError(message, suggestion=f"name the broker as amqps://… and leave {setting} out")
     if options and url.startswith(SENTINEL):
         raise SettingsError(f"{PLACE}: {setting} is set, but Sentinels are only supported without TLS")
     given = options.items() if isinstance(options, Mapping) else ()
@@ -151,18 +135,15 @@ def _database() -> str | None:
     if not engine or engine.endswith(".dummy"):
         return None
     if not re.search("postg|psql", engine):
-        raise SettingsError(
-            f"{DATABASE}: the database `default` has the engine {engine}, but runs are stored in Postgres",
-            suggestion="set FLUJO_DATABASE_URL to a database in Postgres",
-        )
+        message = f"{DATABASE}: the database `default` has the engine {engine}, but runs are stored in Postgres"
+        raise SettingsError(message, suggestion="set FLUJO_DATABASE_URL to a database in Postgres")
     given = {name: database.get(name) or "" for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT")}
     query = {name.lower(): given[name] for name in ("HOST", "PORT") if given[name]}
-    query |= {name: value for name, value in (database.get("OPTIONS") or {}).items() if _is_libpqs(name, value)}
+    query |= {
+        name: value
+        for name, value in (database.get("OPTIONS") or {}).items()
+        if name.islower() and name not in _NOT_LIBPQS and isinstance(value, str | int)
+    }
     user, password, name = (quote(str(given[part]), "") for part in ("USER", "PASSWORD", "NAME"))
     whose = f"{user}{':' if password else ''}{password}{'@' if user or password else ''}"
     return f"postgresql://{whose}/{name}{'?' if query else ''}{urlencode(query, quote_via=quote)}"
-
-
-def _is_libpqs(name: str, value: Any) -> bool:
-    """Return whether an entry of a database's OPTIONS is for libpq, and not for Django, psycopg or another package."""
-    return name.islower() and name not in _NOT_LIBPQS and isinstance(value, str | int)

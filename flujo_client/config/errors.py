@@ -1,7 +1,4 @@
-"""The message for what is wrong with settings: the place, the key, what is wrong and how to fix it. Never a value, which may be a secret.
-
-Must not read anything. In: what pydantic found, and where each value came from. Out: a `SettingsError`.
-"""
+"""The message for what is wrong with settings: the place, the key, what is wrong and how to fix it. Never a value, which may be a secret."""
 
 from __future__ import annotations
 
@@ -48,13 +45,7 @@ _LEGACY_KEYS = {
 
 
 class Origins:
-    """The source of each value.
-
-    Args:
-        written: the file; None if there is none.
-        variables: by the dotted name of a setting, the variable that sets it.
-        sections: the settings that contain settings.
-    """
+    """The source of each value: the file, or the variable that sets it, by the dotted name of the setting."""
 
     def __init__(self, written: Written | None, variables: Mapping[str, str], sections: Iterable[str]) -> None:
         self._written, self._variables, self._sections = written, variables, frozenset(sections)
@@ -88,19 +79,10 @@ def settings_error(
     known: Iterable[str],
     origins: Origins,
 ) -> SettingsError:
-    """Return an error for what pydantic found, without its input: first the file's settings, in the order of its lines, then the rest.
-
-    Args:
-        error: what it found.
-        model: what was to be made.
-        values: from what.
-        known: every setting's dotted name, for the nearest one.
-        origins: where the values came from.
-    """
+    """Return an error for what pydantic found, without its input: first the file's settings, in the order of its lines, then the rest."""
     everything: Sequence[Mapping[str, Any]] = error.errors(include_url=False, include_input=False)
-    findings = sorted(
-        (each for each in everything if each["type"] != _FOLLOWS), key=lambda each: origins.order(_path(each["loc"]))
-    )
+    findings = [each for each in everything if each["type"] != _FOLLOWS]
+    findings.sort(key=lambda each: origins.order(_path(each["loc"])))
     lines = [_line(finding, origins) for finding in findings[:MAX_FINDINGS_SHOWN]]
     if len(findings) > MAX_FINDINGS_SHOWN:
         lines.append(f"and {len(findings) - MAX_FINDINGS_SHOWN} more")
@@ -119,11 +101,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close is not None:
         return f"did you mean {candidates[close]}?"
     names = sorted(known)
-    return (
-        f"known are {', '.join(names)}"
-        if len(names) <= MAX_FINDINGS_SHOWN
-        else "docs/reference/configuration.md lists all"
-    )
+    is_short = len(names) <= MAX_FINDINGS_SHOWN
+    return f"known are {', '.join(names)}" if is_short else "docs/reference/configuration.md lists all"
 
 
 def _line(finding: Mapping[str, Any], origins: Origins) -> str:
@@ -157,7 +136,7 @@ def _way_out(
     if finding["type"] == "extra_forbidden":
         name, fields = ".".join(location), _fields_at(model, location)
         names = {*known, *model.model_fields} if len(location) == 1 else known
-        return legacy_key(name) or (nearest(name, names) if fields is None else nearest(location[-1], fields))
+        return _LEGACY_KEYS.get(name) or (nearest(name, names) if fields is None else nearest(location[-1], fields))
     if finding["type"] != "literal_error":
         return None
     given: Any = values
@@ -186,8 +165,3 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 def legacy_variable(name: str) -> str | None:
     """Return the replacement of a variable of the original; None if it is not one."""
     return next((hint for pattern, hint in LEGACY_VARIABLES.items() if fnmatchcase(name, pattern)), None)
-
-
-def legacy_key(name: str) -> str | None:
-    """Return the replacement of a key, or a section, of the original's file; None if it is not one."""
-    return _LEGACY_KEYS.get(name)

@@ -1,21 +1,23 @@
 """Settings: the values of `flujo.toml` and the environment, read once and checked.
 
-This is the only module of both packages that reads either, the file through `toml_file`; everything else receives a `Settings`. It must not
-open connections or know what a setting is used for. In: a path, a mapping of environment variables, and a Celery app whose own settings count
-where neither says anything. Out: a frozen `Settings`, or a `SettingsError` that names the key, where it was found and what to write instead,
-never a secret.
-
-Every key has one variable: `FLUJO_<KEY>` at the top level, `FLUJO_<SECTION>_<KEY>` inside a section.
+This is the only module of both packages that reads either; everything else receives a `Settings`. It must not open connections. A
+`SettingsError` names the key, where it was found and what to write instead, never a secret. Every key has one variable: `FLUJO_<KEY>` at the
+top level, `FLUJO_<SECTION>_<KEY>` inside a section.
 """
 
 from __future__ import annotations
 
+import ast
 import hmac
 import json
 import os
 import re
+import sys
 from collections.abc import Container, Iterator, Mapping
-from functools import lru_cache
+from contextlib import suppress
+from functools import cache, lru_cache
+from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -24,19 +26,6 @@ from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, model_valid
 
 from flujo_client.config import models
 from flujo_client.config.errors import KEYRINGS, Origins, legacy_variable, nearest, settings_error
-from flujo_client.config.models import (
-    SENTINEL,
-    BrokerUrl,
-    ModulePrefix,
-    PostgresUrl,
-    RedisUrl,
-    SecretUrl,
-    Section,
-    SigningKeys,
-    ValueKeys,
-    Variable,
-    listed,
-)
 from flujo_client.config.toml_positions import Written, read
 from flujo_client.errors import SettingsError
 
@@ -65,78 +54,59 @@ def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:
     return ("*",) if known.get("mode") == "development" else ()
 
 
-def _broker_by_default(known: dict[str, Any]) -> RedisUrl | None:
-    url: RedisUrl | None = known.get("broker_url")
+def _broker_by_default(known: dict[str, Any]) -> models.RedisUrl | None:
+    url: models.RedisUrl | None = known.get("broker_url")
     return None if url is not None and url.get_secret_value().startswith(models.AMQP) else url
 
 
-def _revealed(url: SecretUrl[str] | None) -> str:
+def _revealed(url: models.SecretUrl[str] | None) -> str:
     if url is None:
-        raise SettingsError(
-            "no services are set",
-            suggestion="set FLUJO_DATABASE_URL and FLUJO_BROKER_URL, "
-            "or use the services of `flujo up`: flujo dev env COMMAND",
-        )
+        way_out = "set FLUJO_DATABASE_URL and FLUJO_BROKER_URL, or use the services of `flujo up`"
+        raise SettingsError("no services are set", suggestion=f"{way_out}: flujo dev env COMMAND")
     return url.get_secret_value()
 
 
-class Settings(Section):
+class Settings(models.Section):
     """All settings, frozen.
 
     URLs and signing keys hide passwords and secrets when shown or dumped; `database()`, `broker()`, `results()` and `keys()` return them
     whole. `ConfigManager` makes it, and turns pydantic's errors into a `SettingsError`.
     """
 
-    mode: Literal["development", "production"] = Field(
-        "development",
-        description="`development` or `production`, which requires services, `allowed_imports` and `signing_keys`",
+    mode: Literal["development", "production"] = "development"
+    """`development` or `production`, which requires services, `allowed_imports` and `signing_keys`"""
+    app: str | None = Field(None, min_length=1)
+    """your Celery app, named as for `celery -A`: its [own settings](../how-to/attach-to-an-existing-celery-app.md) count where neither this file nor a variable says anything. An empty variable: none"""
+    database_url: models.PostgresUrl | None = None
+    """Postgres, `postgresql://…`"""
+    broker_url: models.BrokerUrl | None = None
+    """Redis, `redis://…`, or [RabbitMQ](../how-to/use-rabbitmq.md), `amqp://…`; set both URLs or neither"""
+    result_backend_url: models.RedisUrl | None = Field(default_factory=_broker_by_default)
+    """Redis for results of chord members; by default the broker. With RabbitMQ: for breakers, rate limits and cached results, by default none"""
+    chords: bool = True
+    """count the branches of a fan-out as a Celery chord, in Redis; otherwise each worker looks in Postgres whether the branch that it closed was the last. The same in all clients and workers"""
+    sentinel_master: str | None = Field(None, min_length=1)
+    """the name under which [Sentinels](#redis-over-tls-sentinel) watch the primary"""
+    sentinel_password: SecretStr | None = None
+    """the Sentinels' own password, if they have one"""
+    broker_key_prefix: str = ""
+    """prefix of every key and channel in Redis, for a [user of its own](../how-to/deploy.md#a-redis-user); the app's `global_keyprefix` when attached"""
+    prepare_statements: bool = True
+    """prepare statements in Postgres, except [behind a pooler](#pgbouncer)"""
+    embedded_dir: Path = Path(".flujo")
+    """the data folder of embedded services"""
+    allowed_imports: Annotated[tuple[models.ModulePrefix, ...], BeforeValidator(models.listed)] = Field(
+        default_factory=_imports_by_mode
     )
-    app: str | None = Field(
-        None,
-        min_length=1,
-        description="your Celery app, named as for `celery -A`: its [own settings](../how-to/attach-to-an-existing-celery-app.md) count where neither this file nor a variable says anything. An empty variable: none",
-    )
-    database_url: PostgresUrl | None = Field(None, description="Postgres, `postgresql://…`")
-    broker_url: BrokerUrl | None = Field(
-        None,
-        description="Redis, `redis://…`, or [RabbitMQ](../how-to/use-rabbitmq.md), `amqp://…`; set both URLs or neither",
-    )
-    result_backend_url: RedisUrl | None = Field(
-        default_factory=_broker_by_default,
-        description="Redis for results of chord members; by default the broker. With RabbitMQ: for breakers, rate limits and cached results, by default none",
-    )
-    chords: bool = Field(
-        True,
-        description="count the branches of a fan-out as a Celery chord, in Redis; otherwise each worker looks in Postgres whether the branch that it closed was the last. The same in all clients and workers",
-    )
-    sentinel_master: str | None = Field(
-        default=None,
-        min_length=1,
-        description="the name under which [Sentinels](#redis-over-tls-sentinel) watch the primary",
-    )
-    sentinel_password: SecretStr | None = Field(None, description="the Sentinels' own password, if they have one")
-    broker_key_prefix: str = Field(
-        "",
-        description="prefix of every key and channel in Redis, for a [user of its own](../how-to/deploy.md#a-redis-user); the app's `global_keyprefix` when attached",
-    )
-    prepare_statements: bool = Field(
-        True, description="prepare statements in Postgres, except [behind a pooler](#pgbouncer)"
-    )
-    embedded_dir: Path = Field(Path(".flujo"), description="the data folder of embedded services")
-    allowed_imports: Annotated[tuple[ModulePrefix, ...], BeforeValidator(listed)] = Field(
-        default_factory=_imports_by_mode,
-        description="prefixes of modules that may be imported for pipelines, agents and classes; `*`, in development only, allows all. Of Flujo itself, only [a few names](blueprints.md#yaml-syntax) are allowed, without a prefix",
-    )
-    signing_keys: SigningKeys = Field(
-        default_factory=dict,
-        description="`id:secret` pairs of at least 16 bytes each; the first signs messages and tokens, all verify",
-    )
-    value_keys: ValueKeys = Field(
-        default_factory=dict,
-        description="`id:secret` pairs of at least 32 bytes each, to [encrypt values](../how-to/deploy.md#encrypt-values); the first encrypts, all decrypt. Needs `flujo-worker[encryption]`",
-    )
-    failpoints: str = Field("", description="for fault tests only; not in the file")
-    demo_model: str | None = Field(None, description="the model that `flujo demo` asks; not in the file")
+    """prefixes of modules that may be imported for pipelines, agents and classes; `*`, in development only, allows all. Of Flujo itself, only [a few names](blueprints.md#yaml-syntax) are allowed, without a prefix"""
+    signing_keys: models.SigningKeys = Field(default_factory=dict)
+    """`id:secret` pairs of at least 16 bytes each; the first signs messages and tokens, all verify"""
+    value_keys: models.ValueKeys = Field(default_factory=dict)
+    """`id:secret` pairs of at least 32 bytes each, to [encrypt values](../how-to/deploy.md#encrypt-values); the first encrypts, all decrypt. Needs `flujo-worker[encryption]`"""
+    failpoints: str = ""
+    """for fault tests only; not in the file"""
+    demo_model: str | None = None
+    """the model that `flujo demo` asks; not in the file"""
     limits: models.SizeLimits = models.SizeLimits()
     worker: models.Worker = models.Worker()
     runs: models.Runs = models.Runs()
@@ -217,11 +187,11 @@ class Settings(Section):
         """Return the options of Sentinel as kombu and Celery name them, with its **password**; empty without Sentinel."""
         if self.sentinel_master is None:
             return {}
-        options: dict[str, Any] = {"master_name": self.sentinel_master}
-        if self.sentinel_password is not None:
-            asking = {"socket_timeout": SENTINEL_ANSWER_S, "socket_connect_timeout": SENTINEL_ANSWER_S}
-            options["sentinel_kwargs"] = {"password": self.sentinel_password.get_secret_value(), **asking}
-        return options
+        if self.sentinel_password is None:
+            return {"master_name": self.sentinel_master}
+        asking = {"socket_timeout": SENTINEL_ANSWER_S, "socket_connect_timeout": SENTINEL_ANSWER_S}
+        password = self.sentinel_password.get_secret_value()
+        return {"master_name": self.sentinel_master, "sentinel_kwargs": {"password": password, **asking}}
 
     def keys(self) -> tuple[tuple[str, bytes], ...]:
         """Return the signing keys with their **secrets**: the first signs, all verify."""
@@ -233,9 +203,8 @@ class Settings(Section):
 
     def key_marks(self) -> tuple[str, ...]:
         """Return a mark of each key, such as `signing_keys.2026a:9f86d081884c7d65`: it tells secrets under one id apart, and reveals none."""
-        return tuple(
-            _mark(f"{ring}.{name}", secret) for ring in KEYRINGS for name, secret in _pairs(getattr(self, ring))
-        )
+        rings = {ring: _pairs(getattr(self, ring)) for ring in KEYRINGS}
+        return tuple(_mark(f"{ring}.{name}", secret) for ring, keys in rings.items() for name, secret in keys)
 
     def with_services(self, database_url: str, broker_url: str) -> Settings:
         """Return a copy that uses these services; an explicit result backend stays. Raises SettingsError."""
@@ -259,35 +228,25 @@ class Settings(Section):
         return self.model_dump(by_alias=True) | {"aros": self.aros.model_dump(exclude_unset=True)}
 
     @model_validator(mode="after")
-    def _services_together(self) -> Self:
+    def _consistent(self) -> Self:
         if (self.database_url is None) != (self.broker_url is None):
             given, missing = ("database_url", "broker_url")[:: 1 if self.database_url else -1]
             raise ValueError(f"{given} is set but {missing} is missing: set {_VARIABLES[missing][0]}, or neither")
         if self.is_embedded and self.result_backend_url is not None:
             raise ValueError("result_backend_url is set but broker_url and database_url are missing")
-        return self
-
-    @model_validator(mode="after")
-    def _sentinels_have_a_master(self) -> Self:
         for name in ("broker_url", "result_backend_url"):
             url = getattr(self, name)
-            if url is not None and url.get_secret_value().startswith(SENTINEL) and self.sentinel_master is None:
-                raise ValueError(
-                    f"{name} names Sentinels but sentinel_master is missing: set {_VARIABLES['sentinel_master'][0]} to the name "
-                    "under which they watch the primary, such as mymaster"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _fit_for_production(self) -> Self:
+            if url is not None and url.get_secret_value().startswith(models.SENTINEL) and self.sentinel_master is None:
+                way_out = f"set {_VARIABLES['sentinel_master'][0]} to the name under which they watch the primary, such as mymaster"
+                raise ValueError(f"{name} names Sentinels but sentinel_master is missing: {way_out}")
         if self.mode == "production":
             named = {
                 "database_url and broker_url": not self.is_embedded,
                 "allowed_imports": self.allowed_imports,
                 "signing_keys": self.signing_keys,
             }
-            if missing := [name for name, value in named.items() if not value]:
-                raise ValueError(f'mode = "production" requires {", ".join(missing)}')
+            if lacking := [name for name, value in named.items() if not value]:
+                raise ValueError(f'mode = "production" requires {", ".join(lacking)}')
             if self.cassettes != models.Cassettes():
                 raise ValueError('mode = "production" uses no cassettes: remove `cassettes.mode`')
         return self
@@ -328,7 +287,7 @@ def _text(value: Any) -> str:
         return ",".join(f"{name}:{secret.get_secret_value()}" for name, secret in value.items())
     if isinstance(value, Mapping):
         return json.dumps(value) if value else ""
-    if isinstance(value, SecretUrl | SecretStr):
+    if isinstance(value, models.SecretUrl | SecretStr):
         return str(value.get_secret_value())
     if isinstance(value, bool):
         return str(value).lower()
@@ -337,32 +296,39 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-_SECTIONS = {name for name, field in Settings.model_fields.items() if isinstance(field.default, Section)}
+def _fields(model: type[models.Section], above: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield every setting, its class and its field."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.default, models.Section):
+            yield from _fields(type(field.default), f"{name}.")
+        else:
+            yield f"{above}{field.alias or name}", model.__name__, name
+
+
+@cache
+def meanings() -> dict[str, str]:
+    """Return the meaning of each setting, as the reference shows it: the text below its field, empty where there is no source."""
+    texts: dict[tuple[str, str], str] = {}
+    with suppress(OSError):
+        for module in (models, sys.modules[__name__]):
+            for kind in (each for each in ast.parse(getsource(module)).body if isinstance(each, ast.ClassDef)):
+                for field, text in pairwise(kind.body):
+                    if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+                        texts[kind.name, ast.unparse(field.target)] = ast.literal_eval(text.value)
+    return {name: texts.get((kind, field), "") for name, kind, field in _fields(Settings)}
+
+
+_SECTIONS = {name for name, field in Settings.model_fields.items() if isinstance(field.default, models.Section)}
 # Every setting and the variables that carry it; the first that is set wins.
 _VARIABLES = {
-    name: (f"FLUJO_{name.replace('.', '_').upper()}", *_OTHER_NAMES.get(name, ()))
-    for name, _ in _flat(Settings().model_dump(by_alias=True))
+    name: (f"FLUJO_{name.replace('.', '_').upper()}", *_OTHER_NAMES.get(name, ())) for name, *_ in _fields(Settings)
 }
-
-
-def _meanings(model: type[Section], above: str = "") -> Iterator[tuple[str, str]]:
-    for name, field in model.model_fields.items():
-        if isinstance(field.default, Section):
-            yield from _meanings(type(field.default), f"{name}.")
-        else:
-            yield f"{above}{field.alias or name}", field.description or ""
-
-
-MEANINGS = dict(_meanings(Settings))
-"""The meaning of each setting, as the reference shows it."""
 
 
 class Setting(NamedTuple):
     """One setting as it is in force: `source` is built-in, file, variable or app, `place` the file and line, the variable's name, or what has it.
 
-    `meaning` is its description in the reference, as Markdown.
-
-    Passwords in the value are `***`; of signing keys there are the ids alone.
+    `meaning` is its description in the reference, as Markdown. Passwords in the value are `***`; of signing keys there are the ids alone.
     """
 
     name: str
@@ -406,7 +372,7 @@ class ConfigManager:
                 dict.fromkeys(value, "***") if name in KEYRINGS else value,
                 sources.get(name, "built-in"),
                 origins.of(tuple(name.split("."))) if name in sources else None,
-                MEANINGS[name],
+                meanings()[name],
             )
             for name, value in _flat(settings.model_dump(mode="json", by_alias=True))
         ]
@@ -428,7 +394,7 @@ class ConfigManager:
         variables = {name: variable for name, variable in variables.items() if name not in unused}
         apps = apps or {}
         origins = Origins(written, variables | {name: found.place for name, found in apps.items()}, _SECTIONS)
-        texts = {name: Variable(self._environ[variable]) for name, variable in variables.items()}
+        texts = {name: models.Variable(self._environ[variable]) for name, variable in variables.items()}
         sources = {name: "file" for name, _ in _flat(tree)} | dict.fromkeys(variables, "variable")
         values = _over(tree, texts | {name: found.value for name, found in apps.items()})
         return _checked(values, origins), origins, sources | dict.fromkeys(apps, "app")
@@ -471,17 +437,14 @@ def _read(path: Path) -> Written:
     tree = written.tree
     for alias, name in _FILE_ALIASES.items():
         if alias in tree and name in tree:
-            raise SettingsError(
-                f"{path}:{written.line((alias,))}: `{alias}` and `{name}` mean the same", suggestion=f"keep `{name}`"
-            )
+            what = f"{path}:{written.line((alias,))}: `{alias}` and `{name}` mean the same"
+            raise SettingsError(what, suggestion=f"keep `{name}`")
         if alias in tree:
             written.rename(alias, name)
     if refused := _ENV_ONLY & tree.keys():
         name = min(refused)
-        raise SettingsError(
-            f"{path}:{written.line((name,))}: `{name}` is read from the environment only",
-            suggestion=_VARIABLES[name][0],
-        )
+        what = f"{path}:{written.line((name,))}: `{name}` is read from the environment only"
+        raise SettingsError(what, suggestion=_VARIABLES[name][0])
     if misplaced := next((name for name in _SECTIONS & tree.keys() if not isinstance(tree[name], dict)), None):
         place = f"{path}:{written.line((misplaced,))}"
         raise SettingsError(f"{place}: `{misplaced}` is a section", suggestion=f"write it as [{misplaced}]")
@@ -492,9 +455,8 @@ def _read(path: Path) -> Written:
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     known = {variable for names in _VARIABLES.values() for variable in names} | {CONFIG_PATH}
-    ours = (variable for variable in environ if variable.startswith("FLUJO_"))
-    for variable in sorted(ours):
-        if variable not in known and not _FOREIGN.fullmatch(variable):
+    for variable in sorted(environ):
+        if variable.startswith("FLUJO_") and variable not in known and not _FOREIGN.fullmatch(variable):
             way_out = legacy_variable(variable) or nearest(variable, known)
             raise SettingsError(f"environment: unknown variable {variable}", suggestion=way_out)
 

@@ -1,11 +1,9 @@
-"""The fleet's settings of circuit breakers and rate limits, made of rows in Postgres (ADR 36). Values and their checks.
-
-In: rows, or the settings of a process, which give their first values. Out: the settings of a model.
-"""
+"""The fleet's settings of circuit breakers and rate limits, made of rows in Postgres (ADR 36)."""
 
 from __future__ import annotations
 
 import logging
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -43,14 +41,12 @@ class ModelLimit(NamedTuple):
 
 
 class FleetGuards:
-    """The settings of all models. Rows of a model's own name count before patterns, longer patterns before shorter ones.
-
-    Args:
-        rows: the fleet's.
-    """
+    """The settings of all models. Rows of a model's own name count before patterns, longer patterns before shorter ones."""
 
     def __init__(self, rows: Sequence[GuardRow]) -> None:
-        self.rows = sorted(rows, key=lambda row: (not _is_pattern(row.model), len(row.model), row.model), reverse=True)
+        self.rows = sorted(
+            rows, key=lambda row: (not set(row.model) & set("*?["), len(row.model), row.model), reverse=True
+        )
         self.breaker = lru_cache(maxsize=1024)(self._breaker)
         self.limit = lru_cache(maxsize=1024)(self._limit)
 
@@ -60,9 +56,7 @@ class FleetGuards:
 
     def _breaker(self, model: str) -> BreakerSettings:
         """Return a model's breaker settings: each row adds to those that are less specific."""
-        merged = {
-            key: value for row in reversed(self._of("breaker", model)) for key, value in (row.settings or {}).items()
-        }
+        merged = ChainMap(*(dict(row.settings or {}) for row in self._of("breaker", model)))
         return _read(BreakerSettings, merged, model)
 
     def _limit(self, model: str) -> ModelLimit | None:
@@ -73,30 +67,20 @@ class FleetGuards:
         return None
 
     def _of(self, guard: Guard, model: str) -> list[GuardRow]:
-        return [
-            row for row in self.rows if row.guard == guard and (row.model == model or fnmatchcase(model, row.model))
-        ]
+        own = (row for row in self.rows if row.guard == guard)
+        return [row for row in own if row.model == model or fnmatchcase(model, row.model)]
 
 
 def first_rows(settings: Settings) -> list[GuardRow]:
     """Return the rows that a process's settings give, without defaults."""
     breakers = GuardRow("breaker", EVERY_MODEL, _written(settings.breakers))
-    slow_start_s = settings.rate_limits.slow_start_s
-    return [
-        breakers,
-        *(
-            GuardRow("rate", model, _written(RateSettings(slow_start_s=slow_start_s, **dict(rate))))
-            for model, rate in settings.rate_limits.models.items()
-        ),
-    ]
+    slow_start_s, models = settings.rate_limits.slow_start_s, settings.rate_limits.models.items()
+    rates = {model: RateSettings(slow_start_s=slow_start_s, **dict(rate)) for model, rate in models}
+    return [breakers, *(GuardRow("rate", model, _written(rate)) for model, rate in rates.items())]
 
 
 def read_edits(guard: Guard, pairs: Sequence[str]) -> dict[str, Any]:
-    """Read `key=value` pairs as settings of a guard; an empty value is none.
-
-    Raises:
-        SettingsError: names the key, and what it must be.
-    """
+    """Read `key=value` pairs as settings of a guard; an empty value is none. Raises SettingsError."""
     section, values = SECTIONS[guard], dict[str, Any]()
     for key, _, value in (pair.partition("=") for pair in pairs):
         if key not in section.model_fields:
@@ -114,10 +98,6 @@ def read_edits(guard: Guard, pairs: Sequence[str]) -> dict[str, Any]:
 
 def _written(section: Section) -> dict[str, Any]:
     return section.model_dump(mode="json", exclude_defaults=True)
-
-
-def _is_pattern(model: str) -> bool:
-    return bool(set(model) & set("*?["))
 
 
 def _read(section: type[S], values: Mapping[str, Any], model: str) -> S:

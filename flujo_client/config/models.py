@@ -1,4 +1,4 @@
-"""The settings' sections: what each key may be. Values and their checks; reading them is `manager.py`'s work."""
+"""The settings' sections: what each key may be, and below it its meaning, as the reference shows it. Reading them is `manager.py`'s work."""
 
 from __future__ import annotations
 
@@ -8,18 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Secret,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
 from flujo_client.plan.plan import OnChange
@@ -32,8 +22,10 @@ MIN_VALUE_KEY_BYTES = 32
 def service_url(*schemes: str) -> AfterValidator:
     def check(url: str) -> str:
         scheme, separator, rest = url.partition("://")
-        if not separator or scheme not in schemes or not rest or re.search(r"[\s\x00-\x1f\x7f]", url):
-            raise ValueError(f"must be a URL that starts with {' or '.join(f'{name}://' for name in schemes)}")
+        if f"{scheme}{separator}" not in schemes or not rest:
+            raise ValueError(f"must be a URL that starts with {' or '.join(schemes)}")
+        if re.search(r"[\s\x00-\x1f\x7f]", url):
+            raise ValueError("must be a URL without spaces or control characters; write a space in a password as %20")
         return url
 
     return AfterValidator(check)
@@ -81,31 +73,30 @@ FIRST = 4
 Text = TypeVar("Text")
 
 
-class SecretUrl(Secret[Text]):
+class SecretUrl(pydantic.Secret[Text]):
     """A URL that shows its password only through `get_secret_value()`."""
 
     def _display(self) -> str:
         return mask_url(str(self.get_secret_value()))
 
 
-def _with_a_port(url: str) -> str:
-    """Refuse what redis-py and kombu would refuse later, and quote a piece of the password from."""
+def _for_clients(url: str) -> str:
+    """Refuse a port that redis-py and kombu would refuse later, quoting a piece of the password; verify certificates, without which Celery refuses."""
     try:
         _ = [urlsplit(each).port for each in url.split(";")]
     except ValueError:
-        raise ValueError(
-            "must be a URL with a number as its port; in a password write / as %2F, # as %23 and ? as %3F"
-        ) from None
-    return url
+        what = "must be a URL with a number as its port; in a password write / as %2F, # as %23 and ? as %3F"
+        raise ValueError(what) from None
+    if not url.startswith("rediss://") or "ssl_cert_reqs=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
 
 
 def _of_one_server(url: str) -> str:
     """Refuse several servers that are no Sentinels and no nodes of a RabbitMQ: clients and workers could use different ones."""
     if ";" in url and not any(all(each.startswith(kind) for each in url.split(";")) for kind in (SENTINEL, AMQP)):
-        raise ValueError(
-            "must name one Redis server, or Sentinels as `sentinel://one:26379/0;sentinel://other:26379/0` "
-            "with `sentinel_master`"
-        )
+        sentinels = "`sentinel://one:26379/0;sentinel://other:26379/0` with `sentinel_master`"
+        raise ValueError(f"must name one Redis server, or Sentinels as {sentinels}")
     return url
 
 
@@ -119,33 +110,11 @@ def _of_a_supported_broker(url: str) -> str:
     return url
 
 
-def _verifying(url: str) -> str:
-    """Add the verification of the server's certificate to a URL without an option for it, which Celery would refuse."""
-    if not url.startswith("rediss://") or "ssl_cert_reqs=" in url:
-        return url
-    return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
-
-
-PostgresUrl = SecretUrl[Annotated[str, service_url("postgresql", "postgres")]]
-RedisUrl = SecretUrl[
-    Annotated[
-        str,
-        AfterValidator(_of_one_server),
-        service_url("redis", "rediss", "sentinel"),
-        AfterValidator(_with_a_port),
-        AfterValidator(_verifying),
-    ]
-]
-BrokerUrl = SecretUrl[
-    Annotated[
-        str,
-        AfterValidator(_of_one_server),
-        AfterValidator(_of_a_supported_broker),
-        service_url("redis", "rediss", "sentinel", "amqp", "amqps", "pyamqp"),
-        AfterValidator(_with_a_port),
-        AfterValidator(_verifying),
-    ]
-]
+_ONE_SERVER, _FOR_CLIENTS = AfterValidator(_of_one_server), AfterValidator(_for_clients)
+_SUPPORTED = AfterValidator(_of_a_supported_broker)
+PostgresUrl = SecretUrl[Annotated[str, service_url("postgresql://", "postgres://")]]
+RedisUrl = SecretUrl[Annotated[str, _ONE_SERVER, service_url(*_REDIS), _FOR_CLIENTS]]
+BrokerUrl = SecretUrl[Annotated[str, _ONE_SERVER, _SUPPORTED, service_url(*_REDIS, *AMQP), _FOR_CLIENTS]]
 TemplateFilter = Literal["upper", "lower", "default", "length", "tojson", "join"]
 ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -181,15 +150,12 @@ def _kind(annotation: Any) -> type | None:
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    @field_validator("*", mode="before")
+    @pydantic.field_validator("*", mode="before")
     @classmethod
-    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """Reject values of other types.
-
-        A file has types, so there a text or `true` is not a number; only a variable's text may be converted.
-        """
+    def _of_its_kind(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        """Reject values of other types: only a variable's text may be converted, because a file has types."""
         kind = _kind(cls.model_fields[str(info.field_name)].annotation)
         is_other = isinstance(value, (bool, str)) if kind in (int, float) else not isinstance(value, bool)
         if kind is not None and value is not None and is_other and not isinstance(value, Variable):
@@ -200,21 +166,20 @@ class Section(BaseModel):
 class SizeLimits(Section):
     """Maximum sizes in bytes."""
 
-    snapshot_inline_bytes: CountFromZero = Field(
-        65_536,
-        description="compressed bytes up to which a value is sent inside the message; above 256 KiB of JSON, uncompressed bytes",
-    )
-    snapshot_max_bytes: Count = Field(16_777_216, description="bytes of JSON above which a value is rejected")
-    message_max_bytes: Count = Field(16_777_216, description="bytes above which a message is rejected")
-    step_units: Count = Field(
-        10_000, description="calls on record of a [durable](../how-to/durable-agents.md) step above which it fails"
-    )
-    step_units_bytes: Count = Field(67_108_864, description="bytes of JSON of their results above which it fails")
-    cache_value_max_bytes: Count = Field(
-        1_048_576, description="bytes, compressed, above which a cached step's result is not stored"
-    )
+    snapshot_inline_bytes: CountFromZero = 65_536
+    """compressed bytes up to which a value is sent inside the message; above 256 KiB of JSON, uncompressed bytes"""
+    snapshot_max_bytes: Count = 16_777_216
+    """bytes of JSON above which a value is rejected"""
+    message_max_bytes: Count = 16_777_216
+    """bytes above which a message is rejected"""
+    step_units: Count = 10_000
+    """calls on record of a [durable](../how-to/durable-agents.md) step above which it fails"""
+    step_units_bytes: Count = 67_108_864
+    """bytes of JSON of their results above which it fails"""
+    cache_value_max_bytes: Count = 1_048_576
+    """bytes, compressed, above which a cached step's result is not stored"""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _inline_fits(self) -> Self:
         if self.snapshot_inline_bytes > self.snapshot_max_bytes:
             raise ValueError("snapshot_inline_bytes must be at most snapshot_max_bytes")
@@ -239,65 +204,47 @@ BuildName = Annotated[str, AfterValidator(_build_name)]
 class Worker(Section):
     """A worker process's options. Times in seconds."""
 
-    lease_s: Seconds = Field(5.5, description="seconds a worker's lease lasts")
-    renew_s: Seconds = Field(2.0, description="seconds between renewals; at most half of the lease")
-    sweep_s: Seconds = Field(1.0, description="seconds between two sweeps of the whole fleet")
-    shutdown_grace_s: NotNegative = Field(
-        75.0,
-        description="seconds that a stopping worker continues its attempts; then other workers [restart them](../how-to/deploy.md#stop-and-restart). The default is 7.5 for workers of `flujo up`, `flujo demo` and `Flujo`",
-    )
-    max_lost: Count = Field(
-        3,
-        description="how often an attempt may kill its process in [quarantine](../how-to/debug-a-stuck-run.md#a-step-in-quarantine); the next time fails it",
-    )
-    max_starved: CountFromZero = Field(
-        5,
-        description="how often an attempt that timed out because its [process was starved](../how-to/deploy.md#a-starved-worker) begins again without using up a retry",
-    )
-    max_left_behind: Count = Field(
-        16,
-        description="calls still running after their timeout and `agents.cancel_grace_s`, at which a process [retires](../how-to/deploy.md#stop-and-restart)",
-    )
-    loop_blocked_s: Seconds = Field(
-        2.0,
-        description="seconds that the event loop may be blocked before the worker stops taking messages until it answers",
-    )
-    pool_max: int = Field(
-        4,
-        ge=4,
-        description="[connections to Postgres](../how-to/size.md#connections) per process; two more while it carries runs under limits",
-    )
-    concurrency: Count = Field(
-        500,
-        description="attempts at once per process, which mostly wait for models; lower it if your steps compute. With `--pool prefork` the number of processes, by default one per core",
-    )
-    broker_acks: bool = Field(
-        False, description="use kombu's acknowledgements in Redis, which cost round trips; nothing depends on them"
-    )
-    queue_type: Literal["classic", "quorum"] = Field(
-        "classic",
-        description="the type of the queues in [RabbitMQ](../how-to/use-rabbitmq.md); quorum queues have no priorities",
-    )
-    acknowledge_s: Seconds = Field(
-        600.0,
-        description="with RabbitMQ, seconds after which the message of an attempt that still runs is acknowledged; less than half of the server's `consumer_timeout`",
-    )
-    attempts_queue: QueueName = Field("flujo.attempts", description="the Celery queue of steps")
-    control_queue: QueueName = Field("flujo.control", description="the Celery queue of requested sweeps")
-    heartbeat_file: Path | None = Field(
-        None,
-        description="a file per process, for [probes](../how-to/deploy.md#probes): a worker touches it when it renews its lease, beat when it sends something",
-    )
-    build: BuildName | None = Field(
-        None, description="your name for the worker's code, such as a release; `flujo status` shows it for parked runs"
-    )
+    lease_s: Seconds = 5.5
+    """seconds a worker's lease lasts"""
+    renew_s: Seconds = 2.0
+    """seconds between renewals; at most half of the lease"""
+    sweep_s: Seconds = 1.0
+    """seconds between two sweeps of the whole fleet"""
+    shutdown_grace_s: NotNegative = 75.0
+    """seconds that a stopping worker continues its attempts; then other workers [restart them](../how-to/deploy.md#stop-and-restart). The default is 7.5 for workers of `flujo up`, `flujo demo` and `Flujo`"""
+    max_lost: Count = 3
+    """how often an attempt may kill its process in [quarantine](../how-to/debug-a-stuck-run.md#a-step-in-quarantine); the next time fails it"""
+    max_starved: CountFromZero = 5
+    """how often an attempt that timed out because its [process was starved](../how-to/deploy.md#a-starved-worker) begins again without using up a retry"""
+    max_left_behind: Count = 16
+    """calls still running after their timeout and `agents.cancel_grace_s`, at which a process [retires](../how-to/deploy.md#stop-and-restart)"""
+    loop_blocked_s: Seconds = 2.0
+    """seconds that the event loop may be blocked before the worker stops taking messages until it answers"""
+    pool_max: int = Field(4, ge=4)
+    """[connections to Postgres](../how-to/size.md#connections) per process; two more while it carries runs under limits"""
+    concurrency: Count = 500
+    """attempts at once per process, which mostly wait for models; lower it if your steps compute. With `--pool prefork` the number of processes, by default one per core"""
+    broker_acks: bool = False
+    """use kombu's acknowledgements in Redis, which cost round trips; nothing depends on them"""
+    queue_type: Literal["classic", "quorum"] = "classic"
+    """the type of the queues in [RabbitMQ](../how-to/use-rabbitmq.md); quorum queues have no priorities"""
+    acknowledge_s: Seconds = 600.0
+    """with RabbitMQ, seconds after which the message of an attempt that still runs is acknowledged; less than half of the server's `consumer_timeout`"""
+    attempts_queue: QueueName = "flujo.attempts"
+    """the Celery queue of steps"""
+    control_queue: QueueName = "flujo.control"
+    """the Celery queue of requested sweeps"""
+    heartbeat_file: Path | None = None
+    """a file per process, for [probes](../how-to/deploy.md#probes): a worker touches it when it renews its lease, beat when it sends something"""
+    build: BuildName | None = None
+    """your name for the worker's code, such as a release; `flujo status` shows it for parked runs"""
 
     @property
     def queue_arguments(self) -> dict[str, Any]:
         """Return the arguments with which Flujo's queues are declared in RabbitMQ. A quorum queue has no priorities."""
         return {"x-queue-type": "quorum"} if self.queue_type == "quorum" else {"x-max-priority": FIRST}
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.renew_s * 2 > self.lease_s:
             raise ValueError(f"renew_s ({self.renew_s:g}) must be at most half of lease_s ({self.lease_s:g})")
@@ -309,23 +256,23 @@ class Worker(Section):
 class Runs(Section):
     """The options of runs of pipelines that do not set them (ADR 37)."""
 
-    on_change: OnChange = Field(
-        "carry_on",
-        description="the [policy for changed code](../explanation/changed-code.md#policies) (`carry_on`, `pin` or `park`), unless the pipeline sets it",
-    )
+    on_change: OnChange = "carry_on"
+    """the [policy for changed code](../explanation/changed-code.md#policies) (`carry_on`, `pin` or `park`), unless the pipeline sets it"""
 
 
 class Retry(Section):
     """The delays before retries, in seconds."""
 
-    base_s: NotNegative = Field(1.0, description="seconds before the second attempt")
-    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = Field(
-        2.0, description="factor by which the wait grows"
-    )
-    cap_s: NotNegative = Field(60.0, description="the longest wait, in seconds")
-    jitter: Annotated[float, Field(ge=0, le=1)] = Field(0.1, description="share of the wait, up or down")
+    base_s: NotNegative = 1.0
+    """seconds before the second attempt"""
+    factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
+    """factor by which the wait grows"""
+    cap_s: NotNegative = 60.0
+    """the longest wait, in seconds"""
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """share of the wait, up or down"""
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _cap_above_base(self) -> Self:
         if self.cap_s < self.base_s:
             raise ValueError(f"cap_s ({self.cap_s:g}) must be at least base_s ({self.base_s:g})")
@@ -335,25 +282,24 @@ class Retry(Section):
 class BreakerSettings(Section):
     """The rules by which calls of a model are suspended and resume. Times in seconds."""
 
-    enabled: bool = Field(
-        True, description="[hold back calls](../how-to/handle-a-provider-outage.md) to a model whose provider fails"
-    )
-    failures: Count = Field(
-        5, description="failed calls in a row that open a model's breaker while it has fewer than `least_calls`"
-    )
-    window_s: Seconds = Field(60.0, description="seconds for which a call counts")
-    rate: Share = Field(
-        0.5, description="share of failed calls that opens it, and of failed probes that opens it again"
-    )
-    least_calls: Count = Field(20, description="calls in the window from which on the share counts")
-    recovery_s: Seconds = Field(
-        30.0, description="seconds before the model is tried again, unless the provider says when"
-    )
-    half_open_calls: Count = Field(3, description="attempts let through then; their share of failures decides")
-    slow_s: Seconds = Field(5.0, description="seconds above which a call counts as slow")
-    slow_rate: Share | None = Field(
-        None, description="share of slow calls that opens the breaker; by default none does"
-    )
+    enabled: bool = True
+    """[hold back calls](../how-to/handle-a-provider-outage.md) to a model whose provider fails"""
+    failures: Count = 5
+    """failed calls in a row that open a model's breaker while it has fewer than `least_calls`"""
+    window_s: Seconds = 60.0
+    """seconds for which a call counts"""
+    rate: Share = 0.5
+    """share of failed calls that opens it, and of failed probes that opens it again"""
+    least_calls: Count = 20
+    """calls in the window from which on the share counts"""
+    recovery_s: Seconds = 30.0
+    """seconds before the model is tried again, unless the provider says when"""
+    half_open_calls: Count = 3
+    """attempts let through then; their share of failures decides"""
+    slow_s: Seconds = 5.0
+    """seconds above which a call counts as slow"""
+    slow_rate: Share | None = None
+    """share of slow calls that opens the breaker; by default none does"""
 
 
 class ModelRate(Section):
@@ -382,22 +328,18 @@ def _model_patterns(value: dict[str, ModelRate]) -> dict[str, ModelRate]:
     for pattern in value:
         provider, separator, model = pattern.partition(":")
         if pattern != "*" and not (provider and separator and model and not re.search(r"\s", pattern)):
-            raise ValueError(
-                f"`{pattern}` must be `provider:model` or a pattern of it, such as `openai:gpt-4o*`, or `*`"
-            )
+            what = "must be `provider:model` or a pattern of it, such as `openai:gpt-4o*`, or `*`"
+            raise ValueError(f"`{pattern}` {what}")
     return value
 
 
 class RateLimitSettings(Section):
     """The rate limits of models, for all workers together."""
 
-    slow_start_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = Field(
-        30.0, description="seconds until a rate-limited model gets its full rate, if nothing is known of it"
-    )
-    models: Annotated[Table[ModelRate], AfterValidator(_model_patterns)] = Field(
-        default_factory=dict,
-        description="[rate limits](../how-to/limit-rates-and-concurrency.md) by model name or pattern: `requests_per_minute`, `tokens_per_minute`, `per`",
-    )
+    slow_start_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+    """seconds until a rate-limited model gets its full rate, if nothing is known of it"""
+    models: Annotated[Table[ModelRate], AfterValidator(_model_patterns)] = Field(default_factory=dict)
+    """[rate limits](../how-to/limit-rates-and-concurrency.md) by model name or pattern: `requests_per_minute`, `tokens_per_minute`, `per`"""
 
 
 ModelName = Annotated[str, Field(min_length=1)]
@@ -406,39 +348,39 @@ ModelName = Annotated[str, Field(min_length=1)]
 class Agents(Section):
     """The defaults of every agent call. Times in seconds."""
 
-    agent_timeout_s: Seconds = Field(60.0, description="timeout of an agent call, unless the step sets it")
-    function_timeout_s: Seconds = Field(
-        30.0, description="timeout of a condition, mapper, reducer, merge function or hook"
-    )
-    cancel_grace_s: Seconds = Field(
-        5.0,
-        description="seconds that cancelled code may take to end; then its attempt ends [without it](../how-to/deploy.md#code-that-does-not-end)",
-    )
-    default_review_model: ModelName = Field(
-        "openai:gpt-4o", description="the default model of [`make_review_agent`](agents.md#recipes)"
-    )
-    default_solution_model: ModelName = Field("openai:gpt-4o", description="of `make_solution_agent`")
-    default_validator_model: ModelName = Field("openai:gpt-4o", description="of `make_validator_agent`")
-    default_reflection_model: ModelName = Field("openai:gpt-4o", description="of `make_reflection_agent`")
-    default_self_improvement_model: ModelName = Field("openai:gpt-4o", description="of `make_self_improvement_agent`")
-    default_repair_model: ModelName = Field("openai:gpt-4o", description="of `make_repair_agent`")
+    agent_timeout_s: Seconds = 60.0
+    """timeout of an agent call, unless the step sets it"""
+    function_timeout_s: Seconds = 30.0
+    """timeout of a condition, mapper, reducer, merge function or hook"""
+    cancel_grace_s: Seconds = 5.0
+    """seconds that cancelled code may take to end; then its attempt ends [without it](../how-to/deploy.md#code-that-does-not-end)"""
+    default_review_model: ModelName = "openai:gpt-4o"
+    """the default model of [`make_review_agent`](agents.md#recipes)"""
+    default_solution_model: ModelName = "openai:gpt-4o"
+    """of `make_solution_agent`"""
+    default_validator_model: ModelName = "openai:gpt-4o"
+    """of `make_validator_agent`"""
+    default_reflection_model: ModelName = "openai:gpt-4o"
+    """of `make_reflection_agent`"""
+    default_self_improvement_model: ModelName = "openai:gpt-4o"
+    """of `make_self_improvement_agent`"""
+    default_repair_model: ModelName = "openai:gpt-4o"
+    """of `make_repair_agent`"""
 
 
 class TemplateSettings(Section):
     """The options for rendering prompts from templates."""
 
-    undefined_variables: Literal["warn", "strict", "ignore"] = Field(
-        "warn",
-        description="an undefined variable in a prompt's [template](agents.md#templates): `warn` (empty, and a `template.undefined` event), `ignore` (empty) or `strict` (a `TemplateError`); likewise a name in a [blueprint's template](templates.md#missing-values) (a `template.missing` event, a `TemplateResolutionError`)",
-    )
-    log_resolution: bool = Field(
-        False, description="report each rendered template as `template.resolved`, without values"
-    )
-    folders: Annotated[tuple[str, ...], BeforeValidator(listed)] = Field(
-        (), description="folders searched for templates before Flujo's own, relative to the worker's working directory"
-    )
-    max_chars: Count = Field(1_000_000, description="characters of a rendered prompt")
-    max_s: Seconds = Field(10.0, description="seconds to render it")
+    undefined_variables: Literal["warn", "strict", "ignore"] = "warn"
+    """an undefined variable in a prompt's [template](agents.md#templates): `warn` (empty, and a `template.undefined` event), `ignore` (empty) or `strict` (a `TemplateError`); likewise a name in a [blueprint's template](templates.md#missing-values) (a `template.missing` event, a `TemplateResolutionError`)"""
+    log_resolution: bool = False
+    """report each rendered template as `template.resolved`, without values"""
+    folders: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    """folders searched for templates before Flujo's own, relative to the worker's working directory"""
+    max_chars: Count = 1_000_000
+    """characters of a rendered prompt"""
+    max_s: Seconds = 10.0
+    """seconds to render it"""
 
 
 def _lower(text: Any) -> Any:
@@ -446,32 +388,34 @@ def _lower(text: Any) -> Any:
 
 
 class Aros(Section):
-    """What AROS does by default, where a step's `processing` block does not set it.
+    """The settings of AROS that a step's `processing` block leaves out. Without this section, steps without a block are left alone."""
 
-    The section counts only where it is written: a project without one, and a step without a block, are left alone.
-    """
-
-    enabled: bool = Field(True, description="`false` turns AROS off for every step")
-    structured_output_default: Annotated[Literal["off", "auto", "openai_json"], BeforeValidator(_lower)] = Field(
-        "auto", description="`structured_output`: `off`, `auto` or `openai_json`, unless the step sets it, as below"
-    )
-    enable_aop_default: Literal["off", "minimal", "full"] = Field(
-        "minimal", description="`aop`: `off`, `minimal` or `full`"
-    )
-    coercion_tolerant_level: Annotated[int, Field(ge=0, le=2)] = Field(
-        0, description="[`coercion.tolerant_level`](aros.md#the-processing-options)"
-    )
-    max_unescape_depth: CountFromZero = Field(2, description="`coercion.max_unescape_depth`")
-    anyof_strategy: Literal["first-pass"] = Field("first-pass", description="`coercion.anyof_strategy`")
-    max_characters: Count = Field(16_000_000, description="`coercion.max_characters`")
-    max_steps: Count = Field(250_000, description="`coercion.max_steps`")
-    max_ms_per_mb: Annotated[float, Field(ge=0)] = Field(50.0, description="`coercion.max_ms_per_mb`")
-    enable_reasoning_precheck: bool = Field(False, description="`reasoning_precheck.enabled`")
-    correction_ledger_enabled: bool = Field(
-        False, description="store each repair in the [correction ledger](aros.md#the-correction-ledger)"
-    )
-    strict_schema: bool = Field(False, description="[`strict_schema`](aros.md#the-type-decides)")
-    shadow_mode: bool = Field(False, description="[`shadow`](aros.md#shadow-mode)")
+    enabled: bool = True
+    """`false` turns AROS off for every step"""
+    structured_output_default: Annotated[Literal["off", "auto", "openai_json"], BeforeValidator(_lower)] = "auto"
+    """`structured_output`: `off`, `auto` or `openai_json`, unless the step sets it, as below"""
+    enable_aop_default: Literal["off", "minimal", "full"] = "minimal"
+    """`aop`: `off`, `minimal` or `full`"""
+    coercion_tolerant_level: Annotated[int, Field(ge=0, le=2)] = 0
+    """[`coercion.tolerant_level`](aros.md#the-processing-options)"""
+    max_unescape_depth: CountFromZero = 2
+    """`coercion.max_unescape_depth`"""
+    anyof_strategy: Literal["first-pass"] = "first-pass"
+    """`coercion.anyof_strategy`"""
+    max_characters: Count = 16_000_000
+    """`coercion.max_characters`"""
+    max_steps: Count = 250_000
+    """`coercion.max_steps`"""
+    max_ms_per_mb: Annotated[float, Field(ge=0)] = 50.0
+    """`coercion.max_ms_per_mb`"""
+    enable_reasoning_precheck: bool = False
+    """`reasoning_precheck.enabled`"""
+    correction_ledger_enabled: bool = False
+    """store each repair in the [correction ledger](aros.md#the-correction-ledger)"""
+    strict_schema: bool = False
+    """[`strict_schema`](aros.md#the-type-decides)"""
+    shadow_mode: bool = False
+    """[`shadow`](aros.md#shadow-mode)"""
 
     def table(self) -> dict[str, Any] | None:
         """Return the section as plain data; None where it is not written."""
@@ -481,18 +425,12 @@ class Aros(Section):
 class Budgets(Section):
     """The usage limits of runs, unless their code sets lower ones. A variable contains JSON."""
 
-    default: Annotated[UsageLimits | None, BeforeValidator(_table)] = Field(
-        None,
-        description="what a run may [spend](../how-to/set-budgets.md): `total_cost_usd_limit`, `total_tokens_limit`",
-    )
-    pipeline: Table[UsageLimits] = Field(
-        default_factory=dict,
-        description="the same by pipeline, instead: the exact name, else the first matching pattern",
-    )
-    tenant: Table[UsageLimits] = Field(
-        default_factory=dict,
-        description="what all runs of a tenant may spend in one day (UTC), by its name or a pattern",
-    )
+    default: Annotated[UsageLimits | None, BeforeValidator(_table)] = None
+    """what a run may [spend](../how-to/set-budgets.md): `total_cost_usd_limit`, `total_tokens_limit`"""
+    pipeline: Table[UsageLimits] = Field(default_factory=dict)
+    """the same by pipeline, instead: the exact name, else the first matching pattern"""
+    tenant: Table[UsageLimits] = Field(default_factory=dict)
+    """what all runs of a tenant may spend in one day (UTC), by its name or a pattern"""
 
 
 def _always(value: bool) -> bool:  # noqa: FBT001 - pydantic gives it so
@@ -504,16 +442,18 @@ def _always(value: bool) -> bool:  # noqa: FBT001 - pydantic gives it so
 class BackgroundTasks(Section):
     """The options of the runs of background steps."""
 
-    tracking: Annotated[bool, AfterValidator(_always)] = Field(
-        True, description="always `true`: background steps are recorded runs"
-    )
-    resumability: bool = Field(True, description="allow background runs to be resumed and retried")
-    quota: bool = Field(True, description="limit each to the next two settings")
-    max_cost_usd: Dollars = Field(1.0, description="US dollars of each background run, and of each retry")
-    max_tokens: Tokens = Field(10_000, description="tokens, likewise")
-    stale_hours: Annotated[float, Field(gt=0, le=24 * 366)] = Field(
-        24.0, description="hours without activity after which a cleanup fails one"
-    )
+    tracking: Annotated[bool, AfterValidator(_always)] = True
+    """always `true`: background steps are recorded runs"""
+    resumability: bool = True
+    """allow background runs to be resumed and retried"""
+    quota: bool = True
+    """limit each to the next two settings"""
+    max_cost_usd: Dollars = 1.0
+    """US dollars of each background run, and of each retry"""
+    max_tokens: Tokens = 10_000
+    """tokens, likewise"""
+    stale_hours: Annotated[float, Field(gt=0, le=24 * 366)] = 24.0
+    """hours without activity after which a cleanup fails one"""
 
     def limits(self) -> UsageLimits | None:
         """Return what one may spend; None where the quota is off."""
@@ -525,13 +465,10 @@ class BackgroundTasks(Section):
 class Validation(Section):
     """The profiles of `flujo validate`, and the filters that blueprints may use. A variable contains JSON."""
 
-    profiles: Table[dict[str, Literal["off", "warn", "error"]]] = Field(
-        default_factory=dict,
-        description="[profiles](validation.md#profiles) of `flujo validate`, by name: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`",
-    )
-    enabled_template_filters: Annotated[tuple[TemplateFilter, ...], BeforeValidator(listed)] = Field(
-        get_args(TemplateFilter), description="the [filters](expressions.md#filters) that blueprints may use"
-    )
+    profiles: Table[dict[str, Literal["off", "warn", "error"]]] = Field(default_factory=dict)
+    """[profiles](validation.md#profiles) of `flujo validate`, by name: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`"""
+    enabled_template_filters: Annotated[tuple[TemplateFilter, ...], BeforeValidator(listed)] = get_args(TemplateFilter)
+    """the [filters](expressions.md#filters) that blueprints may use"""
 
 
 class ModelPrice(Section):
@@ -542,14 +479,7 @@ class ModelPrice(Section):
 
 
 class Historical(Section):
-    """Which of a pipeline's past attempts determine estimates.
-
-    Attributes:
-        runs: the latest runs of a pipeline that are examined.
-        attempts: the minimum of attempts at one step with a cost.
-        quantile: the share of them that cost no more than is reserved.
-        refresh_s: seconds after which a worker process reads it again.
-    """
+    """Which of a pipeline's past attempts determine estimates; `Cost.historical` describes its keys."""
 
     runs: Count = 50
     attempts: Count = 5
@@ -560,60 +490,59 @@ class Historical(Section):
 class Cost(Section):
     """Prices of models, and estimates of attempts. A variable contains tables as JSON."""
 
-    strict: bool = Field(False, description="reject a model that has no price")
-    estimation_strategy: Literal["heuristic", "historical"] = Field(
-        "heuristic",
-        description="what an attempt reserves: `historical`, by earlier attempts at the same step; else by its model's price",
-    )
-    historical: Annotated[Historical | None, BeforeValidator(_table)] = Field(
-        None,
-        description="which earlier attempts count for that, and for the length of outputs: the latest `runs` (50), the `attempts` required (5), the `quantile` of their costs (0.9), `refresh_s` between readings (60)",
-    )
-    default_output_tokens: Count = Field(
-        1000, description="what an attempt reserves for its output without `max_tokens` and earlier attempts"
-    )
-    providers: Table[dict[str, ModelPrice]] = Field(
-        default_factory=dict,
-        description="prices by provider and model, before the known ones: `prompt_tokens_per_1k`, `completion_tokens_per_1k` in US dollars",
-    )
-    estimators: Table[UsageEstimate] = Field(
-        default_factory=dict, description="what an attempt reserves, by model name or pattern: `cost_usd`, `tokens`"
-    )
+    strict: bool = False
+    """reject a model that has no price"""
+    estimation_strategy: Literal["heuristic", "historical"] = "heuristic"
+    """what an attempt reserves: `historical`, by earlier attempts at the same step; else by its model's price"""
+    historical: Annotated[Historical | None, BeforeValidator(_table)] = None
+    """which earlier attempts count for that, and for the length of outputs: the latest `runs` (50), the `attempts` required (5), the `quantile` of their costs (0.9), `refresh_s` between readings (60)"""
+    default_output_tokens: Count = 1000
+    """what an attempt reserves for its output without `max_tokens` and earlier attempts"""
+    providers: Table[dict[str, ModelPrice]] = Field(default_factory=dict)
+    """prices by provider and model, before the known ones: `prompt_tokens_per_1k`, `completion_tokens_per_1k` in US dollars"""
+    estimators: Table[UsageEstimate] = Field(default_factory=dict)
+    """what an attempt reserves, by model name or pattern: `cost_usd`, `tokens`"""
 
 
 class Health(Section):
     """The schedule, scope and thresholds of the health check."""
 
-    every_s: Seconds = Field(300.0, description="seconds between scheduled [health checks](health-check.md)")
-    keep: Count = Field(2016, description="stored reports, by default a week's")
-    window_hours: Hours = Field(
-        24.0, description="the scheduled check's window: runs that began or ended in these last hours"
-    )
-    limit: Count | None = Field(None, description="only this many of the newest runs")
-    trend_buckets: Annotated[int, Field(ge=2, le=1000)] | None = Field(
-        None, description="parts of the window, 2 or more, in addition to its halves"
-    )
-    pipeline: str | None = Field(None, description="only runs of this pipeline")
-    step: str | None = Field(None, description="only this step")
-    model: str | None = Field(None, description="only this model")
-    stuck_s: Seconds = Field(
-        60.0, description="seconds a run may have nothing to do, or ignore a cancel, before it is reported as stuck"
-    )
-    orphan_s: Seconds = Field(
-        30.0, description="seconds after a worker's lease at which it is reported as dead, its attempts as orphans"
-    )
-    queued_s: Seconds = Field(300.0, description="seconds a due attempt or hook may wait")
-    sweep_lag_s: Seconds = Field(30.0, description="seconds live workers may be without a sweep")
-    dead_s: Seconds = Field(3600.0, description="seconds for which a dead worker is reported")
-    queue_depth: Count = Field(10_000, description="messages from which a queue is reported as long")
-    failed_runs: Count = Field(3, description="failed runs of a window below which no failure rate is reported")
-    failure_rate: Share = Field(
-        0.1, description="the part of the runs of a window, or of a pipeline in it, that may not fail"
-    )
-    failure_rise: Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)] = Field(
-        3.0, description="how many times the failure rate before the window is reported as a rise"
-    )
-    baseline_hours: Hours = Field(168.0, description="the hours before the window that it is compared with")
+    every_s: Seconds = 300.0
+    """seconds between scheduled [health checks](health-check.md)"""
+    keep: Count = 2016
+    """stored reports, by default a week's"""
+    window_hours: Hours = 24.0
+    """the scheduled check's window: runs that began or ended in these last hours"""
+    limit: Count | None = None
+    """only this many of the newest runs"""
+    trend_buckets: Annotated[int, Field(ge=2, le=1000)] | None = None
+    """parts of the window, 2 or more, in addition to its halves"""
+    pipeline: str | None = None
+    """only runs of this pipeline"""
+    step: str | None = None
+    """only this step"""
+    model: str | None = None
+    """only this model"""
+    stuck_s: Seconds = 60.0
+    """seconds a run may have nothing to do, or ignore a cancel, before it is reported as stuck"""
+    orphan_s: Seconds = 30.0
+    """seconds after a worker's lease at which it is reported as dead, its attempts as orphans"""
+    queued_s: Seconds = 300.0
+    """seconds a due attempt or hook may wait"""
+    sweep_lag_s: Seconds = 30.0
+    """seconds live workers may be without a sweep"""
+    dead_s: Seconds = 3600.0
+    """seconds for which a dead worker is reported"""
+    queue_depth: Count = 10_000
+    """messages from which a queue is reported as long"""
+    failed_runs: Count = 3
+    """failed runs of a window below which no failure rate is reported"""
+    failure_rate: Share = 0.1
+    """the part of the runs of a window, or of a pipeline in it, that may not fail"""
+    failure_rise: Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)] = 3.0
+    """how many times the failure rate before the window is reported as a rise"""
+    baseline_hours: Hours = 168.0
+    """the hours before the window that it is compared with"""
 
 
 class Log(Section):
@@ -622,62 +551,52 @@ class Log(Section):
     level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
         BeforeValidator(lambda text: text.upper() if isinstance(text, str) else text),
-    ] = Field("INFO", description="DEBUG, INFO, WARNING, ERROR or CRITICAL")
-    as_json: bool = Field(default=True, alias="json", description="log lines as JSON, else as text")
-    redact: Annotated[tuple[str, ...], BeforeValidator(listed)] = Field(
-        (), description="fields to hide in log lines and events, in addition to names that indicate a secret"
-    )
-    prompts: Literal["off", "preview", "full"] = Field(
-        "preview",
-        description="how much of prompts and answers to [log](events.md#prompts): off, preview (200 characters of each text) or full (65 536, for debugging)",
-    )
-    answers: bool = Field(
-        True,
-        description="store the answer that AROS [refused](errors.md#details) with its failed attempt, without secrets",
-    )
+    ] = "INFO"
+    """DEBUG, INFO, WARNING, ERROR or CRITICAL"""
+    as_json: bool = Field(True, alias="json")
+    """log lines as JSON, else as text"""
+    redact: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    """fields to hide in log lines and events, in addition to names that indicate a secret"""
+    prompts: Literal["off", "preview", "full"] = "preview"
+    """how much of prompts and answers to [log](events.md#prompts): off, preview (200 characters of each text) or full (65 536, for debugging)"""
+    answers: bool = True
+    """store the answer that AROS [refused](errors.md#details) with its failed attempt, without secrets"""
 
 
 class Metrics(Section):
     """The metrics for Prometheus."""
 
-    port: Annotated[int, Field(ge=0, le=65_535)] = Field(
-        0,
-        description="serve a worker process's [metrics](../how-to/metrics.md) on this port; 0 for none. With prefork the main process serves those of its children",
-    )
-    host: str = Field("127.0.0.1", description="the address of this port; `0.0.0.0` for Prometheus on another machine")
-    tenants: bool = Field(False, description="serve the budgets of tenants, with a series for each of the fullest 200")
+    port: Annotated[int, Field(ge=0, le=65_535)] = 0
+    """serve a worker process's [metrics](../how-to/metrics.md) on this port; 0 for none. With prefork the main process serves those of its children"""
+    host: str = "127.0.0.1"
+    """the address of this port; `0.0.0.0` for Prometheus on another machine"""
+    tenants: bool = False
+    """serve the budgets of tenants, with a series for each of the fullest 200"""
 
 
 class Traces(Section):
     """What is exported as traces, where the variables of OpenTelemetry name a collector."""
 
-    content: bool = Field(
-        False,
-        description="send prompts and answers with [traces](../how-to/traces.md), as `log.prompts` shows them",
-    )
-    calls: Literal["rows", "live"] = Field(
-        "rows",
-        description="the spans of model and tool calls: `rows` sends those on record; `live` none, because your own instrumentation of pydantic-ai does",
-    )
-    wait_days: Annotated[float, Field(ge=0, le=366)] = Field(
-        7.0,
-        description="days that runs whose retention is over wait until they are exported; then they are deleted, and counted as `lost` in `flujo_exports`",
-    )
+    content: bool = False
+    """send prompts and answers with [traces](../how-to/traces.md), as `log.prompts` shows them"""
+    calls: Literal["rows", "live"] = "rows"
+    """the spans of model and tool calls: `rows` sends those on record; `live` none, because your own instrumentation of pydantic-ai does"""
+    wait_days: Annotated[float, Field(ge=0, le=366)] = 7.0
+    """days that runs whose retention is over wait until they are exported; then they are deleted, and counted as `lost` in `flujo_exports`"""
 
 
 class Cassettes(Section):
     """The source of models' answers in tests that use a cassette."""
 
-    mode: Literal["none", "record", "replay"] = Field(
-        "replay",
-        description="in tests with a [cassette](testing.md#cassettes): `replay` answers from its file, `record` asks the models and writes it, `none` only asks them. Production accepts only the default",
-    )
+    mode: Literal["none", "record", "replay"] = "replay"
+    """in tests with a [cassette](testing.md#cassettes): `replay` answers from its file, `record` asks the models and writes it, `none` only asks them. Production accepts only the default"""
 
 
 class HookSettings(Section):
     """The policy for errors in a pipeline's hooks."""
 
-    strict: bool = Field(False, description="any error in a [hook](pipelines.md#hooks) ends its run, not only an abort")
+    strict: bool = False
+    """any error in a [hook](pipelines.md#hooks) ends its run, not only an abort"""
 
 
 Days = Annotated[int, Field(ge=0, le=36_500)]
@@ -702,25 +621,24 @@ class RunRetention(Section):
 class Retention(Section):
     """Days that ended runs are stored, by their status. A run is deleted with all its data and all its child runs."""
 
-    succeeded_days: Days = Field(
-        0, description="days to [store](../how-to/deploy.md#what-grows) succeeded runs after their end; 0: for ever"
-    )
-    failed_days: Days = Field(0, description="the same for failed runs")
-    cancelled_days: Days = Field(0, description="the same for cancelled runs")
-    expired_days: Days = Field(0, description="the same for expired runs")
-    units_days: Days = Field(
-        0,
-        description="days to keep the calls of [durable](../how-to/durable-agents.md) steps after their end; 0: a minute",
-    )
-    runs_per_minute: Count = Field(30_000, description="how many runs all workers together delete at most")
-    keep_summaries: bool = Field(
-        False, description="keep a [summary](../how-to/deploy.md#what-grows) of each deleted run"
-    )
-    summary_days: Days = Field(730, description="days to store summaries after the run's end; 0: for ever")
-    pipeline: Annotated[Table[RunRetention], AfterValidator(_pipeline_names)] = Field(
-        default_factory=dict,
-        description="`succeeded_days` to `expired_days` by pipeline name; missing keys are as for all pipelines",
-    )
+    succeeded_days: Days = 0
+    """days to [store](../how-to/deploy.md#what-grows) succeeded runs after their end; 0: for ever"""
+    failed_days: Days = 0
+    """the same for failed runs"""
+    cancelled_days: Days = 0
+    """the same for cancelled runs"""
+    expired_days: Days = 0
+    """the same for expired runs"""
+    units_days: Days = 0
+    """days to keep the calls of [durable](../how-to/durable-agents.md) steps after their end; 0: a minute"""
+    runs_per_minute: Count = 30_000
+    """how many runs all workers together delete at most"""
+    keep_summaries: bool = False
+    """keep a [summary](../how-to/deploy.md#what-grows) of each deleted run"""
+    summary_days: Days = 730
+    """days to store summaries after the run's end; 0: for ever"""
+    pipeline: Annotated[Table[RunRetention], AfterValidator(_pipeline_names)] = Field(default_factory=dict)
+    """`succeeded_days` to `expired_days` by pipeline name; missing keys are as for all pipelines"""
 
 
 class FairShare(Section):
@@ -733,41 +651,34 @@ class FairShare(Section):
 class AdmissionSettings(Section):
     """Limits of the runs that are under way at once, if several tenants or pipelines share the workers; the others wait in Postgres."""
 
-    tenant_window: Count | None = Field(
-        None,
-        description="how many runs of each tenant may be [under way at once](../how-to/concurrency-limits-and-fair-queues.md#share-workers-between-tenants), multiplied by its weight; by default any number",
-    )
-    tenant: Table[FairShare] = Field(
-        default_factory=dict,
-        description="by tenant name or pattern: `weight` (1), its turns relative to others; `max_running`, instead of the window",
-    )
-    pipeline: Table[FairShare] = Field(
-        default_factory=dict,
-        description="by pipeline name or pattern: `weight` (1) in its tenant's window; `max_running`, its runs under way at once",
-    )
+    tenant_window: Count | None = None
+    """how many runs of each tenant may be [under way at once](../how-to/concurrency-limits-and-fair-queues.md#share-workers-between-tenants), multiplied by its weight; by default any number"""
+    tenant: Table[FairShare] = Field(default_factory=dict)
+    """by tenant name or pattern: `weight` (1), its turns relative to others; `max_running`, instead of the window"""
+    pipeline: Table[FairShare] = Field(default_factory=dict)
+    """by pipeline name or pattern: `weight` (1) in its tenant's window; `max_running`, its runs under way at once"""
 
 
 class Streams(Section):
     """Streams of runs in Redis."""
 
-    max_entries: Count = Field(
-        10_000, description="about how many entries the stream of a run keeps; readers learn which they have missed"
-    )
-    expire_s: Seconds = Field(3600.0, description="seconds after its last entry that a stream is deleted")
+    max_entries: Count = 10_000
+    """about how many entries the stream of a run keeps; readers learn which they have missed"""
+    expire_s: Seconds = 3600.0
+    """seconds after its last entry that a stream is deleted"""
 
 
 class Ui(Section):
     """The page."""
 
-    secret: SecretStr | None = Field(
-        None,
-        min_length=MIN_VALUE_KEY_BYTES,
-        description="a secret of at least 32 characters that all processes of [the page](../how-to/use-the-page.md) share, for its forms; by default each process draws its own",
-    )
-    values: bool = Field(True, description="show prompts, inputs, outputs and questions on the page")
+    secret: SecretStr | None = Field(None, min_length=MIN_VALUE_KEY_BYTES)
+    """a secret of at least 32 characters that all processes of [the page](../how-to/use-the-page.md) share, for its forms; by default each process draws its own"""
+    values: bool = True
+    """show prompts, inputs, outputs and questions on the page"""
 
 
 class Events(Section):
     """Events in Postgres."""
 
-    keep_days: Days = Field(90, description="days to store events; 0: for ever")
+    keep_days: Days = 90
+    """days to store events; 0: for ever"""

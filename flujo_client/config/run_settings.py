@@ -1,7 +1,4 @@
-"""The settings that are sent with a run when it is enqueued, so that no worker's own file changes it midway.
-
-In: a process's settings; then those in a message, without defaults. Out: the settings of that run.
-"""
+"""The settings that are sent with a run when it is enqueued, so that no worker's own file changes it midway."""
 
 from __future__ import annotations
 
@@ -49,12 +46,7 @@ class RunSettings(Section):
 
 
 def settings_of(table: Mapping[str, Any] | None, own: RunSettings) -> RunSettings:
-    """Return the settings of a run.
-
-    Args:
-        table: what travelled with it; None for a run of a client that sends none.
-        own: this process's.
-    """
+    """Return the settings of a run from what was sent with it, else this process's own: some clients send none."""
     if table is None:
         return own
     return _read(canonical({name: table[name] for name in table if name not in _OF_THE_FLEET}), own.template.folders)

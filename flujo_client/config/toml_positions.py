@@ -1,8 +1,7 @@
 """`flujo.toml` as a text: its values, and the line of each.
 
-The parser of the standard library reports no positions, so the text is scanned once before, which also finds
-what would cost the parser time without end. Must not know what a key means. In: a path. Out: `Written`, or a `SettingsError` with file, line
-and column. No value is quoted: it may be a secret.
+The parser of the standard library reports no positions, so the text is scanned once before, which also finds what would cost the parser
+time without end. A `SettingsError` has file, line and column, and quotes no value: it may be a secret.
 """
 
 from __future__ import annotations
@@ -37,13 +36,7 @@ _TWICE = ("Cannot overwrite", "Cannot declare", "Cannot redefine", "Cannot mutat
 
 @dataclass
 class Written:
-    """The contents of a file.
-
-    Attributes:
-        path: the file.
-        tree: its tables and values; empty until it is parsed.
-        lines: for each key and table, its first line: its own, else that of its first entry.
-    """
+    """The contents of a file, with the first line of each key and table: its own, else that of its first entry."""
 
     path: Path
     tree: dict[str, Any] = field(default_factory=dict)
@@ -82,9 +75,8 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})", suggestion="check the path") from None
     if len(data) > LARGEST:
-        raise SettingsError(
-            f"{path}: the file is larger than {LARGEST} bytes", suggestion="check the path: it is not a flujo.toml"
-        )
+        way_out = "check the path: it is not a flujo.toml"
+        raise SettingsError(f"{path}: the file is larger than {LARGEST} bytes", suggestion=way_out)
     if data.startswith(b"\xef\xbb\xbf"):
         raise SettingsError(f"{path}:1:1: begins with a byte order mark", suggestion="save it as UTF-8 without one")
     try:
@@ -114,9 +106,8 @@ def _statements(path: Path, text: str) -> list[tuple[Key, int]]:
             dots = dots + 1 if word == "." else 0
         if depth > DEEPEST or dots > DEEPEST:
             line, column = _position(text, match.start())
-            raise SettingsError(
-                f"{path}:{line}:{column}: is nested too deeply", suggestion=f"at most {DEEPEST} levels are read"
-            )
+            way_out = f"at most {DEEPEST} levels are read"
+            raise SettingsError(f"{path}:{line}:{column}: is nested too deeply", suggestion=way_out)
         if kind == "newline" and (depth <= 0 or not is_value):
             parts, depth, dots, is_head, is_value = [], 0, 0, False, False
         elif kind in ("quoted", "bare") and not is_value:

@@ -30,7 +30,7 @@ class Gate:
     name: str
     """The name as people see it, such as `limit 'crm'`."""
     most: int | None
-    """The maximum of runs that hold a place at once; None: any number, and runs only wait here."""
+    """The maximum number of runs that hold a place at once; None: any number, and runs only wait here."""
     period_s: float | None = None
     """Seconds that a place is held after the run's beginning; None: until the run's end."""
     flow: str = ""

@@ -12,11 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from flujo_client.contract.json_schema import fits_schema, wrong_schema
+from flujo_client.contract.json_schema import fits_schema
 from flujo_client.contract.records import LIVE_RUN
-from flujo_client.errors import ConfigurationError, ResumeError
+from flujo_client.errors import ResumeError
 
 OPEN = "open"
 Keys = Sequence[tuple[str, bytes]]
@@ -71,36 +71,41 @@ def state_of(attempt: str, run: str, *, is_answered: bool, is_over: bool) -> str
 
 
 def choose(
-    run_id: str, status: str, approvals: Sequence[Approval], *, step: str | None, address: str | None
+    run_id: str,
+    status: str,
+    approvals: Sequence[Approval],
+    *,
+    step: str | None,
+    address: str | None,
+    key: str | None = None,
 ) -> Approval:
-    """Choose a question among all of a run: the one with this step or address, or the only one that is open.
+    """Choose a question among all of a run: the one with this step, address or key, or the only one that is open.
 
     Raises:
         ResumeError: the question is not open, and why; or several are open, and the arguments do not choose one.
     """
-    named = [each for each in approvals if step in (None, each.step) and address in (None, each.address)]
+    named = [
+        each
+        for each in approvals
+        if step in (None, each.step) and address in (None, each.address) and key in (None, each.key)
+    ]
     open_ = [each for each in named if each.state == OPEN]
     if len(open_) == 1:
         return open_[0]
     if open_:
         places = ", ".join(f"'{each.place}'" for each in open_)
-        raise ResumeError(
-            f"run {run_id} has {len(open_)} open questions: {places}",
-            suggestion="choose one by its step or its address",
-            code="SEVERAL_QUESTIONS",
-        )
+        message = f"run {run_id} has {len(open_)} open questions: {places}"
+        raise ResumeError(message, suggestion="choose one by its step or its address", code="SEVERAL_QUESTIONS")
     if named:
         raise closed(named[-1])
     if status not in LIVE_RUN:
         raise ResumeError(f"run {run_id} is {status}: its questions can no longer be answered", code="RUN_ENDED")
-    if step is None and address is None:
+    if step is None and address is None and key is None:
         hint = "it waits for an event: `flujo lens show` names it" if status == "paused" else None
         raise ResumeError(f"run {run_id} is {status} and has no open question", suggestion=hint, code="NOT_PAUSED")
     known = ", ".join(f"'{each.place}'" for each in approvals if each.state == OPEN) or "none"
-    raise ResumeError(
-        f"run {run_id} has no question at {address or ''!r}, step {step or 'any'!r}; open are: {known}",
-        code="UNKNOWN_QUESTION",
-    )
+    which = f"with the id '{key}'" if key is not None else f"at {address or ''!r}, step {step or 'any'!r}"
+    raise ResumeError(f"run {run_id} has no question {which}; open are: {known}", code="UNKNOWN_QUESTION")
 
 
 def closed(approval: Approval) -> ResumeError:
@@ -119,11 +124,9 @@ def check_answer(approval: Approval, value: Any) -> None:
     """Raise ResumeError, which names the place, for an answer that does not fit its question's schema."""
     wrong = None if approval.schema is None else fits_schema(value, approval.schema, shows_value=True)
     if wrong:
-        raise ResumeError(
-            f"the answer to '{approval.place}' does not fit: {wrong}",
-            suggestion="`approvals()`, or `flujo approvals list --json`, shows the schema",
-            code="ANSWER_REFUSED",
-        )
+        message = f"the answer to '{approval.place}' does not fit: {wrong}"
+        way_out = "`approvals()`, or `flujo approvals list --json`, shows the schema"
+        raise ResumeError(message, suggestion=way_out, code="ANSWER_REFUSED")
 
 
 def verdict(schema: Mapping[str, Any] | None, *, approved: bool) -> Any:
@@ -142,20 +145,7 @@ def takes_flag(schema: Any) -> bool:
     return wanted == "boolean" or (isinstance(wanted, list) and "boolean" in wanted)
 
 
-def check_schema(schema: dict[str, Any]) -> None:
-    """Raise ConfigurationError if it is not a JSON Schema, as far as that can be checked here."""
-    if wrong := wrong_schema(schema):
-        raise ConfigurationError(f"input_schema {wrong}")
-
-
 _MARK = "fq1"
-
-
-class Bound(NamedTuple):
-    """What a token is bound to: a run, and the attempt of it that asks."""
-
-    run_id: str
-    key: str
 
 
 def make_token(run_id: str, key: str, expires_at: datetime | None, keys: Keys) -> str | None:
@@ -168,23 +158,21 @@ def signed(approvals: Sequence[Approval], keys: Keys) -> list[Approval]:
     return [replace(each, token=make_token(each.run_id, each.key, each.expires_at, keys)) for each in approvals]
 
 
-def read_token(token: str, keys: Keys, *, now: float) -> Bound:
-    """Read the question that a token is bound to; any of the keys may have signed it, and `now` is in unix seconds.
+def read_token(token: str, keys: Keys, *, now: float) -> tuple[str, str]:
+    """Return the run that a token is for, and the key of the attempt that asks; any of the keys may have signed it, `now` is in unix seconds.
 
     Raises:
         ResumeError: it was not signed by one of the keys, is damaged, or its question has expired.
     """
     bound = verify_token(_MARK, token, keys)
     if bound is None:
-        raise ResumeError(
-            "this is not a valid approval token",
-            suggestion="use the token from `approvals` unchanged, on a client with the same signing keys",
-            code="BAD_TOKEN",
-        )
+        message = "this is not a valid approval token"
+        way_out = "use the token from `approvals` unchanged, on a client with the same signing keys"
+        raise ResumeError(message, suggestion=way_out, code="BAD_TOKEN")
     run_id, key, expires = bound
     if expires is not None and expires <= now:
         raise ResumeError("the question of this token has expired", code="QUESTION_EXPIRED")
-    return Bound(run_id, key)
+    return run_id, key
 
 
 def sign_token(mark: str, content: Sequence[Any], keys: Keys) -> str | None:

@@ -83,20 +83,14 @@ Stance = Literal["coming", "open", "asked", "closed"]
 
 
 class RunPosition:
-    """The position of a run in its plan, by the paths of the bodies it has begun.
-
-    Args:
-        plan: the plan the run uses.
-        state: its rows.
-    """
+    """The position of a run in its plan, by the paths of the bodies it has begun."""
 
     def __init__(self, plan: Plan, state: RunState) -> None:
         self.plan, self.stances = plan, dict[str, set[tuple[int, Stance]]]()
         self.open_containers: set[str] = set()
         asked = {each.address for each in state.open_attempts if each.kind == "resume"}
-        busy = {
-            each.address.rpartition("/")[0] for each in state.scopes if each.status == "open" and each.kind != SEQUENCE
-        }
+        containers = (each.address for each in state.scopes if each.status == "open" and each.kind != SEQUENCE)
+        busy = {address.rpartition("/")[0] for address in containers}
         for scope in state.scopes:
             try:
                 container, nodes, _ = plan.locate(scope.address)
@@ -200,10 +194,8 @@ def _forbids(difference: Difference, where: RunPosition, new: Plan) -> tuple[str
         return None
     if not difference.step:
         models = where.plan.context_model, new.context_model
-        if (
-            difference.aspect == "context_model" and None in models
-        ):  # whether a context fits another model is seen when it is read
-            return "context model", "and only one of the two plans has a context"
+        if difference.aspect == "context_model" and None in models:
+            return "context model", "and only one of the two plans has a context"  # reading one shows whether it fits
         return None
     for body, _ in difference.around[1:]:
         container = body.rpartition("/")[0]
@@ -262,30 +254,16 @@ def _kind_of(plan: Plan, path: str) -> str | None:
 
 
 def _node(plan: Plan, path: str) -> Node | None:
-    nodes, parts, found = plan.nodes, path.split("/"), None
-    try:
-        for place in range(0, len(parts), 2):
-            found = nodes.named(parts[place])
-            nodes = found.bodies[parts[place + 1]] if place + 1 < len(parts) else nodes
-    except KeyError:
-        return None
-    return found
+    return next((node for node in plan.nodes.walk() if node.path == path), None)
 
 
 def _reader(plan: Plan, name: str) -> str | None:
     """Return the first step whose texts or templates name another step, such as `steps.name`."""
     pattern = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
-    for node in _walk(plan.nodes):
+    for node in plan.nodes.walk():
         if node.name != name and any(pattern.search(text) for text in _texts([node.traits, node.rules])):
             return node.path
     return None
-
-
-def _walk(nodes: Nodes) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        for body in node.bodies.values():
-            yield from _walk(body)
 
 
 def _texts(value: Any) -> Iterator[str]:

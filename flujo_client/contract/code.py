@@ -64,11 +64,11 @@ class AwaitedCode:
 class ParkCause(NamedTuple):
     """Why a run is parked."""
 
-    kind: Literal["import", "code", "pinned", "key", "conversation"]
-    """Code that cannot be loaded; code that has changed, or has and the run is pinned to the old one; a key of values; a conversation
-    that was held with other code."""
+    kind: Literal["import", "code", "newer", "pinned", "key", "conversation"]
+    """Code that cannot be loaded; code that has changed, is newer than the workers, or has changed and the run is pinned to the old one; a
+    key of values; a conversation that was held with other code."""
     what: str = ""
-    """What that is: the error, the changes, or the key's id; empty if the reason in words is all that is known."""
+    """What that is: the error, the changes, the plan's fingerprint, or the key's id; empty if the reason in words is all that is known."""
 
 
 CODE_CHANGED: Final = ParkCause("code")
@@ -216,9 +216,8 @@ def all_differences(old: Plan, new: Plan, code: CodeOnRecord) -> tuple[Differenc
         same = of_code.pop((each.step, each.aspect), None)
         is_summary = each.aspect == _SUMMARY and any(step == each.step for step, _ in of_code)
         if not is_summary:
-            found.append(
-                each if same is None or each.old else replace(each, old=same.old, new=same.new, lines=same.lines)
-            )
+            shown = each if same is None or each.old else same
+            found.append(replace(each, old=shown.old, new=shown.new, lines=shown.lines))
     left = (replace(each, aspect="output schema") if each.aspect == _OUTPUT else each for each in of_code.values())
     return (*found, *left)
 
@@ -226,11 +225,8 @@ def all_differences(old: Plan, new: Plan, code: CodeOnRecord) -> tuple[Differenc
 def _of_code(old: Plan, new: Plan, code: CodeOnRecord) -> Iterator[Difference]:
     before = dict(code.old) | dict(_performed(old, code.run))
     places = dict(_places(old.nodes, "", ()))
-    fields = [
-        found
-        for version in (*code.old.values(), *(each.version for each in code.run))
-        if (found := context_fields(version)).parts
-    ]
+    versions = (*code.old.values(), *(each.version for each in code.run))
+    fields = [found for version in versions if (found := context_fields(version)).parts]
     now = next((found for version in code.new.values() if (found := context_fields(version)).parts), None)
     if fields and now is not None and old.context_model == new.context_model:
         yield from _of_parts(fields[-1], now, Difference("changed", "making"))
@@ -258,9 +254,8 @@ def _places(
 
 
 def _own(version: CodeVersion) -> CodeVersion:
-    return CodeVersion(
-        {name: each for name, each in version.parts.items() if not name.startswith(CONTEXT_FIELD)}, version.texts
-    )
+    parts = {name: each for name, each in version.parts.items() if not name.startswith(CONTEXT_FIELD)}
+    return CodeVersion(parts, version.texts)
 
 
 def _of_parts(before: CodeVersion, now: CodeVersion, here: Difference) -> Iterator[Difference]:

@@ -69,7 +69,7 @@ class PlannerBrief(BaseModel):
     turn: int
     """Counted from 1."""
     max_turns: int
-    """The maximum of turns."""
+    """The maximum number of turns."""
 
 
 COMMAND_SCHEMA: Final[dict[str, Any]] = {

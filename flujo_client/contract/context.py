@@ -89,12 +89,7 @@ _MODEL: Final = "model"
 
 
 class StoredContext:
-    """A context that no one has looked at.
-
-    Args:
-        packed: the context.
-        resolve: finds the classes in it.
-    """
+    """A context that no one has looked at; `resolve` finds the classes in it."""
 
     def __init__(self, packed: Packed, resolve: Callable[[str], Any]) -> None:
         self._packed, self._resolve = packed, resolve

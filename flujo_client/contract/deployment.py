@@ -24,22 +24,18 @@ class SchemaVersion(NamedTuple):
         """Raise SchemaVersionError, with what to do, for a database with which code that needs `needed` and knows `known` cannot work."""
         self.refuse_unless_known(known)
         if self.version < needed:
-            raise SchemaVersionError(
-                f"the database's schema is {self.version}, this code needs {needed}", suggestion="run `flujo migrate`"
-            )
+            message = f"the database's schema is {self.version}, this code needs {needed}"
+            raise SchemaVersionError(message, suggestion="run `flujo migrate`")
 
     def refuse_unless_known(self, known: int) -> None:
         """Raise SchemaVersionError for a database that code which knows the schema `known` can neither use nor migrate."""
         if self.first not in (None, FIRST_MIGRATION):
-            raise SchemaVersionError(
-                f"the database's schema is {self.version} of a version before 0.1, which cannot be migrated",
-                suggestion="let its runs end under that version, and run `flujo migrate` on a new, empty database",
-            )
+            message = f"the database's schema is {self.version} of a version before 0.1, which cannot be migrated"
+            way_out = "let its runs end under that version, and run `flujo migrate` on a new, empty database"
+            raise SchemaVersionError(message, suggestion=way_out)
         if self.oldest > known:
-            raise SchemaVersionError(
-                f"the database's schema is {self.version}, which needs code that knows schema {self.oldest}; this code knows {known}",
-                suggestion="upgrade flujo-worker here",
-            )
+            message = f"the database's schema is {self.version}, which needs code that knows schema {self.oldest}; this code knows {known}"
+            raise SchemaVersionError(message, suggestion="upgrade flujo-worker here")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +97,8 @@ class DatabaseFacts:
     connections: int
     """The number of connected clients, of at most `max_connections`."""
     max_connections: int
+    is_read_only: bool = False
+    """Whether the server accepts no writes, such as a standby."""
     not_granted: tuple[str, ...] = ()
     """The privileges on flujo's tables that the role does not have."""
     waiting: tuple[tuple[str, int], ...] = ()

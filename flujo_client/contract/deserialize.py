@@ -33,9 +33,8 @@ def safe_deserialize(tree: Tree, target_type: type[T] | None = None) -> Any:
     except SerializationError:
         raise
     except Exception as error:  # users' deserializers run here
-        raise SerializationError(
-            f"does not fit {type_name(target_type)}: {type(error).__name__}", cause=error
-        ) from error
+        message = f"does not fit {type_name(target_type)}: {type(error).__name__}"
+        raise SerializationError(message, cause=error) from error
 
 
 def _validated(tree: Tree, target_type: type[T]) -> T:

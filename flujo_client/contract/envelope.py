@@ -23,12 +23,7 @@ ATTEMPTS_QUEUE = "flujo.attempts"
 CONTROL_QUEUE = "flujo.control"
 
 AttemptKind = Literal["step", "start", "join", "resume"]
-TASKS: dict[AttemptKind, str] = {
-    "step": TASK_ATTEMPT,
-    "start": TASK_START,
-    "join": TASK_JOIN,
-    "resume": TASK_RESUME,
-}
+TASKS: dict[AttemptKind, str] = {"step": TASK_ATTEMPT, "start": TASK_START, "join": TASK_JOIN, "resume": TASK_RESUME}
 """The task that carries each kind of work. Names are few and constant: an unknown one in a header hangs its chord."""
 
 
@@ -164,12 +159,9 @@ class Envelope:
             if wire["v"] != WIRE_VERSION:
                 message = f"an envelope of version {wire['v']}; this worker reads {WIRE_VERSION}"
                 raise SerializationError(message, suggestion="upgrade the workers before the clients")
-            tables: dict[str, Any] = {name: wire.get(name) for name in _TABLES}
-            ticket = RunHeader(
-                **{attribute: wire[name] for name, attribute in _OF_RUN.items()},
-                **tables,
-                is_gated=wire.get("gated") is True,
-            )
+            of_run: dict[str, Any] = {attribute: wire[name] for name, attribute in _OF_RUN.items()}
+            of_run |= {name: wire.get(name) for name in _TABLES}
+            ticket = RunHeader(**of_run, is_gated=wire.get("gated") is True)
             envelope = cls(
                 ticket=ticket,
                 **{name: wire[name] for name in _OWN},
@@ -182,26 +174,13 @@ class Envelope:
             )
         except (KeyError, TypeError) as error:
             raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error
-        texts = (
-            ticket.run,
-            ticket.reference,
-            ticket.fingerprint,
-            envelope.address,
-            envelope.step,
-            envelope.queue,
-            *envelope.code,
-        )
-        counts = (
-            envelope.number,
-            envelope.version,
-            envelope.pauses,
-            *(() if envelope.units_from is None else (envelope.units_from,)),
-            *(lanes.values() if isinstance(lanes := envelope.lanes, dict) else (lanes,)),
-        )
-        if {*map(type, texts)} != {str} or {*map(type, counts)} != {int}:
-            raise SerializationError(
-                "not an envelope: a name is not a text or a number is not an integer", path="message"
-            )
+        texts = [ticket.run, ticket.reference, ticket.fingerprint, envelope.address, envelope.step, envelope.queue]
+        counts: list[Any] = [envelope.number, envelope.version, envelope.pauses]
+        counts += [] if envelope.units_from is None else [envelope.units_from]
+        counts += envelope.lanes.values() if isinstance(envelope.lanes, dict) else [envelope.lanes]
+        if {*map(type, [*texts, *envelope.code])} != {str} or {*map(type, counts)} != {int}:
+            message = "not an envelope: a name is not a text or a number is not an integer"
+            raise SerializationError(message, path="message")
         if wire.get("key") != envelope.key or TASKS.get(envelope.kind, ...) != wire.get("task"):
             raise SerializationError("it names the key or task of another message", path="message")
         return envelope

@@ -5,7 +5,7 @@ Values only: a change that a hook makes in one has no effect. Workers make them.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -98,11 +98,4 @@ HookPayload: TypeAlias = (
 )
 """Any payload."""
 
-PAYLOADS: tuple[type[Payload], ...] = (
-    PreRunPayload,
-    PostRunPayload,
-    PreStepPayload,
-    PostStepPayload,
-    OnStepFailurePayload,
-    OnPauseRequestedPayload,
-)
+PAYLOADS: tuple[type[Payload], ...] = get_args(HookPayload)

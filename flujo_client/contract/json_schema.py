@@ -44,10 +44,7 @@ def wrong_schema(schema: Any) -> str | None:
 def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False) -> str | None:
     """Return what is wrong with a value by a JSON Schema; None if nothing is, or if that cannot be checked here (the worker then does).
 
-    Args:
-        value: what is checked.
-        schema: what it has to be.
-        shows_value: show a value that is wrong as a whole to who gave it. Its parts are never shown.
+    With `shows_value`, a value that is wrong as a whole is shown to the one who gave it. Its parts are never shown.
     """
     try:
         check = _check(json.dumps(schema))

@@ -175,9 +175,8 @@ class GuardRow:
     @property
     def settings(self) -> Mapping[str, Any] | None:
         """Return the settings in force; None where the row sets nothing."""
-        return (
-            None if self.from_file is None and self.edits is None else {**(self.from_file or {}), **(self.edits or {})}
-        )
+        is_set = self.from_file is not None or self.edits is not None
+        return {**(self.from_file or {}), **(self.edits or {})} if is_set else None
 
 
 def waits_for(guard: Guard, model: str) -> str:

@@ -19,15 +19,13 @@ LEVELS: Final = (0, 1, 2)
 STRATEGIES: Final = ("first-pass",)
 STRUCTURED: Final = ("off", "auto", "openai_json", "outlines", "xgrammar")
 INJECTIONS: Final = ("prepend", "context_key")
-CONVERSIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "integer": ("str->int",),
-        "number": ("str->float", "str->int"),
-        "boolean": ("str->bool",),
-        "array": ("str->array", "T->[T]"),
-        "object": ("str->object",),
-    }
-)
+CONVERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "integer": ("str->int",),
+    "number": ("str->float", "str->int"),
+    "boolean": ("str->bool",),
+    "array": ("str->array", "T->[T]"),
+    "object": ("str->object",),
+}
 """What `coercion.allow` may list for each type that a schema asks for."""
 
 MAX_STEPS: Final = 250_000
@@ -39,27 +37,16 @@ MOST_SAMPLES: Final = 5
 PRECHECK_AGENTS: Final = ("validator_agent", "agent", "consensus_agent")
 """The keys of `reasoning_precheck` that name an agent, or hold one."""
 
-_PARSER = ("aop", "coercion")
 _OTHERS = (
-    "structured_output",
-    "schema",
-    "strict_schema",
-    "enforce_grammar",
-    "reasoning_precheck",
-    "shadow",
-    "typed_fast_path",
-    "batch",
+    *("structured_output", "schema", "strict_schema", "enforce_grammar"),
+    *("reasoning_precheck", "shadow", "typed_fast_path", "batch"),
 )
-PROCESSING_KEYS: Final = (*_PARSER, *_OTHERS)
+PROCESSING_KEYS: Final = ("aop", "coercion", *_OTHERS)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessingSettings:
-    """The limits of the parser.
-
-    Raises:
-        BlueprintError: a value is not allowed; names the key.
-    """
+    """The limits of the parser. Raises BlueprintError, which names the key, for a value that is not allowed."""
 
     aop: str = "minimal"
     """`off`, `minimal` or `full`."""
@@ -92,14 +79,10 @@ class ProcessingSettings:
 
     @classmethod
     def read(cls, block: ProcessingSettings | Mapping[str, Any]) -> ProcessingSettings:
-        """Take the parser's keys out of a `processing` block; the other keys of the block are left to their readers.
-
-        Raises:
-            BlueprintError: for an unknown key (with the nearest one) or a value that is not allowed.
-        """
+        """Take the parser's keys out of a `processing` block; the other keys of the block are left to their readers."""
         if isinstance(block, ProcessingSettings):
             return block
-        known("processing", block, (*_PARSER, *_OTHERS))
+        known("processing", block, PROCESSING_KEYS)
         coercion = block.get("coercion") or {}
         known("processing.coercion", coercion, tuple(each.name for each in fields(cls) if each.name != "aop"))
         given = {**({"aop": block["aop"]} if "aop" in block else {}), **coercion}
@@ -168,9 +151,8 @@ class PrecheckSettings:
         for key in ("required_context_keys", "delimiters"):
             object.__setattr__(self, key, texts(f"{where}{key}", getattr(self, key)))
         if len(self.delimiters) != 2 or not all(self.delimiters):  # noqa: PLR2004 - one before, one after
-            raise refused(
-                f"{where}delimiters", f"{list(self.delimiters)!r} must be two texts", 'write ["<plan>", "</plan>"]'
-            )
+            message = f"{list(self.delimiters)!r} must be two texts"
+            raise refused(f"{where}delimiters", message, 'write ["<plan>", "</plan>"]')
 
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Self:
@@ -250,9 +232,8 @@ class ProcessingConfigModel:
             flag(key, given.get(key, False))
         schema = given.get("schema")
         if schema is not None and not isinstance(schema, Mapping):
-            raise refused(
-                "schema", f"expected a JSON Schema object, got {type(schema).__name__}", '{"type": "object", …}'
-            )
+            message = f"expected a JSON Schema object, got {type(schema).__name__}"
+            raise refused("schema", message, '{"type": "object", …}')
         BatchSettings.of(block)
         given.pop("batch", None)  # it is about the way to the provider, and not about the answer
         precheck = PrecheckSettings.read(given.pop("reasoning_precheck", {}))
@@ -260,11 +241,7 @@ class ProcessingConfigModel:
 
 
 def resolve(block: Mapping[str, Any] | None, table: Mapping[str, Any] | None) -> ProcessingConfigModel | None:
-    """Merge a step's own block over the project's `[aros]` table over the defaults; None if AROS must not act.
-
-    Raises:
-        BlueprintError: for a block that cannot be.
-    """
+    """Merge a step's own block over the project's `[aros]` table over the defaults; None if AROS must not act. Raises BlueprintError."""
     known, block = table or {}, (block if block is None or list(block) != ["batch"] else None)
     if (block is None and table is None) or not known.get("enabled", True):
         return None
@@ -272,18 +249,16 @@ def resolve(block: Mapping[str, Any] | None, table: Mapping[str, Any] | None) ->
     return replace(read, ledger=bool(known.get("correction_ledger_enabled")))
 
 
-_TABLE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "structured_output_default": ("structured_output",),
-        "enable_aop_default": ("aop",),
-        "coercion_tolerant_level": ("coercion", "tolerant_level"),
-        **{name: ("coercion", name) for name in ("max_unescape_depth", "anyof_strategy", "max_characters")},
-        **{name: ("coercion", name) for name in ("max_steps", "max_ms_per_mb")},
-        "enable_reasoning_precheck": ("reasoning_precheck", "enabled"),
-        "strict_schema": ("strict_schema",),
-        "shadow_mode": ("shadow",),
-    }
-)
+_TABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "structured_output_default": ("structured_output",),
+    "enable_aop_default": ("aop",),
+    "coercion_tolerant_level": ("coercion", "tolerant_level"),
+    **{name: ("coercion", name) for name in ("max_unescape_depth", "anyof_strategy", "max_characters")},
+    **{name: ("coercion", name) for name in ("max_steps", "max_ms_per_mb")},
+    "enable_reasoning_precheck": ("reasoning_precheck", "enabled"),
+    "strict_schema": ("strict_schema",),
+    "shadow_mode": ("shadow",),
+}
 """The place of each key of `[aros]` in a block."""
 
 

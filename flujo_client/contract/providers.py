@@ -30,33 +30,17 @@ _THROUGH_OPENAI: Final = (
 PROVIDERS: Final[Mapping[str, Provider]] = {
     **dict.fromkeys(_THROUGH_OPENAI.split(), _OPENAI),
     **dict.fromkeys(("google", "google-cloud", "google-decisions"), _GOOGLE),
-    "anthropic": Provider("anthropic", "anthropic"),
+    **{name: Provider("openai", name) for name in ("bedrock-mantle", "cerebras", "crusoe", "snowflake", "zai")},
+    **{name: Provider(name, name) for name in ("anthropic", "cohere", "groq", "typesafe")},
     "bedrock": Provider("boto3", "bedrock"),
-    "bedrock-mantle": Provider("openai", "bedrock-mantle"),
-    "cerebras": Provider("openai", "cerebras"),
-    "cohere": Provider("cohere", "cohere"),
-    "crusoe": Provider("openai", "crusoe"),
-    "groq": Provider("groq", "groq"),
     "huggingface": Provider("huggingface_hub", "huggingface"),
     "mistral": Provider("mistralai", "mistral"),
-    "snowflake": Provider("openai", "snowflake"),
-    "typesafe": Provider("typesafe", "typesafe"),
     "xai": Provider("xai_sdk", "xai"),
-    "zai": Provider("openai", "zai"),
 }
-WITHOUT_PACKAGE: Final = frozenset(
-    [
-        "local",
-        "test",
-        "elevenlabs",
-        "github-copilot",
-        "openai-chatgpt",
-        "openai-codex",
-        "sentence-transformers",
-        "system-one",
-        "voyageai",
-    ]
+_OTHERS: Final = (
+    "local test elevenlabs github-copilot openai-chatgpt openai-codex sentence-transformers system-one voyageai"
 )
+WITHOUT_PACKAGE: Final = frozenset(_OTHERS.split())
 """The other providers: ours, and those of pydantic-ai for which no package is looked for."""
 AGENTS: Final = "pydantic_ai"
 """The module without which no agent runs: where it is missing, nothing is known about the packages of workers."""

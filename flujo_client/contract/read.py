@@ -36,10 +36,8 @@ def read_result(
 
     Containers have the results of their children inside. One that a run's end left open is among them, and failed. The scopes were read after the
     attempts. `resolve` finds the classes that values were made of; a value whose class is not to be had here comes back as plain data. `fetch`
-    reads values that the rows only point at. The questions are those that are open, in the run and its child runs.
-
-    Raises:
-        SerializationError: it succeeded, and its output cannot be read.
+    reads values that the rows only point at. The questions are those that are open, in the run and its child runs. Raises SerializationError if
+    the run succeeded and its output cannot be read.
     """
     if run.status == "succeeded" and run.output is None and run.unreadable is not None:
         raise SerializationError(f"run {run.id} is unreadable: {run.unreadable}")
@@ -79,9 +77,8 @@ class _Reading:
     contexts: dict[str, Any] = field(default_factory=dict)
 
     def nodes(self, nodes: Sequence[NodeRows]) -> list[StepResult]:
-        return [
-            self._container(node) if node.scope else self._step(node.tries) for node in nodes if self._has_ended(node)
-        ]
+        ended = filter(self._has_ended, nodes)
+        return [self._container(node) if node.scope else self._step(node.tries) for node in ended]
 
     def _has_ended(self, node: NodeRows) -> bool:
         if node.scope is not None:
@@ -106,10 +103,8 @@ class _Reading:
     def _container(self, node: NodeRows) -> StepResult:
         """Make a container's result; what a router's agent gave and spent is the router's."""
         assert node.scope is not None
-        if node.scope.kind == FALLBACK.name:
-            return self._fallback(node.scope, node.children)
-        if node.scope.kind == CACHE.name:
-            return self._cached(node.scope, node.children)
+        if node.scope.kind in (FALLBACK.name, CACHE.name):
+            return self._wrapped(node.scope, node.children)
         own = self._step(node.tries) if node.tries else NO_AGENT
         children = [self._scope(each.scope, self.nodes(each.nodes), NO_AGENT) for each in node.children]
         result = self._scope(node.scope, children, own)
@@ -117,26 +112,18 @@ class _Reading:
             result.attempts = len(children)
         return _without_failed(result, own) if node.is_fan_out else result
 
-    def _fallback(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
-        """Return the step's own result if it needed no fallback; else one under its name that combines both."""
+    def _wrapped(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
+        """Return the step's own result if it needed no fallback, or was run in spite of the cache; else one under its name for all tries."""
         inside = [each for child in children for each in self.nodes(child.nodes)]
         last, result = inside[-1] if inside else NO_AGENT, self._scope(scope, inside, NO_AGENT)
-        if len(children) == len(inside) == 1 and last.success == result.success:
+        is_cache = scope.kind == CACHE.name
+        if inside and last.success == result.success and (is_cache or len(children) == len(inside) == 1):
             return last
-        both = {
-            "attempts": sum(each.attempts for each in inside),
-            "latency_s": sum(each.latency_s for each in inside),
-            "metadata_": last.metadata_ | result.metadata_,
-        }
-        return result.model_copy(update=both)
-
-    def _cached(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
-        """Return the step's own result if it was run; else one without an attempt, for nothing was tried."""
-        inside = [each for child in children for each in self.nodes(child.nodes)]
-        result = self._scope(scope, inside, NO_AGENT)
-        if inside and inside[-1].success == result.success:
-            return inside[-1]
-        return result.model_copy(update={"attempts": sum(each.attempts for each in inside)})
+        changes: dict[str, Any] = {"attempts": sum(each.attempts for each in inside)}
+        if not is_cache:
+            changes["latency_s"] = sum(each.latency_s for each in inside)
+            changes["metadata_"] = last.metadata_ | result.metadata_
+        return result.model_copy(update=changes)
 
     def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
         """Return the result of a container or a child of one, by the same rules for all."""

@@ -153,9 +153,8 @@ class SearchState(BaseModel):
     @property
     def judged(self) -> list[EvaluatorInput]:
         """Return what the evaluators are given next."""
-        return [
-            EvaluatorInput(goal=self.goal, path=self._cut(above), candidate=last) for *above, last in self.candidates
-        ]
+        given = ((self._cut(above), last) for *above, last in self.candidates)
+        return [EvaluatorInput(goal=self.goal, path=path, candidate=last) for path, last in given]
 
     def _cut(self, path: list[Any]) -> list[Any]:
         return cut(path, self.bounds.path_max_tokens)

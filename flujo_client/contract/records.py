@@ -39,7 +39,7 @@ def read_status(word: str) -> str:
         return word
     if word not in _ORIGINAL_STATUSES:
         choices = ", ".join((*RUN_STATUSES, *_ORIGINAL_STATUSES))
-        raise ClientError(f"`status` must be one of {choices}, got {word[:40]!r}")
+        raise ClientError(f"`status` must be one of {choices}, got {str(word)[:40]!r}")
     return _ORIGINAL_STATUSES[word]
 
 

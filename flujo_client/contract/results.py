@@ -70,6 +70,13 @@ class Failure(StepOutcome):
     step_result: StepResult
 
 
+class Chunk(StepOutcome):
+    """A piece of text that a step's model or its own code says."""
+
+    data: str
+    step_name: str
+
+
 class Paused(StepOutcome):
     """The run waits for a person's answer."""
 
@@ -199,19 +206,19 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
 
         Raises:
             PausedException: the run waits for an answer from a person, or for an event.
+            ClientError: the run has not ended: it is queued, runs or is parked.
             PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
             UsageLimitExceededError: a limit stopped the run; has the partial result.
             PricingNotConfiguredError: costs are strict and a model has no price.
             RunFailed, RunCancelled, RunExpired: how the run ended; has the partial result.
         """
+        if self.success:
+            return self
         if self.run_status == "paused":
             text = "; ".join(each.message for each in self.pauses)
             text = text or f"run {self.run_id} waits for an answer from a person, or for an event"
             way_out = "answer with `resume`, or `send` the event, and read the result again"
             raise errors.PausedException(text, result=self, suggestion=way_out)
-        ending = _ENDINGS.get(self.run_status)
-        if ending is None:
-            return self
         error = self.error or Failed()
         if error.code in _SIGNALS:
             raise error.explain(_SIGNALS[error.code](error.message, suggestion=error.suggestion))
@@ -220,6 +227,11 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
         if error.code == errors.PricingNotConfiguredError.code:
             raise error.explain(errors.PricingNotConfiguredError.from_message(error.message))
         text = f"{error.type_name}: {error.message}" if error.type_name else error.message
+        ending = _ENDINGS.get(self.run_status)
+        if ending is None:
+            what = f"run {self.run_id} is {self.run_status}" + (f": {text}" if text else "")
+            way_out = error.suggestion or "read the result again when it has ended"
+            raise errors.ClientError(what, suggestion=way_out, code="RUN_IS_LIVE")
         message = f"run {self.run_id} {self.run_status}" + (f": {text}" if text else "")
         raise error.explain(ending(message, result=self, suggestion=error.suggestion))
 

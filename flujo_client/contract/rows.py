@@ -12,19 +12,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from flujo_client.contract import records
 from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import (
-    AttemptRecord,
-    AttemptValues,
-    EventRecord,
-    RunRecord,
-    ScopeRecord,
-    StepRecord,
-    WorkerRecord,
-    without_code,
-)
 from flujo_client.errors import FlujoError
 from flujo_client.serial import Packed
 
@@ -54,42 +45,43 @@ def fault_of(tree: Any) -> Fault | None:
     return Fault.from_tree(tree)
 
 
-def run_record(row: Row) -> RunRecord:
+def run_record(row: Row) -> records.RunRecord:
     """Read a row of `run.sql` or `runs.sql`."""
     values, wrong = read_columns(row, _OF_RUN)
     if row["error"] is not None and values["error"] is None:
         values["error"] = unreadable(wrong)
-    return RunRecord(**{**values, "metadata": values["metadata"] or {}, "unreadable": wrong})
+    return records.RunRecord(**{**values, "metadata": values["metadata"] or {}, "unreadable": wrong})
 
 
-def attempt_record(row: Row) -> AttemptRecord:
+def attempt_record(row: Row) -> records.AttemptRecord:
     """Read a row of `attempts.sql`; what cannot be read is its fault."""
     values, wrong = read_columns(row, _OF_PART)
     fault = values.pop("error") or unreadable(wrong)
-    return AttemptRecord(**{**values, "metadata": values["metadata"] or {}, "fault": fault})
+    return records.AttemptRecord(**{**values, "metadata": values["metadata"] or {}, "fault": fault})
 
 
-def attempt_values_of(row: Row) -> AttemptValues:
+def attempt_values_of(row: Row) -> records.AttemptValues:
     """Read the row of `attempt_values.sql`; what cannot be read is None."""
-    return AttemptValues(**read_columns(row, _VALUES)[0])
+    return records.AttemptValues(**read_columns(row, _VALUES)[0])
 
 
-def step_record(row: Row) -> StepRecord:
+def step_record(row: Row) -> records.StepRecord:
     """Read a row of `merged.sql`; an output that cannot be read is None."""
-    return StepRecord(**read_columns(row, _VALUES)[0])
+    return records.StepRecord(**read_columns(row, _VALUES)[0])
 
 
-def scope_record(row: Row) -> ScopeRecord:
+def scope_record(row: Row) -> records.ScopeRecord:
     """Read a row of `scopes.sql`; what cannot be read is its fault."""
     values, wrong = read_columns(row, _OF_PART)
-    fault, metadata = values.pop("error") or unreadable(wrong), without_code(values["metadata"] or {})
-    return ScopeRecord(**{**values, "metadata": metadata, "lanes": values["lanes"] or {}, "fault": fault})
+    fault, metadata = values.pop("error") or unreadable(wrong), records.without_code(values["metadata"] or {})
+    return records.ScopeRecord(**{**values, "metadata": metadata, "lanes": values["lanes"] or {}, "fault": fault})
 
 
-def event_record(row: Row) -> EventRecord:
+def event_record(row: Row) -> records.EventRecord:
     """Read a row of `events.sql` or `system_events.sql`; what cannot be read is in its data."""
     values, wrong = read_columns(row, {"data": _mapping})
-    return EventRecord(**values if wrong is None else values | {"data": (values["data"] or {}) | {"unreadable": wrong}})
+    unread = {} if wrong is None else {"data": (values["data"] or {}) | {"unreadable": wrong}}
+    return records.EventRecord(**values | unread)
 
 
 def approval_record(row: Row) -> Approval:
@@ -107,10 +99,10 @@ def approval_record(row: Row) -> Approval:
     )
 
 
-def worker_record(row: Row) -> WorkerRecord:
+def worker_record(row: Row) -> records.WorkerRecord:
     """Read a row of `workers.sql`. Keys that cannot be read are left out."""
     values, _ = read_columns(row, {"queues": _texts, "slowed": mapping_or_none, "lacks": _texts})
-    return WorkerRecord(**{**values, "lacks": values["lacks"] or ()})
+    return records.WorkerRecord(**{**values, "lacks": values["lacks"] or ()})
 
 
 def code_versions(rows: list[dict[str, Any]]) -> dict[str, CodeVersion]:

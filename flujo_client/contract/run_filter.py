@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -19,14 +19,15 @@ from flujo_client.serial import stored
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|m|h|d)")
 _SECONDS: Final = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 LONGEST_S: Final = 876_000 * 3600.0
+_KINDS: Final = (
+    ("status", Collection, "a status or a list of them"),
+    ("metadata", Mapping, "a mapping"),
+    ("since", datetime | timedelta, "a datetime or a timedelta"),
+)
 
 
 def read_since(text: str) -> datetime | timedelta:
-    """Read a moment, or a time until now such as 30m, 2h or 7d.
-
-    Raises:
-        ValueError: it is neither, or not in the range of 1 s to 100 years.
-    """
+    """Read a moment, or a time until now such as 30m, 2h or 7d; raises ValueError unless it is one, from 1 s to 100 years."""
     if found := _SPAN.fullmatch(text.strip()):
         seconds = float(found[1]) * _SECONDS[found[2]]
         if not 0 < seconds <= LONGEST_S:
@@ -35,9 +36,8 @@ def read_since(text: str) -> datetime | timedelta:
     try:
         at = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError(
-            f"'{text}' is neither a time until now such as 30m, 2h or 7d, nor a moment such as 2026-11-28T09:00"
-        ) from None
+        message = f"'{text}' is neither a time until now such as 30m, 2h or 7d, nor a moment such as 2026-11-28T09:00"
+        raise ValueError(message) from None
     return at if at.tzinfo is not None else at.astimezone()
 
 
@@ -46,7 +46,7 @@ class RunFilter:
     """Conditions that a run has to meet, all of them; those of None are off.
 
     Raises:
-        ClientError: a status does not exist, or `since` is a moment without a time zone.
+        ClientError: a status does not exist, `since` is a moment without a time zone, or a condition has another type.
     """
 
     status: str | Collection[str] | None = None
@@ -80,32 +80,23 @@ class RunFilter:
 
     def __post_init__(self) -> None:
         """Check what Postgres would reject, or read in its own time zone."""
+        for name, kind, expected in _KINDS:
+            if not isinstance(given := getattr(self, name), kind | None):
+                raise ClientError(f"`{name}` must be {expected}, got a {type(given).__name__}")
         object.__setattr__(self, "status", None if self.status is None else read_statuses(self.status))
         if isinstance(self.since, datetime) and self.since.tzinfo is None:
-            raise ClientError(
-                f"`since` has no time zone: {self.since.isoformat()}",
-                suggestion="use datetime.now(UTC) - timedelta(…), or give the timedelta alone",
-            )
+            message = f"`since` has no time zone: {self.since.isoformat()}"
+            raise ClientError(message, suggestion="use datetime.now(UTC) - timedelta(…), or give the timedelta alone")
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters of the conditions in SQL."""
         return {
+            **{each.name: getattr(self, each.name) for each in fields(self) if each.name != "retried"},
             "status": None if self.status is None else list(self.status),
-            "pipeline": self.pipeline,
-            "tenant": self.tenant,
             "metadata": None if self.metadata is None else stored(dict(self.metadata), path="metadata"),
             "since": self.since if isinstance(self.since, datetime) else None,
             "within_s": self.since.total_seconds() if isinstance(self.since, timedelta) else None,
-            "error": self.error,
-            "text": self.text,
-            "step": self.step,
             "not_retried": self.status is not None and not self.retried,
-            "parent": self.parent,
-            "background": self.background,
-            "prefix": self.prefix,
-            "end": self.end,
-            "part": self.part,
-            "ended_within_s": self.ended_within_s,
         }
 
 

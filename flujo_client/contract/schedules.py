@@ -1,7 +1,7 @@
 """Schedules: when they fire, and their rows (ADR 60). Pure.
 
-A *slot* is a moment at which a schedule fires. Slots follow from its timing alone, so every process computes the same ones: intervals count from
-1970-01-01 UTC, and a cron line is read in its time zone. Jitter delays a slot by an amount that follows from the schedule's name and the slot.
+A *slot* is a moment at which a schedule fires. Slots depend on its timing alone, so every process computes the same ones: intervals count from
+1970-01-01 UTC, and cron lines are read in their time zone. Jitter delays a slot by an amount that depends on the schedule's name and the slot.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ OVERLAPS: Final = get_args(Overlap)
 CATCH_UPS: Final = get_args(CatchUp)
 
 LATE_S: Final = 60.0
-"""Seconds after which a slot that was not fired is late: the catch-up policy decides about it, and errors are retried no longer."""
+"""Seconds after which a slot that has not fired is late: then the catch-up policy decides, and errors are not retried."""
 MOST_CAUGHT_UP: Final = 100
-"""How many slots fire at once after a break; `all` leaves out those before the newest 100."""
+"""The maximum number of slots that fire after a break, the newest."""
 LONGEST_S: Final = 366 * 86_400
 """The longest interval, in seconds."""
 LONGEST_LINE: Final = 200
 """The most characters of a cron line."""
 _SINGLETON: Final[Mapping[Overlap, Singleton]] = {"skip": "return", "queue": "queue", "cancel_previous": "replace"}
 _COMPARED: Final = 100
-"""How many slots of a cron line its jitter is compared with."""
+"""The number of slots of a cron line whose distances bound its jitter."""
 _STEP_S: Final = 6 * 3600
 _SECOND: Final = timedelta(seconds=1)
 _A_TIME: Final = "2027-01-31T00:00Z"
@@ -50,7 +50,7 @@ _START: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - the local time of any zon
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """When a schedule fires: by a cron line or at an interval. `Schedule` describes its fields."""
+    """When a schedule fires; `Schedule` describes the fields."""
 
     cron: str | None = None
     every_s: int | None = None
@@ -59,15 +59,14 @@ class Timing:
     until: datetime | None = None
 
     def check(self) -> None:
-        """Raise ConfigurationError if a value is invalid, or the cron line never fires. Rows were checked before they were stored."""
+        """Raise ConfigurationError if a value is invalid, or the cron line never fires."""
         if (self.cron is None) == (self.every_s is None):
             raise ConfigurationError("give either `cron` or `every_s`")
         try:
             ZoneInfo(self.zone)
         except (KeyError, ValueError, OSError, TypeError):
-            raise ConfigurationError(
-                f"zone '{self.zone}' does not exist", suggestion="name one of the IANA database, such as Europe/Berlin"
-            ) from None
+            way_out = "name one of the IANA database, such as Europe/Berlin"
+            raise ConfigurationError(f"zone '{self.zone}' does not exist", suggestion=way_out) from None
         if self.until is not None and self.until.tzinfo is None:
             raise ConfigurationError(f"until '{self.until}' has no UTC offset", suggestion=f"write it as {_A_TIME}")
         if self.cron is not None:
@@ -78,17 +77,15 @@ class Timing:
         elif type(self.every_s) is int and 1 <= self.every_s <= LONGEST_S:
             shortest_s = self.every_s
         else:
-            raise ConfigurationError(
-                f"every_s must be a whole number of seconds from 1 to {LONGEST_S}, got {self.every_s}"
-            )
+            message = f"every_s must be a whole number of seconds from 1 to {LONGEST_S}, got {self.every_s}"
+            raise ConfigurationError(message)
         if not 0 <= self.jitter_s < shortest_s:
-            raise ConfigurationError(
-                f"jitter_s must be from 0 to less than the {shortest_s:g} s between two slots, got {self.jitter_s:g}"
-            )
+            what = f"jitter_s must be from 0 to less than the {shortest_s:g} s between two slots, got {self.jitter_s:g}"
+            raise ConfigurationError(what)
 
     @classmethod
     def of(cls, tree: Mapping[str, Any]) -> Self:
-        """Read plain data, where `until` may be a text; raises ConfigurationError if that is not a time."""
+        """Read plain data, where `until` may be a text; raises ConfigurationError for one that is not a time."""
         until = tree["until"]
         try:
             return cls(**{**tree, "until": datetime.fromisoformat(until) if isinstance(until, str) else until})
@@ -118,7 +115,7 @@ class Timing:
             slot = self.after(slot)
 
     def newest(self, since: datetime, now: datetime, most: int) -> list[datetime]:
-        """Return the newest slots after `since` and until `now`, at most `most`, however long the span is."""
+        """Return the newest slots after `since` and until `now`, at most `most`, in a time that does not grow with the span."""
         span = timedelta(minutes=1)
         while True:
             start = max(since, now - span)
@@ -129,13 +126,13 @@ class Timing:
 
 
 def due_at(name: str, slot: datetime, timing: Timing) -> datetime:
-    """Return when a slot of a schedule fires: the slot, delayed by its jitter."""
+    """Return when a slot fires: delayed by its jitter."""
     digest = hashlib.sha256(f"{name} {slot.timestamp():.0f}".encode()).digest()
     return slot + timedelta(seconds=timing.jitter_s * int.from_bytes(digest[:4]) / 2**32)
 
 
 def run_id_of(name: str, slot: datetime) -> str:
-    """Return the id of the run of a slot: it exists once, whatever is repeated."""
+    """Return the id of a slot's run: a run with that id is enqueued once, whatever is repeated."""
     return f"{name}.{slot.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
@@ -151,14 +148,12 @@ def _line(line: str, after: datetime) -> Iterator[datetime]:
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        raise ConfigurationError(
-            "cron lines need the library cronsim", suggestion="pip install 'flujo-worker[schedules]'", cause=error
-        ) from error
+        message = "cron lines need the library cronsim"
+        raise ConfigurationError(message, suggestion="pip install 'flujo-worker[schedules]'", cause=error) from error
     fields = line.split()
     if len(fields) != 5 or len(line) > LONGEST_LINE:  # noqa: PLR2004 - minute, hour, day, month, day of the week
-        raise ConfigurationError(
-            f"cron line '{line[:LONGEST_LINE]}' must have five fields: minute, hour, day of the month, month and day of the week; got {len(fields)}"
-        )
+        message = f"cron line '{line[:LONGEST_LINE]}' must have five fields: minute, hour, day of the month, month and day of the week; got {len(fields)}"
+        raise ConfigurationError(message)
     try:
         found: CronSim = CronSim(line, after)
     except CronSimError as error:
@@ -172,9 +167,9 @@ def _line(line: str, after: datetime) -> Iterator[datetime]:
 
 
 def _once_each(line: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    """Find the next slot of a line with certain times of day, as `30 2 * * *`: each fires once.
+    """Find the next slot of a line with certain times of day, such as `30 2 * * *`: each fires once.
 
-    A time that a clock change skips fires when the clock has changed, and one in a doubled hour the first time.
+    A skipped time fires when the clock has changed, and one in a doubled hour the first time.
     """
     for local in _line(line, moment.astimezone(zone).replace(tzinfo=None)):
         slot = local.replace(tzinfo=zone).astimezone(UTC)
@@ -186,7 +181,7 @@ def _once_each(line: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
 
 
 def _whenever_shown(line: str, zone: ZoneInfo, moment: datetime) -> datetime | None:
-    """Find the next slot of a line that repeats within hours or days, as `*/15 * * * *`: whenever the clock shows such a time."""
+    """Find the next slot of a line that repeats within hours or days, such as `*/15 * * * *`: it fires whenever the clock shows that time."""
     first = moment.replace(microsecond=0) + _SECOND
     while True:
         offset = first.astimezone(zone).utcoffset() or timedelta()
@@ -201,7 +196,7 @@ def _whenever_shown(line: str, zone: ZoneInfo, moment: datetime) -> datetime | N
 
 
 def _change(zone: ZoneInfo, after: datetime, until: datetime) -> datetime | None:
-    """Find the first second after a moment, and not after another, at which the clocks of a zone have changed."""
+    """Find the first second between two moments at which the clocks of a zone have changed."""
     offset = after.astimezone(zone).utcoffset()
 
     def is_changed(at: float) -> bool:
@@ -222,17 +217,18 @@ class ScheduleRecord:
 
     Attributes:
         name: its name.
-        reference: the pipeline's.
+        reference: the pipeline's reference.
         timing: when it fires.
         tenant: the owner of its runs.
-        overlap: what happens at a slot while the run before is under way.
-        catch_up: what happens to slots that were missed.
-        is_paused: whether it fires nothing until it is resumed.
+        overlap: what happens at a slot while the previous run is under way.
+        catch_up: what happens to missed slots.
+        is_paused: whether it does not fire until it is resumed.
         slot_at: the next slot, if there is one.
-        due_at: when that fires.
+        due_at: when that slot fires.
         last_slot: the latest slot that fired, or was given up.
-        last_run: the run of that slot; with `overlap="skip"` it may be the earlier run that was under way.
-        last_error: why the latest slot that was tried did not fire.
+        last_run: its run; with `overlap="skip"` that may be the earlier run that was under way.
+        last_error: why the latest slot did not fire.
+        pipeline: the pipeline's name.
     """
 
     name: str
@@ -247,6 +243,7 @@ class ScheduleRecord:
     last_slot: datetime | None = None
     last_run: str | None = None
     last_error: str | None = None
+    pipeline: str = ""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:

@@ -21,7 +21,7 @@ StreamKind = Literal[
 """The kinds of events in a stream.
 
 `token`, `tool_call` and `tool_result` have an event of pydantic-ai (`AgentStreamEvent`) as data. `withdrawn`: all that the attempt has streamed at this
-step is void, because another attempt begins it anew. `gap`: the stream has lost entries; a `snapshot` follows, made from Postgres, and readers go on
+step is void: it failed, or its worker is gone. `gap`: the stream has lost entries; a `snapshot` follows, made from Postgres, and readers go on
 from there. `end`: the run has ended, as its row says; no entry in Redis.
 """
 _CURSOR: Final = re.compile(r"(\d{1,19})-(\d{1,19})")
@@ -38,18 +38,13 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a cursor. Raises ClientError: it is none."""
+        """Read a cursor. Raises ClientError if the text is not one."""
         found = _CURSOR.fullmatch(text) if isinstance(text, str) else None
         if found is None:
-            raise ClientError(
-                f"{str(text)[:40]!r} is not the cursor of a stream",
-                suggestion="pass the `cursor` of an event unchanged, or None to begin at the beginning",
-            )
+            message = f"{str(text)[:40]!r} is not the cursor of a stream"
+            way_out = "pass the `cursor` of an event unchanged, or None to begin at the beginning"
+            raise ClientError(message, suggestion=way_out)
         return cls(int(found[1]), int(found[2]))
-
-    def is_followed_by(self, other: Cursor) -> bool:
-        """Return whether no entry is missing between the two."""
-        return (self.epoch, self.seq + 1) == other
 
 
 BEGINNING: Final = Cursor(0, 0)

@@ -24,9 +24,11 @@ from typing import Any, Final
 from pydantic import BaseModel, Field
 
 from flujo_client.contract.code import CodeVersion, changes_within_run
+from flujo_client.contract.limits import LIMIT_NAMES
 from flujo_client.contract.read import plain
 from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
 from flujo_client.contract.tree import NodeRows, ToolCall, arrange, auxiliary_calls, seconds_between, tool_calls
+from flujo_client.errors import SerializationError
 from flujo_client.plan.kinds import KINDS, LOOP, STEP
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import dumps
@@ -141,9 +143,7 @@ class _TraceBuilder:
 
     def _step(self, node: NodeRows) -> TraceNode:
         first, last = node.tries[0], node.tries[-1]
-        began = (
-            first.started_at or first.created_at
-        )  # a worker's start is not part of the step; its attempt shows the wait
+        began = first.started_at or first.created_at  # its attempt shows the wait for a worker
         return TraceNode(
             name=node.name,
             kind=STEP.name,
@@ -161,15 +161,14 @@ class _TraceBuilder:
         kind = CHILDREN.get(node.scope.kind, "child")
         children = [self._scope(each.scope, kind, self.nodes(each.nodes)) for each in node.children]
         node_of_scope = self._scope(node.scope, node.scope.kind, [*map(self._attempt, node.tries), *children])
-        began = {
+        attempts = len(node.children) if node.scope.kind == LOOP.name else len(node.tries)
+        own = {
             "offset_s": self._offset(node.began_at),
             "duration_s": seconds_between(node.began_at, node.scope.closed_at),
+            "attributes": node_of_scope.attributes | _set(attempts=attempts, work=self._work(node)),
+            "events": self._events_of(node.starts_and_joins),
         }
-        attempts = len(node.children) if node.scope.kind == LOOP.name else len(node.tries)
-        own = node_of_scope.attributes | _set(attempts=attempts, work=self._work(node))
-        return node_of_scope.model_copy(
-            update=began | {"attributes": own, "events": self._events_of(node.starts_and_joins)}
-        )
+        return node_of_scope.model_copy(update=own)
 
     def _start(self, node: NodeRows) -> TraceNode:
         """Return the node of a container that has not begun: it has no scope yet."""
@@ -301,35 +300,40 @@ def _place(event: TraceEvent) -> dict[str, Any]:
 
 
 def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
-    """Return the run's other attributes. An input that is stored as a blob is not fetched for its preview."""
-    value = None if run.input is None or run.input.is_reference else plain(run.input.tree())
-    redacted = redact_tree(value, hidden=hidden)
-    shown = None if value is None else preview(redacted if isinstance(redacted, str) else dumps(redacted).decode())
+    """Return the run's other attributes."""
+    shown = _input(run, hidden)
     return _set(
         **{"flujo.pipeline.version": run.version, "flujo.input": shown, "flujo.is_background": run.is_background}
     )
 
 
+def _input(run: RunRecord, hidden: Iterable[str]) -> str | None:
+    """Return a preview of the run's input, or why it cannot be read. An input that is stored as a blob is not fetched."""
+    try:
+        value = None if run.input is None or run.input.is_reference else plain(run.input.tree())
+    except SerializationError as error:
+        return f"(cannot be read: {error.message})"
+    redacted = redact_tree(value, hidden=hidden)
+    return None if value is None else preview(redacted if isinstance(redacted, str) else dumps(redacted).decode())
+
+
 def _initial(run: RunRecord) -> dict[str, Any]:
     """Return what a run under limits begins with; a child run is under those of its tree."""
-    limits = run.limits or {}
-    named = {"initial_cost_usd": limits.get("total_cost_usd_limit"), "initial_tokens": limits.get("total_tokens_limit")}
-    return {f"{BUDGET}{name}": value for name, value in named.items() if value is not None}
+    cost, tokens = ((run.limits or {}).get(name) for name in LIMIT_NAMES)
+    return _of_budget(initial_cost_usd=cost, initial_tokens=tokens)
 
 
 def _budget(row: AttemptRecord) -> dict[str, Any]:
     """Return what an attempt under limits found, reserved and spent, zeros included."""
     if row.estimate_tokens is None:
         return {}
-    named = {
-        "quota_before_usd": row.quota_before_usd,
-        "quota_before_tokens": row.quota_before_tokens,
-        "estimate_cost_usd": row.estimate_cost_usd,
-        "estimate_tokens": row.estimate_tokens,
-        "actual_cost_usd": row.cost_usd,
-        "actual_tokens": row.tokens,
-    }
-    return {f"{BUDGET}{name}": value for name, value in named.items() if value is not None}
+    names = ("quota_before_usd", "quota_before_tokens", "estimate_cost_usd", "estimate_tokens")
+    found = {name: getattr(row, name) for name in names}
+    return _of_budget(**found, actual_cost_usd=row.cost_usd, actual_tokens=row.tokens)
+
+
+def _of_budget(**amounts: float | None) -> dict[str, Any]:
+    return {f"{BUDGET}{name}": amount for name, amount in amounts.items() if amount is not None}
 
 
 def _set(**attributes: Any) -> dict[str, Any]:

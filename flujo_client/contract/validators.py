@@ -29,13 +29,10 @@ def text(key: str, value: object) -> None:
         raise refused(key, f"{value!r} is not a text", "write a text in quotes")
 
 
-def number(key: str, value: object, *, least: float, most: float | None = None, whole: bool = False) -> None:
+def number(key: str, value: Any, *, least: float, most: float | None = None, whole: bool = False) -> None:
     bounds = f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
-    kinds: Any = int if whole else (int, float)
-    fits = (
-        isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= (value if most is None else most)
-    )
-    if not fits:
+    is_number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if not is_number or not least <= value <= (value if most is None else most):
         raise refused(key, f"{value!r} is not allowed", f"write {'a whole number, ' if whole else ''}{bounds}")
 
 
@@ -50,11 +47,9 @@ def texts(key: str, value: object) -> tuple[str, ...]:
 
 def known(where: str, block: object, keys: tuple[str, ...]) -> None:
     if not isinstance(block, Mapping):
-        raise BlueprintError(
-            f"{where}: expected a table, got {type(block).__name__}", suggestion=f"known keys: {', '.join(keys)}"
-        )
+        message = f"{where}: expected a table, got {type(block).__name__}"
+        raise BlueprintError(message, suggestion=f"known keys: {', '.join(keys)}")
     for key in block:
         if key not in keys:
-            raise BlueprintError(
-                f"{where}: unknown key {key!r}", suggestion=did_you_mean(key, keys) or f"known: {', '.join(keys)}"
-            )
+            message = f"{where}: unknown key {key!r}"
+            raise BlueprintError(message, suggestion=did_you_mean(key, keys) or f"known: {', '.join(keys)}")

@@ -93,6 +93,5 @@ def result_of(answer: Any) -> ValidationResult:
             return ValidationResult(is_valid=answer)
         case bool(is_valid), feedback:
             return ValidationResult(is_valid=is_valid, feedback=None if feedback is None else str(feedback))
-    raise TypeError(
-        f"a validator must return a ValidationResult, a bool or (bool, feedback), got {type(answer).__name__}"
-    )
+    message = f"a validator must return a ValidationResult, a bool or (bool, feedback), got {type(answer).__name__}"
+    raise TypeError(message)

@@ -1,8 +1,8 @@
 """fakeredis as a separate server, for machines without Redis: slow, and only for trying out.
 
-In: a directory and a port, as arguments, and a password on stdin; on stdout it reports that it is ready, as Redis does. It ends when the
-owner of the directory is gone. Three things in fakeredis' server would break Celery, and are fixed here: it closes the connection after an
-error reply, it waits for delayed ACKs, and it truncates long replies. It also accepts clients without a password.
+Its arguments are a directory and a port, its stdin a password; it ends when the owner of the directory is gone. Three things in fakeredis'
+server would break Celery, and are fixed here: it closes the connection after an error reply, it waits for delayed ACKs, and it truncates long
+replies. It also accepts clients without a password.
 """
 
 from __future__ import annotations

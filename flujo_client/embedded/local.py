@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from flujo_client.config.manager import ConfigManager
@@ -33,11 +33,7 @@ _END_OF_PORTS: Final = 1 << 16
 
 
 def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
-    """Return settings that name real services: those that are set, else embedded ones, started here or joined.
-
-    Returns:
-        the settings, and what is to be stopped with their user; None where nothing was started or joined.
-    """
+    """Return settings that name real services: those that are set, else embedded ones, started here or joined; these are to be stopped."""
     if not settings.is_embedded:
         return settings, None
     from flujo_client.embedded import Embedded
@@ -61,26 +57,16 @@ def with_running_services(settings: Settings) -> Settings | None:
 
 
 def join_services(settings: Settings) -> Settings:
-    """Return `with_running_services`.
-
-    Raises:
-        ConfigurationError: nothing is set, and nothing runs.
-    """
+    """Return `with_running_services`; raises ConfigurationError if there are none."""
     joined = with_running_services(settings)
     if joined is None:
-        raise ConfigurationError(
-            "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services are running here",
-            suggestion="set both, or run `flujo up`, which starts everything",
-        )
+        what = "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services are running here"
+        raise ConfigurationError(what, suggestion="set both, or run `flujo up`, which starts everything")
     return joined
 
 
 def migrate(settings: Settings) -> None:
-    """Migrate the database to the installed code, in a separate process.
-
-    Raises:
-        ConfigurationError: it did not succeed; its output is in the message.
-    """
+    """Migrate the database to the installed code, in a separate process; raises ConfigurationError with its output."""
     done = subprocess.run(  # noqa: S603 - our own module
         worker_command("migrate"),
         env=ConfigManager().child_environment(settings),
@@ -115,8 +101,8 @@ class Fleet:
         arguments: Sequence[str] = (),
         command: str = "worker",
     ) -> None:
-        self._settings, self._count, self._log, self._arguments = _quick_to_stop(settings), processes, log, arguments
-        self._command = command
+        self._settings, self._count, self._log = _quick_to_stop(settings), processes, log
+        self._command, self._arguments = command, arguments
         self.processes: list[subprocess.Popen[bytes]] = []
         self._replaced: list[tuple[subprocess.Popen[bytes], float]] = []
         self._ports: dict[subprocess.Popen[bytes], int] = {}
@@ -134,18 +120,13 @@ class Fleet:
             self.processes.append(self.spawn())
 
     def spawn(self) -> subprocess.Popen[bytes]:
-        """Start one process."""
-        out = None if self._log is None else open_log(self._log, truncate=False)
         port = self._next_port()
         environment = ConfigManager().child_environment(self._settings)
         environment |= {"PYTHONPATH": search_path(environment.get("PYTHONPATH")), _PORT: str(port)}
-        try:
+        with nullcontext() if self._log is None else open_log(self._log, truncate=False) as out:
             started = self.launch([self._command, f"--parent={os.getpid()}", *self._arguments], environment, out)
-            self._ports[started] = port
-            return started
-        finally:
-            if out is not None:
-                out.close()
+        self._ports[started] = port
+        return started
 
     def _next_port(self) -> int:
         """Return the first free port for metrics, from the one that is set; 0 if none is."""

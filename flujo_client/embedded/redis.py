@@ -2,7 +2,7 @@
 
 Bound to 127.0.0.1, which any user of the machine can reach, so behind a password drawn for each start; nothing written to disk, and
 never an eviction: a broker that loses data loses work. The password goes to the server by stdin, where no other process can read it.
-In comes a directory and perhaps a kind; out goes a redis:// URL. Must not import redis-py: the code that connects does.
+It must not import redis-py.
 """
 
 from __future__ import annotations
@@ -55,12 +55,7 @@ class Redis(process.Server):
         return f"redis://:{self._password}@{_HOST}:{self._port}/0"
 
     def start(self) -> None:
-        """Start the server on a free port and wait until it answers.
-
-        Raises:
-            ConfigurationError: the server cannot be run here.
-            ServiceUnreachable: it was run and did not come up.
-        """
+        """Start the server on a free port and wait until it answers."""
         if self.kind == "fakeredis":
             sys.stderr.write("flujo: fakeredis replaces Redis: slow, and only for trying Flujo out\n")
         else:
@@ -90,7 +85,6 @@ class Redis(process.Server):
         return False
 
     def _command(self) -> tuple[list[str | Path], bytes]:
-        """Return the command, and its input on stdin."""
         if self.kind == "fakeredis":
             module = process.python_module("flujo_client.embedded.fake_redis")
             return [*module, self._directory, str(self._port)], self._password.encode()
@@ -145,9 +139,7 @@ def _candidates() -> Iterator[tuple[RedisKind, Path]]:
 def _version(executable: Path) -> tuple[int, int]:
     """Ask a server for its version; (0, 0) if it does not report one."""
     with suppress(OSError, subprocess.SubprocessError):
-        output = subprocess.run(  # noqa: S603 - a program we found
-            [executable, "--version"], capture_output=True, text=True, timeout=10, check=True
-        ).stdout
+        output = subprocess.check_output([executable, "--version"], text=True, timeout=10)  # noqa: S603 - a program we found
         if match := re.search(r"\bv=(\d+)\.(\d+)", output):
             return int(match[1]), int(match[2])
     return 0, 0

@@ -1,7 +1,4 @@
-"""Postgres and Redis of one directory, together: started once, shared by every process that asks, stopped by their owner.
-
-Reads no environment variable and never connects to the servers it starts. In: a directory; out: two URLs.
-"""
+"""Postgres and Redis of one directory, together: started once, shared by every process that asks, stopped by their owner."""
 
 from __future__ import annotations
 
@@ -132,13 +129,8 @@ class Embedded:
         if ownership is None:
             self._running = state.read(self.directory)
             return self._running is not None
-        self._owned = _Owned(self.directory, ownership)
-        try:
-            self._running = self._owned.open(self._redis_kind)
-        except BaseException:
-            self._owned.close()
-            self._owned = None
-            raise
+        self._owned = _Owned(self.directory, self._redis_kind, ownership)
+        self._running = self._owned.running
         atexit.register(self.stop)
         return True
 
@@ -159,29 +151,22 @@ class Embedded:
 
 
 class _Owned:
-    """The services of a directory whose lock this process holds, and their watcher."""
+    """The services of a directory whose lock this process holds, and their watcher. `close` stops them."""
 
-    postgres: Postgres
-    redis: Redis
-
-    def __init__(self, directory: Path, ownership: state.Ownership) -> None:
-        self.pid = os.getpid()
-        self._directory = directory
-        self._cleanup = ExitStack()
-        self._cleanup.callback(ownership.release)
-
-    def open(self, redis_kind: RedisKind | None) -> state.Running:
-        self.postgres = Postgres(self._directory)
-        self.redis = Redis(self._directory, redis_kind)
-        clear_leftovers(self._directory)
-        _close(self._directory)
-        watcher = _start_watcher(self._directory)
-        self._cleanup.callback(process.end, watcher)
-        for service in (self.postgres, self.redis):
-            self._cleanup.callback(service.stop)
-            service.start()
-        self._cleanup.callback(state.remove, self._directory)
-        return self.publish()
+    def __init__(self, directory: Path, redis_kind: RedisKind | None, ownership: state.Ownership) -> None:
+        self.pid, self._directory = os.getpid(), directory
+        with ExitStack() as cleanup:
+            cleanup.callback(ownership.release)
+            self.postgres, self.redis = Postgres(directory), Redis(directory, redis_kind)
+            clear_leftovers(directory)
+            _close(directory)
+            cleanup.callback(process.end, _start_watcher(directory))
+            for service in (self.postgres, self.redis):
+                cleanup.callback(service.stop)
+                service.start()
+            cleanup.callback(state.remove, directory)
+            self.running = self.publish()
+            self.close = cleanup.pop_all().close
 
     def publish(self) -> state.Running:
         running = state.Running(
@@ -193,9 +178,6 @@ class _Owned:
         )
         state.write(self._directory, running)
         return running
-
-    def close(self) -> None:
-        self._cleanup.close()
 
 
 def clear_leftovers(directory: Path) -> None:

@@ -35,11 +35,7 @@ class Ownership:
 
     @classmethod
     def try_take(cls, directory: Path) -> Ownership | None:
-        """Take the lock if it is free; None if another holds it.
-
-        Raises:
-            ConfigurationError: the directory cannot be written.
-        """
+        """Take the lock if it is free; None if another holds it."""
         try:
             descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:

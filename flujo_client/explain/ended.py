@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.outcome import OWN_TIMEOUT, Fault
+from flujo_client.explain import words
 from flujo_client.explain.facts import RunFacts
 from flujo_client.explain.sentence import Act, Sentence, Tone, span, times
-from flujo_client.explain.words import (
-    Moves,
-    Piece,
-    amount,
-    child_run,
-    code,
-    details,
-    frame,
-    kind_of_place,
-    line,
-    named_run,
-    own,
-    parts,
-    place,
-    quote,
-    raised,
-    sentence,
-    while_at,
-)
+from flujo_client.explain.words import Moves, Piece, code, details, line, own, parts, place, quote, sentence
 
 RETRY: Final[tuple[Act, ...]] = ("retry",)
 PARENT_ENDED: Final = "parent ended"
@@ -54,12 +36,12 @@ def cancelled(facts: RunFacts) -> Sentence:
         before = f"replaced by run {run.replaced_by} ("
         reason = run.reason or ""
         gate = f": {line(reason[len(before) : -1])}" if reason.startswith(before) else ""
-        wording = "Replaced by run ", named_run(run.replaced_by), gate
+        wording = "Replaced by run ", words.named_run(run.replaced_by), gate
         return sentence("replaced", "off", *wording, about=about, since=run.ended_at)
     if run.reason == PARENT_ENDED:
         why = "Stopped, because the run it belongs to ended"
         return sentence("parent ended", "off", why, about=about, since=run.ended_at)
-    about = *kind_of_place(facts, at), run.canceller, run.cancel_note
+    about = *words.kind_of_place(facts, at), run.canceller, run.cancel_note
     return sentence("cancelled", "off", by_whom(facts, "Cancelled"), about=about, at=at, since=run.ended_at, acts=RETRY)
 
 
@@ -68,7 +50,7 @@ def by_whom(facts: RunFacts, verb: str) -> Piece:
     at = facts.failed or next(iter(facts.live), None)
     note = quote(facts.run.cancel_note or "")
     actor = line(facts.run.canceller or "") or "someone who gave no name"
-    return parts(f"{verb} by {actor}", while_at(at), *((": ", note, ".") if note.text else ()))
+    return parts(f"{verb} by {actor}", words.while_at(at), *((": ", note, ".") if note.text else ()))
 
 
 def expired(facts: RunFacts) -> Sentence:
@@ -77,12 +59,9 @@ def expired(facts: RunFacts) -> Sentence:
     if run.deadline_at is not None:
         allowed = (run.deadline_at - run.created_at).total_seconds()
         after = f": its deadline of {span(round(allowed) if allowed > _WHOLE_S else allowed)} passed"
-    wording, about, fix = (
-        parts("Ran out of time", while_at(at), after),
-        kind_of_place(facts, at),
-        "Retry it with a longer deadline_s.",
-    )
-    return sentence("deadline", "bad", wording, about=about, at=at, fix=fix, since=run.ended_at, acts=RETRY)
+    moves = Moves(fix="Retry it with a longer deadline_s.", since=run.ended_at, acts=RETRY)
+    wording = "Ran out of time", words.while_at(at), after
+    return sentence("deadline", "bad", *wording, about=words.kind_of_place(facts, at), at=at, **moves)
 
 
 def failed(facts: RunFacts) -> Sentence:
@@ -90,9 +69,9 @@ def failed(facts: RunFacts) -> Sentence:
     run, at, fault = facts.run, facts.failed, facts.run.fault
     if facts.child is not None:
         child, about = facts.child[1], ("child", run.name, facts.child[1].key)
-        wording = child_run("Failed in its child run", *facts.child)
+        wording = words.child_run("Failed in its child run", *facts.child)
         return sentence(child.cause, "bad", wording, about=about, fix=child.fix, since=run.ended_at, acts=RETRY)
-    place_of_it = kind_of_place(facts, at)
+    place_of_it = words.kind_of_place(facts, at)
     if fault is None:
         wording = _where(facts, "Failed", code(run.reason or ""))
         return sentence("error", "bad", wording, about=place_of_it, at=at, since=run.ended_at, acts=RETRY)
@@ -116,7 +95,7 @@ def _where(facts: RunFacts, verb: str, why: Piece) -> Piece:
 
 
 def _error(_: RunFacts, fault: Fault) -> Piece:
-    return parts(raised(fault), frame(fault))
+    return parts(words.raised(fault), words.frame(fault))
 
 
 def _not_retried(facts: RunFacts, fault: Fault) -> str:
@@ -129,7 +108,7 @@ def _not_retried(facts: RunFacts, fault: Fault) -> str:
 
 def _timeout(_: RunFacts, fault: Fault) -> Piece:
     seconds = details(fault).get("timeout_s")
-    return parts("no answer ", f"within {span(seconds)}" if seconds else "in time", frame(fault, ", while at "))
+    return parts("no answer ", f"within {span(seconds)}" if seconds else "in time", words.frame(fault, ", while at "))
 
 
 def _own_timeout(facts: RunFacts, fault: Fault) -> Piece:
@@ -137,7 +116,7 @@ def _own_timeout(facts: RunFacts, fault: Fault) -> Piece:
     after = own(f" after {span(at.latency_s)}") if at is not None and at.latency_s else ""
     if fault.message not in ("", OWN_TIMEOUT):
         return _error(facts, fault)
-    return parts("a ", code(fault.type_name), " of its own code", after, frame(fault))
+    return parts("a ", code(fault.type_name), " of its own code", after, words.frame(fault))
 
 
 def _step_limit(facts: RunFacts, _: Fault) -> str:
@@ -146,13 +125,13 @@ def _step_limit(facts: RunFacts, _: Fault) -> str:
 
 
 def _missing_module(facts: RunFacts, fault: Fault) -> Piece:
-    worker, found = facts.failed and facts.failed.worker, frame(fault, " (")
+    worker, found = facts.failed and facts.failed.worker, words.frame(fault, " (")
     on = parts(" on worker ", code(worker)) if worker else ""
     return parts(code(fault.message), on, found, ")" if found else "")
 
 
 def _provider(_: RunFacts, fault: Fault) -> Piece:
-    return parts("the model's provider answered ", raised(fault))
+    return parts("the model's provider answered ", words.raised(fault))
 
 
 def _refused(_: RunFacts, fault: Fault) -> Piece:
@@ -183,24 +162,21 @@ def _poison(facts: RunFacts, fault: Fault) -> Piece:
 def _budget(facts: RunFacts, fault: Fault) -> Piece:
     seen, at = details(fault), facts.failed
     unit, named = seen.get("unit") or "usd", _budget_words(seen)
-    limit, spent, asked, reserved = (
-        amount(seen.get(name) or 0, unit) for name in ("limit", "spent", "asked", "reserved")
-    )
+    names = ("limit", "spent", "asked", "reserved")
+    limit, spent, asked, reserved = (words.amount(seen.get(name) or 0, unit) for name in names)
     if "asked" in seen:
         has = f": it asks for {asked}, and {named} of {limit} has {spent} spent and {reserved} reserved"
         return parts("Did not start", parts(" ", code(at.step)) if at is not None else "", has)
     after = parts(" after ", code(seen["spender"])) if seen.get("spender") else ""
-    return parts("Stopped", after, f": {named} of {limit} is used up", own(f" ({spent} spent)"))
+    others = f", {reserved} reserved" if seen.get("reserved") else ""
+    return parts("Stopped", after, f": {named} of {limit} is used up", own(f" ({spent} spent{others})"))
 
 
 def _budget_words(seen: Mapping[str, Any]) -> str:
     name, day = line(str(seen.get("name") or "")), seen.get("day")
-    match seen["budget"]:
-        case "tenant":
-            return f"the budget of tenant {name}" + (f" for {day}" if day else "")
-        case "step":
-            return f"the budget of step {name}"
-    return "the run's budget"
+    if seen["budget"] == "tenant":
+        return f"the budget of tenant {name}" + (f" for {day}" if day else "")
+    return f"the budget of step {name}" if seen["budget"] == "step" else "the run's budget"
 
 
 def _limit_reached(_: RunFacts, fault: Fault) -> Piece:
@@ -216,9 +192,7 @@ def _unreadable(_: RunFacts, fault: Fault) -> Piece:
     return parts("Failed, because one of its rows is damaged or missing: ", code(fault.message))
 
 
-ENDED: Final[Mapping[str, Callable[[RunFacts], Sentence]]] = MappingProxyType(
-    {"succeeded": succeeded, "cancelled": cancelled, "expired": expired, "failed": failed}
-)
+ENDED: Final = {"succeeded": succeeded, "cancelled": cancelled, "expired": expired, "failed": failed}
 """The template of each status that a run ends with."""
 
 
@@ -244,57 +218,38 @@ class _Cause(NamedTuple):
 
 
 _DIGEST: Final = ("digest",)
+_CORRECT: Final = "Correct the prompt, or allow the conversion in the step's processing."
+_HIGHER: Final = "Retry it with a higher limit, or raise the budget."
 _ERROR: Final = _Cause("error", _error, _not_retried, about=("type", "code", "digest"))
 _PROVIDER: Final = _Cause("provider", _provider, needs="status", about=("status", "model"))
 _REJECTED: Final = _Cause("rejected", _rejected, "A rejection is not retried by itself.", needs="by", about=("by",))
 _MISSING: Final = _Cause(
     "missing module", _missing_module, "Install it where the workers run, restart them, then retry.", about=_DIGEST
 )
-_BY_CODE: Final[Mapping[str, _Cause]] = MappingProxyType(
-    {
-        "STEP_TIMEOUT": _Cause("timeout", _timeout, "Raise timeout_s of the step, or make the call shorter."),
-        "AGENT_IO_VALIDATION": _Cause(
-            "refused output",
-            _refused,
-            "Correct the prompt, or allow the conversion in the step's processing.",
-            needs="pointer",
-            about=("pointer", "rule", "model"),
-        ),
-        "VALIDATION": _REJECTED,
-        "PLUGIN": _REJECTED,
-        "USAGE_LIMIT_EXCEEDED": _Cause(
-            "budget",
-            _budget,
-            "Retry it with a higher limit, or raise the budget.",
-            needs="budget",
-            about=("budget", "name"),
-            is_whole=True,
-        ),
-        "ATTEMPT_LOST": _Cause(
-            "poison",
-            _poison,
-            "Look for memory, a crash in a C library, or os._exit. SIGKILL usually means out of memory.",
-        ),
-        "LIMIT_REACHED": _Cause(
-            "limit reached", _limit_reached, "Give the step a fallback, or the limit on_full='queue' to let it wait."
-        ),
-        "NO_BRANCH": _Cause(
-            "no branch", lambda _, fault: line(fault.message), "Add the branch or a default, deploy, then retry."
-        ),
-        "QUESTION_EXPIRED": _Cause("unanswered", _unanswered, "Retry it to ask again."),
-        "EVENT_TIMED_OUT": _Cause("no event", lambda _, fault: line(fault.message), "Retry it to wait again."),
-        "PIPELINE_ABORT": _Cause(
-            "aborted", lambda _, fault: parts(quote(fault.message), "."), verb="Stopped by its own code", tone="off"
-        ),
-        "UNREADABLE": _Cause(
-            "unreadable", _unreadable, "If other runs have it too, restore the database.", is_whole=True
-        ),
-    }
-)
-_BY_TYPE: Final[Mapping[str, _Cause]] = MappingProxyType(
-    {
-        "TimeoutError": _Cause("own timeout", _own_timeout, _step_limit, needs="file", about=_DIGEST),
-        "ModuleNotFoundError": _MISSING,
-        "ImportError": _MISSING,
-    }
-)
+_BY_CODE: Final[Mapping[str, _Cause]] = {
+    "STEP_TIMEOUT": _Cause("timeout", _timeout, "Raise timeout_s of the step, or make the call shorter."),
+    "AGENT_IO_VALIDATION": _Cause("refused output", _refused, _CORRECT, "pointer", ("pointer", "rule", "model")),
+    "VALIDATION": _REJECTED,
+    "PLUGIN": _REJECTED,
+    "USAGE_LIMIT_EXCEEDED": _Cause("budget", _budget, _HIGHER, "budget", ("budget", "name"), is_whole=True),
+    "ATTEMPT_LOST": _Cause(
+        "poison", _poison, "Look for memory, a crash in a C library, or os._exit. SIGKILL usually means out of memory."
+    ),
+    "LIMIT_REACHED": _Cause(
+        "limit reached", _limit_reached, "Give the step a fallback, or the limit on_full='queue' to let it wait."
+    ),
+    "NO_BRANCH": _Cause(
+        "no branch", lambda _, fault: line(fault.message), "Add the branch or a default, deploy, then retry."
+    ),
+    "QUESTION_EXPIRED": _Cause("unanswered", _unanswered, "Retry it to ask again."),
+    "EVENT_TIMED_OUT": _Cause("no event", lambda _, fault: line(fault.message), "Retry it to wait again."),
+    "PIPELINE_ABORT": _Cause(
+        "aborted", lambda _, fault: parts(quote(fault.message), "."), verb="Stopped by its own code", tone="off"
+    ),
+    "UNREADABLE": _Cause("unreadable", _unreadable, "If other runs have it too, restore the database.", is_whole=True),
+}
+_BY_TYPE: Final[Mapping[str, _Cause]] = {
+    "TimeoutError": _Cause("own timeout", _own_timeout, _step_limit, needs="file", about=_DIGEST),
+    "ModuleNotFoundError": _MISSING,
+    "ImportError": _MISSING,
+}

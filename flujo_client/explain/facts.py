@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flujo_client.contract.envelope import CONTROL_QUEUE
+
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
     from flujo_client.explain.sentence import Sentence
@@ -125,7 +127,7 @@ class FanOutFacts:
 
 
 class QueueFacts(NamedTuple):
-    """The slots of the live workers that consume a queue, and how many of them are busy."""
+    """The slots of the live workers that take work from a queue, and how many of them are busy."""
 
     slots: int = 0
     busy: int = 0
@@ -138,7 +140,11 @@ class FleetFacts:
     workers: int = 0
     unreported: int = 0
     """How many of them have not reported yet which queues they consume."""
+    control_queue: str = CONTROL_QUEUE
+    """The queue of the messages that make a run continue after its branches."""
     queues: Mapping[str, QueueFacts] = field(default_factory=dict)
+    lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The keys that workers of a queue lack, so that they take no work, by queue."""
     ahead: Mapping[str, int] = field(default_factory=dict)
     """How many older attempts are in the same queue, by the keys of attempts, as far as that is known."""
 
@@ -168,7 +174,7 @@ class RunFacts:
     child: tuple[str, Sentence] | None = None
 
     def lacks_worker(self, queue: str) -> bool:
-        """Return whether no live worker consumes a queue; those that have not reported their queues may."""
+        """Return whether no live worker takes work from a queue; those that have not reported their queues may."""
         return self.fleet.unreported == 0 and self.fleet.queues.get(queue, QueueFacts()).slots == 0
 
     @property

@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import Final, Unpack
 
 from flujo_client.contract.admission import START
+from flujo_client.explain import words
 from flujo_client.explain.ended import by_whom
 from flujo_client.explain.facts import AttemptFacts, FanOutFacts, GateFacts, LimitFacts, QueueFacts, RunFacts
 from flujo_client.explain.sentence import Act, Part, Sentence, clock, ordinal, span, times
-from flujo_client.explain.words import (
-    Moves,
-    Piece,
-    child_run,
-    code,
-    details,
-    frame,
-    kind_of_place,
-    line,
-    losses,
-    named_run,
-    own,
-    parts,
-    place,
-    quote,
-    raised,
-    sentence,
-    until,
-)
+from flujo_client.explain.words import Moves, Piece, code, line, own, parts, place, quote, sentence, until
 
 CANCEL: Final[tuple[Act, ...]] = ("cancel",)
 _URGENCY: Final = ("paused", "running", "queued", "ready")
 _SHOWN_HOLDERS: Final = 2
 _UPGRADE: Final = "Move it with `flujo runs upgrade`, or deploy the old code."
-_PARKED: Final[Mapping[str, tuple[str, str, str, str]]] = MappingProxyType(
-    {
-        "import": ("import", "no worker can load it: ", "", "Deploy its code to the workers; it goes on by itself."),
-        "code": ("changed code", "its code has changed (", ")", _UPGRADE),
-        "pinned": ("changed code", "its code has changed (", "), and it is pinned to the old one", _UPGRADE),
-        "conversation": ("changed code", "its conversation was held with other code (", ")", _UPGRADE),
-        "key": ("key", "no worker has the key ", "", "Give the workers this key; it goes on by itself."),
-        "": ("parked", "", "", "It goes on once a worker has its code."),
-    }
-)
+_RESTART: Final = "Restart them with that code; it goes on by itself."
+_PARKED: Final[Mapping[str, tuple[str, str, str, str]]] = {
+    "import": ("import", "no worker can load it: ", "", "Deploy its code to the workers; it goes on by itself."),
+    "code": ("changed code", "its code has changed (", ")", _UPGRADE),
+    "newer": ("newer code", "the workers were started before its code (plan ", ")", _RESTART),
+    "pinned": ("changed code", "its code has changed (", "), and it is pinned to the old one", _UPGRADE),
+    "conversation": ("changed code", "its conversation was held with other code (", ")", _UPGRADE),
+    "key": ("key", "no worker has the key ", "", "Give the workers this key; it goes on by itself."),
+    "": ("parked", "", "", "It goes on once a worker has its code."),
+}
 """For each reason to park a run: the cause, the words before and after what is stored of it, and what moves it. An older row has no reason."""
 
 
@@ -98,16 +81,26 @@ def live(facts: RunFacts) -> Sentence:
     if facts.child is not None and not any(each.status == "running" for each in facts.live):
         child = facts.child[1]
         moves = Moves(fix=child.fix, acts=child.acts, since=child.since, until=child.until)
-        wording = child_run("Waits for its child run", *facts.child)
+        wording = words.child_run("Waits for its child run", *facts.child)
         return sentence(child.cause, child.tone, wording, about=("child", run.name, child.key), **moves)
     if not facts.live:
-        return sentence("between steps", "run", "Between two steps", about=(run.name,), since=run.started_at)
+        return _between_steps(facts)
     at = min(facts.live, key=_urgency)
     found = _attempt(facts, at)
     if fan_out is None or fan_out.total <= 1 or not (found.tone == "run" or found.cause == "lane"):
         return found
     wording, about = parts("Works through ", code(fan_out.step), own(_progress(fan_out))), (run.name, fan_out.step)
     return sentence("fan-out", "run", wording, about=about, at=at, since=run.started_at, acts=CANCEL)
+
+
+def _between_steps(facts: RunFacts) -> Sentence:
+    """Explain a run without a live attempt: a message in the control queue makes a worker continue it."""
+    if not facts.fleet.workers:
+        return _no_workers(facts, "Between two steps", None)
+    if facts.lacks_worker(facts.fleet.control_queue):
+        return _no_worker(facts, facts.fleet.control_queue, "Between two steps", None)
+    run = facts.run
+    return sentence("between steps", "run", "Between two steps", about=(run.name,), since=run.started_at)
 
 
 def _progress(fan_out: FanOutFacts) -> str:
@@ -125,6 +118,8 @@ def _urgency(at: AttemptFacts) -> tuple[int, datetime, str]:
 def _attempt(facts: RunFacts, at: AttemptFacts) -> Sentence:
     due = at.available_at
     guard, _, name = (at.waits_for or "").partition(" ")
+    if at.status == "paused" and due is not None and due <= facts.now and not facts.fleet.workers:
+        return _no_workers(facts, "Its time to wait is over at ", at)
     if at.status == "paused":
         event = (at.question or {}).get("event")
         return _person(facts, at) if event is None else _event(facts, at, str(event))
@@ -135,7 +130,7 @@ def _attempt(facts: RunFacts, at: AttemptFacts) -> Sentence:
     if not facts.fleet.workers:
         return _no_workers(facts, "Waits at ", at)
     if facts.lacks_worker(at.queue):
-        return _no_worker(facts, at)
+        return _no_worker(facts, at.queue, "Waits at ", at)
     if guard == "limit":
         return _limit(facts, at, name)
     if due > facts.now:
@@ -146,7 +141,7 @@ def _attempt(facts: RunFacts, at: AttemptFacts) -> Sentence:
 def _wait(
     facts: RunFacts, cause: str, at: AttemptFacts, *why: Piece, about: object = None, **moves: Unpack[Moves]
 ) -> Sentence:
-    reason = kind_of_place(facts, at) if about is None else (about,)
+    reason = words.kind_of_place(facts, at) if about is None else (about,)
     given = Moves(since=at.waits_since or at.created_at, acts=CANCEL) | moves
     return sentence(cause, "wait", "Waits at ", place(facts, at), *why, about=reason, at=at, **given)
 
@@ -154,7 +149,10 @@ def _wait(
 def _event(facts: RunFacts, at: AttemptFacts, name: str) -> Sentence:
     question, closes = at.question or {}, at.available_at
     wording = parts(" for event ", code(name), own(until(closes, facts.now) if closes else ""))
-    fix = f"Send it: `flujo send RUN {line(name)} VALUE`."
+    schema = question.get("schema")
+    is_text = not isinstance(schema, Mapping) or schema.get("type") == "string"
+    value = "VALUE" if is_text else "--input-json JSON"
+    fix = f"Send it: `flujo send {facts.run.id} {shlex.quote(line(name))} {value}`."
     if question.get("refused"):
         fix = f"The last one was refused: {line(str(question['refused']))}"
     return _wait(facts, "event", at, wording, about=name, until=closes, fix=fix, since=at.created_at)
@@ -163,33 +161,27 @@ def _event(facts: RunFacts, at: AttemptFacts, name: str) -> Sentence:
 def _person(facts: RunFacts, at: AttemptFacts) -> Sentence:
     question, closes = at.question or {}, at.available_at
     asks = quote(question.get("message") or "")
-    wording = parts(
-        "Waits at ",
-        place(facts, at),
-        " for ",
-        line(str(question.get("actor") or "a person")),
-        ": " if asks.text else ".",
-        asks,
-    )
+    actor = line(str(question.get("actor") or "a person"))
+    wording = parts("Waits at ", place(facts, at), f" for {actor}", ": " if asks.text else ".", asks)
     closing = own(f" Closes {clock(closes, facts.now)}.") if closes else ""
     fix = f"The last answer was refused: {line(str(question['refused']))}" if question.get("refused") else ""
     moves = Moves(fix=fix, since=at.created_at, until=closes, acts=("answer", "cancel"))
-    return sentence("person", "person", wording, closing, about=kind_of_place(facts, at), at=at, **moves)
+    return sentence("person", "person", wording, closing, about=words.kind_of_place(facts, at), at=at, **moves)
 
 
 def _running(facts: RunFacts, at: AttemptFacts) -> Sentence:
     since = at.started_at or at.created_at
-    cause, lost = "running", f", after {losses(at)}" if at.losses else ""
+    cause, lost = "running", f", after {words.losses(at)}" if at.losses else ""
     if at.room:
         why = f", because it lost its process {times(at.losses)}" if at.losses else ""
         cause, lost = "quarantine", f", in quarantine ({at.room}){why}"
     wording = parts("Runs ", place(facts, at), " on ", code(at.worker), own(f" since {clock(since, facts.now)}"), lost)
-    return sentence(cause, "run", wording, about=kind_of_place(facts, at), at=at, since=since, acts=CANCEL)
+    return sentence(cause, "run", wording, about=words.kind_of_place(facts, at), at=at, since=since, acts=CANCEL)
 
 
 def _lost(facts: RunFacts, at: AttemptFacts) -> Sentence:
     worker = parts("Its worker ", code(at.worker or ""), " is gone while at ", place(facts, at))
-    wording, about = parts(worker, "; another takes over when the lease is over"), kind_of_place(facts, at)
+    wording, about = parts(worker, "; another takes over when the lease is over"), words.kind_of_place(facts, at)
     return sentence("lost", "wait", wording, about=about, at=at, since=at.started_at or at.created_at, acts=CANCEL)
 
 
@@ -200,13 +192,22 @@ def _no_workers(facts: RunFacts, verb: str, at: AttemptFacts | None) -> Sentence
     return sentence("no workers", "stuck", wording, about=(), at=at, fix=fix, since=since, acts=CANCEL)
 
 
-def _no_worker(facts: RunFacts, at: AttemptFacts) -> Sentence:
-    last: Piece = f"; it lost its process {times(at.losses)}" if at.losses else ""
-    if at.losses and (worker := (at.loss or {}).get("worker")):
-        last = parts("; its last one, ", code(worker), ", died")
-    wording = parts("Waits at ", place(facts, at), ": no worker consumes queue ", code(at.queue), last)
-    moves = Moves(fix=f"Start one: flujo worker -Q {line(at.queue)}", since=at.created_at, acts=CANCEL)
-    return sentence("no worker", "stuck", wording, about=(at.queue,), at=at, **moves)
+def _no_worker(facts: RunFacts, queue: str, verb: str, at: AttemptFacts | None) -> Sentence:
+    where = parts(verb, place(facts, at) if at else "")
+    moves = Moves(since=at.created_at if at else facts.run.started_at, acts=CANCEL)
+    if queue in facts.fleet.lacking:
+        keys = ", ".join(facts.fleet.lacking[queue]) or "a key"
+        wording = parts(where, ": the workers of queue ", code(queue), " take no work, because they lack ", code(keys))
+        moves["fix"] = "Restart them with the keys of all other processes."
+        return sentence("key", "stuck", wording, about=(queue, keys), at=at, **moves)
+    moves["fix"] = f"Start one: flujo worker -Q {line(queue)}"
+    wording = parts(where, ": no worker consumes queue ", code(queue), _last_worker(at) if at and at.losses else "")
+    return sentence("no worker", "stuck", wording, about=(queue,), at=at, **moves)
+
+
+def _last_worker(at: AttemptFacts) -> Piece:
+    worker = (at.loss or {}).get("worker")
+    return parts("; its last one, ", code(worker), ", died") if worker else f"; it lost its process {times(at.losses)}"
 
 
 def _limit(facts: RunFacts, at: AttemptFacts, name: str) -> Sentence:
@@ -221,7 +222,7 @@ def _limit(facts: RunFacts, at: AttemptFacts, name: str) -> Sentence:
 
 def _holders(limit: LimitFacts) -> Piece:
     runs = tuple(dict.fromkeys(limit.holders))
-    shown = [part for run in runs[:_SHOWN_HOLDERS] for part in (Part("text", ", "), named_run(run))][1:]
+    shown = [part for run in runs[:_SHOWN_HOLDERS] for part in (Part("text", ", "), words.named_run(run))][1:]
     more = len(runs) - _SHOWN_HOLDERS
     return parts(" by ", shown, f" and {more} more" if more > 0 else "") if shown else ""
 
@@ -234,27 +235,26 @@ def _rate(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Sente
 
 def _breaker(facts: RunFacts, at: AttemptFacts, model: str, due: datetime) -> Sentence:
     last = at.fault_before
-    seen = parts("; the last call gave ", raised(last)) if last and "status" in details(last) else ""
+    seen = parts("; the last call gave ", words.raised(last)) if last and "status" in words.details(last) else ""
     why = parts(own(until(due, facts.now)), ": ", code(model), " fails, so its breaker is open", seen)
     fix = f"Let its calls through with `flujo breakers close '{line(model)}'`."
     return _wait(facts, "breaker", at, why, about=model, until=due, fix=fix)
 
 
 def _sleep(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence:
-    wording, moves = own(until(due, facts.now)), Moves(since=at.created_at, until=due, acts=CANCEL)
-    return sentence(
-        "sleep", "wait", "Sleeps at ", place(facts, at), wording, about=kind_of_place(facts, at), at=at, **moves
-    )
+    wording = "Sleeps at ", place(facts, at), own(until(due, facts.now))
+    moves = Moves(since=at.created_at, until=due, acts=CANCEL)
+    return sentence("sleep", "wait", *wording, about=words.kind_of_place(facts, at), at=at, **moves)
 
 
 def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence:
     """Say when an attempt begins that nothing but time holds."""
-    fault, about = at.fault_before, kind_of_place(facts, at)
+    fault, about = at.fault_before, words.kind_of_place(facts, at)
     cause, wording = "delayed", parts(" to begin ", place(facts, at))
     if fault is not None and fault.code == "WAITING":  # it is no try
         wording = parts(" to go on with ", place(facts, replace(at, number=1)), f": {line(fault.message)}")
     elif at.number > 1:
-        why = parts(", after ", raised(fault), frame(fault)) if fault else ""
+        why = parts(", after ", words.raised(fault), words.frame(fault)) if fault else ""
         cause, wording = "backoff", parts(" to try ", place(facts, at), " again", why)
         about = *about, fault.traceback_digest if fault else ""
     moves = Moves(since=at.failed_at or at.created_at, until=due, acts=CANCEL)
@@ -262,7 +262,7 @@ def _later(facts: RunFacts, at: AttemptFacts, _: str, due: datetime) -> Sentence
 
 
 def _queued(facts: RunFacts, at: AttemptFacts) -> Sentence:
-    seen, lost = facts.fleet.queues.get(at.queue, QueueFacts()), f", after {losses(at)}" if at.losses else ""
+    seen, lost = facts.fleet.queues.get(at.queue, QueueFacts()), f", after {words.losses(at)}" if at.losses else ""
     slots = f", {seen.busy} of {seen.slots} slot{'s' * (seen.slots != 1)} busy" if seen.slots else ""
     number = facts.fleet.ahead.get(at.key)
     ahead = own(f"about {number} ahead of it in " if number else "")
@@ -270,5 +270,5 @@ def _queued(facts: RunFacts, at: AttemptFacts) -> Sentence:
     return _wait(facts, "queued", at, wording, code(at.queue), slots, about=at.queue, since=at.created_at)
 
 
-_GUARDS: Final = MappingProxyType({"rate": _rate, "breaker": _breaker, "sleep": _sleep})
+_GUARDS: Final = {"rate": _rate, "breaker": _breaker, "sleep": _sleep}
 """The templates of an attempt that waits for the guard of its model, or sleeps, until a time."""

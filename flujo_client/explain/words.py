@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypedDict, Unpack
 
+from flujo_client.address import end_of
 from flujo_client.contract.outcome import Fault
 from flujo_client.explain.facts import AttemptFacts, RunFacts
 from flujo_client.explain.sentence import Act, Part, Sentence, Tone, clock, times
@@ -35,9 +36,14 @@ def own(text: str) -> Part:
     return Part("own", text)
 
 
+def short_id(run_id: str) -> str:
+    """Return the end of a run's id, or all of an id whose end is not random."""
+    return end_of(run_id, SHORT_ID)
+
+
 def named_run(run_id: str) -> Part:
-    """Return a run, which is named by the end of its id."""
-    return Part("run", run_id[-SHORT_ID:], run_id)
+    """Return a run, which is named by its short id."""
+    return Part("run", short_id(run_id), run_id)
 
 
 def child_run(verb: str, run_id: str, child: Sentence) -> Piece:
@@ -93,13 +99,7 @@ def sentence(
 ) -> Sentence:
     """Make a sentence, with its full stop; a quote at the end has none.
 
-    Args:
-        cause: the name of the template.
-        tone: as in `Sentence`.
-        pieces: what it is put together from.
-        about: what tells its reason from others with this cause.
-        at: the attempt that it is about.
-        moves: what moves the run.
+    `about` tells its reason from others with this cause; `at` is the attempt that it is about.
     """
     key = "|".join([cause, *(str(each or "") for each in about)])
     wording = parts(*pieces)
@@ -150,7 +150,11 @@ def while_at(at: AttemptFacts | None) -> Piece:
     if at is None:
         return ""
     if at.kind == "resume":
-        return parts(" while it waited for an answer at ", code(at.step))
+        event = (at.question or {}).get("event")
+        awaited = parts("event ", code(event)) if event else "an answer"
+        return parts(" while it waited for ", awaited, " at ", code(at.step))
+    if at.waits_for == "sleep":
+        return parts(" while it slept at ", code(at.step))
     return parts(" while at ", code(at.step)) if at.started_at else parts(" before ", code(at.step), " began")
 
 

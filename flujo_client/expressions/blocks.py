@@ -1,14 +1,11 @@
-"""From the text of a template to its pieces: plain text, tags, and blocks that hold pieces; and from these to text. Pure.
-
-In: a text and the names that may be in it. Out: pieces and the paths they read; or a `BlueprintTextError`. One pass over the text.
-"""
+"""From the text of a template to its pieces: plain text, tags, and blocks that hold pieces; and from these to text. Pure, in one pass."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.expressions.filters import as_text
@@ -28,61 +25,39 @@ _BLOCKS = ("#if", "#each", "else", "/if", "/each")
 _REST_OF_LINE = re.compile(r"[ \t]*(?:\r?\n|\Z)")
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(NamedTuple):
     """`{{ … }}`: a value to write."""
 
     node: ExpressionNode
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Block:
     """`{{#kind …}}body{{else}}otherwise{{/kind}}`; `kind` is if or each."""
-
-    kind: str
-    tag: Tag
-    body: tuple[Piece, ...]
-    otherwise: tuple[Piece, ...]
-
-
-Piece = str | Tag | Block
-
-
-def pieces_of(text: str, allowed: Collection[str]) -> tuple[tuple[Piece, ...], frozenset[Path], frozenset[str]]:
-    """Cut a template into its pieces; also return the paths that they read and the filters that they use.
-
-    Raises:
-        BlueprintTextError: a tag is not an expression or has no end, or a block is not closed.
-    """
-    reader = _Reader(text, allowed)
-    while (start := text.find("{{", reader.at)) >= 0:
-        reader.read_tag(start)
-    return reader.finish(), frozenset(reader.paths), frozenset(reader.filters)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A block that is not closed yet; the outermost is the template itself."""
 
     kind: str
     tag: Tag
     body: list[Piece] = field(default_factory=list)
     otherwise: list[Piece] | None = None
 
-    @property
-    def pieces(self) -> list[Piece]:
-        return self.body if self.otherwise is None else self.otherwise
 
-    def closed(self) -> Block:
-        return Block(self.kind, self.tag, tuple(self.body), tuple(self.otherwise or ()))
+Piece = str | Tag | Block
+
+
+def pieces_of(text: str, allowed: Collection[str]) -> tuple[tuple[Piece, ...], frozenset[Path], frozenset[str]]:
+    """Cut a template into its pieces; also return the paths that they read and the filters that they use."""
+    reader = _Reader(text, allowed)
+    while (start := text.find("{{", reader.at)) >= 0:
+        reader.read_tag(start)
+    return reader.finish(), frozenset(reader.paths), frozenset(reader.filters)
 
 
 class _Reader:
     def __init__(self, text: str, allowed: Collection[str]) -> None:
         self._text, self._allowed = text, tuple(allowed)
         self._outermost: list[Piece] = []
-        self._open: list[_Open] = []
+        self._open: list[Block] = []
         self.at = 0
         self.paths: set[Path] = set()
         self.filters: set[str] = set()
@@ -104,9 +79,8 @@ class _Reader:
             self._add_line(start, self._empty(opening.end(), word))
             self._turn(start) if word == "else" else self._close(word[1:], start)
         else:
-            self._stop(
-                start, f"unknown block {shown(word)}", did_you_mean(word, _BLOCKS) or f"known: {', '.join(_BLOCKS)}"
-            )
+            way_out = did_you_mean(word, _BLOCKS) or f"known: {', '.join(_BLOCKS)}"
+            self._stop(start, f"unknown block {shown(word)}", way_out)
 
     def finish(self) -> tuple[Piece, ...]:
         if self._open:
@@ -117,10 +91,11 @@ class _Reader:
 
     @property
     def _pieces(self) -> list[Piece]:
-        return self._open[-1].pieces if self._open else self._outermost
+        if not self._open:
+            return self._outermost
+        return self._open[-1].body if self._open[-1].otherwise is None else self._open[-1].otherwise
 
     def _add_text(self, end: int, after: int) -> None:
-        """Add the text up to a tag, and continue after the tag."""
         if self.at < end:
             self._pieces.append(self._text[self.at : end])
         self.at = after
@@ -135,7 +110,9 @@ class _Reader:
     def _begin(self, kind: str, tag: Tag) -> None:
         if len(self._open) == MAX_NESTED:
             self._stop(tag.at, f"blocks are nested deeper than {MAX_NESTED}", "do this in a step")
-        self._open.append(_Open(kind, tag))
+        block = Block(kind, tag)
+        self._pieces.append(block)
+        self._open.append(block)
 
     def _turn(self, at: int) -> None:
         if not self._open or self._open[-1].otherwise is not None:
@@ -146,11 +123,9 @@ class _Reader:
         if not self._open or self._open[-1].kind != kind:
             opened = f"#{self._open[-1].kind} is open" if self._open else "no block is open"
             self._stop(at, f"/{kind} closes nothing: {opened}")
-        closed = self._open.pop().closed()
-        self._pieces.append(closed)
+        self._open.pop()
 
     def _tag(self, start: int, at: int) -> tuple[Tag, int]:
-        """Read an expression, up to the end of the tag."""
         is_each = any(block.kind == "each" and block.otherwise is None for block in self._open)
         allowed = (*self._allowed, *EACH_NAMES) if is_each else self._allowed
         if self._text.startswith("{{-", start):
@@ -164,9 +139,8 @@ class _Reader:
     def _empty(self, at: int, word: str) -> int:
         first, *_ = tokens(self._text, at, closed_by="}}")
         if first.kind != "end":
-            self._stop(
-                first.at, f"{word} takes no value, got {first}", "for another condition put an #if inside the else"
-            )
+            way_out = "for another condition put an #if inside the else"
+            self._stop(first.at, f"{word} takes no value, got {first}", way_out)
         return first.end
 
     def _stop(self, at: int, what: str, way_out: str | None = None) -> NoReturn:
@@ -201,7 +175,7 @@ class Rendering:
             elif isinstance(piece, Tag):
                 yield self._written(piece, names)
             elif piece.kind == "if":
-                yield from self._texts(piece.body if self.value(piece.tag, names) else piece.otherwise, names)
+                yield from self._texts(piece.body if self.value(piece.tag, names) else piece.otherwise or (), names)
             else:
                 yield from self._each(piece, names)
 
@@ -210,7 +184,7 @@ class Rendering:
         if items is not None and not isinstance(items, LISTS):
             raise placed(EvaluationError(f"#each takes a list, not {kind(items)}"), block.tag.at)
         if not items:
-            yield from self._texts(block.otherwise, names)
+            yield from self._texts(block.otherwise or (), names)
             return
         for index, item in enumerate(items):
             self._work.spend()
@@ -223,7 +197,6 @@ class Rendering:
     def _counted(self, text: str) -> str:
         self._length += len(text)
         if self._length > self._limit:
-            raise EvaluationError(
-                f"the result would have more than {self._limit} characters", "render less, or raise the limit"
-            )
+            what = f"the result would have more than {self._limit} characters"
+            raise EvaluationError(what, "render less, or raise the limit")
         return text

@@ -1,7 +1,6 @@
 """The filters of expressions and templates: `context.tags | length > 2`, `{{ context.tags | join(', ') | upper }}`. Values are written as text. Pure.
 
-In: a value, and the arguments. Out: a value, or an `EvaluationError`. A filter takes the value before it and binds more closely than any
-operator but a minus sign: `a or b | upper` is `a or (b | upper)`.
+A filter takes the value before it and binds more closely than any operator but a minus sign: `a or b | upper` is `a or (b | upper)`.
 """
 
 from __future__ import annotations
@@ -9,15 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode, at
 from flujo_client.expressions.operations import MAX_CHARACTERS
-from flujo_client.expressions.values import LENGTHS, LISTS, EvaluationBudget, EvaluationError, Missing, fields_of, kind
+from flujo_client.expressions.values import LENGTHS, LISTS, EvaluationBudget, EvaluationError, fields_of, kind
 
 MAX_DEPTH = 100
 """The maximum nesting of a value that is written as text."""
@@ -93,7 +90,7 @@ def _join(value: Any, work: EvaluationBudget, between: Any = "") -> str:
     return made
 
 
-_FILTERS: dict[str, Callable[..., Any]] = {
+APPLY: dict[str, Callable[..., Any]] = {
     "upper": lambda value, work: as_text(value, work).upper(),
     "lower": lambda value, work: as_text(value, work).lower(),
     "length": _length,
@@ -113,46 +110,3 @@ INSTEAD = {
     "string": "write it in a template, or | tojson",
 }
 """The replacements of filters of other languages."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    name: str
-    arguments: tuple[ExpressionNode, ...]
-    at: int
-
-    def applied(self, value: Any, scope: EvaluationScope) -> Any:
-        arguments = [each.value(scope) for each in self.arguments]
-        return at(self.at, _FILTERS[self.name], value, scope.work, *arguments)
-
-    def default(self, value: Any, scope: EvaluationScope) -> Any:
-        """Return the first argument for null; if the second is true, for anything false."""
-        otherwise, *any_false = self.arguments
-        is_kept = value if any_false and any_false[0].value(scope) else value is not None
-        return value if is_kept else otherwise.value(scope)
-
-
-@dataclass(frozen=True, slots=True)
-class Filtered:
-    """`of | filter | filter …`. A missing value passes every filter up to a `default`."""
-
-    of: ExpressionNode
-    filters: tuple[Filter, ...]
-
-    def value(self, scope: EvaluationScope) -> Any:
-        value, missing = _tried(self.of.value, scope)
-        for each in self.filters:
-            if each.name == "default":
-                value, missing = each.default(value, scope), None
-            elif missing is None:
-                value, missing = _tried(each.applied, value, scope)
-        if missing is not None:
-            raise missing
-        return value
-
-
-def _tried(read: Callable[..., Any], *arguments: Any) -> tuple[Any, Missing | None]:
-    try:
-        return read(*arguments), None
-    except Missing as missing:
-        return None, missing

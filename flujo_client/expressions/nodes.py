@@ -1,17 +1,13 @@
-"""The nodes of a parsed expression. Pure.
-
-In: an `EvaluationScope`. Out: a value, or an `EvaluationError` that knows its place. Nodes are frozen and hold no state: one expression
-serves every thread.
-"""
+"""The nodes of a parsed expression. Pure. They are frozen and hold no state: one expression serves every thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from flujo_client.expressions.operations import ORDERS, calculated, compared, negated
-from flujo_client.expressions.values import EvaluationBudget, EvaluationError, Missing, bare, called, read
+from flujo_client.expressions.operations import ORDERS, calculated, compared
+from flujo_client.expressions.values import EvaluationBudget, EvaluationError, Missing, bare, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +37,7 @@ class ExpressionNode(Protocol):
     def value(self, scope: EvaluationScope, /) -> Any: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(NamedTuple):
     of: Any
 
     def value(self, scope: EvaluationScope) -> Any:
@@ -50,8 +45,7 @@ class Literal:
         return self.of
 
 
-@dataclass(frozen=True, slots=True)
-class ListNode:
+class ListNode(NamedTuple):
     items: tuple[ExpressionNode, ...]
 
     def value(self, scope: EvaluationScope) -> Any:
@@ -59,8 +53,7 @@ class ListNode:
         return [item.value(scope) for item in self.items]
 
 
-@dataclass(frozen=True, slots=True)
-class NameNode:
+class NameNode(NamedTuple):
     """A root: what the caller gives under a name."""
 
     name: str
@@ -74,8 +67,7 @@ class NameNode:
         raise placed(Missing(scope.names, self.name, self.written), self.at)
 
 
-@dataclass(frozen=True, slots=True)
-class PartNode:
+class PartNode(NamedTuple):
     """`of.key` or `of[key]`. `written` is the whole, from the root on."""
 
     of: ExpressionNode
@@ -88,29 +80,44 @@ class PartNode:
         return at(self.at, read, holder, key, self.written)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Applied(NamedTuple):
+    """A method, a filter or a minus sign, applied to a value and its arguments."""
+
+    act: Callable[..., Any]
+    """A function of the value, the budget and the arguments."""
     of: ExpressionNode
-    method: str
     arguments: tuple[ExpressionNode, ...]
     at: int
 
     def value(self, scope: EvaluationScope) -> Any:
-        holder = self.of.value(scope)
-        arguments = [each.value(scope) for each in self.arguments]
-        return at(self.at, called, self.method, holder, arguments, scope.work)
+        value, *arguments = [each.value(scope) for each in (self.of, *self.arguments)]
+        return at(self.at, self.act, value, scope.work, *arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Default(NamedTuple):
+    """`of | default(arguments)`: the first argument for what is missing or null; if the second is true, for anything false."""
+
+    of: ExpressionNode
+    arguments: tuple[ExpressionNode, ...]
+
+    def value(self, scope: EvaluationScope) -> Any:
+        otherwise, *any_false = self.arguments
+        try:
+            value = self.of.value(scope)
+        except Missing:
+            value = None
+        is_kept = value if any_false and any_false[0].value(scope) else value is not None
+        return value if is_kept else otherwise.value(scope)
+
+
+class Not(NamedTuple):
     of: ExpressionNode
 
     def value(self, scope: EvaluationScope) -> Any:
         return not scope.value_or(self.of, None)
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(NamedTuple):
     parts: tuple[ExpressionNode, ...]
 
     def value(self, scope: EvaluationScope) -> Any:
@@ -121,8 +128,7 @@ class And:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(NamedTuple):
     """The first part that is true, else the last; a part that is missing is not true."""
 
     parts: tuple[ExpressionNode, ...]
@@ -138,8 +144,7 @@ class Or:
         return last.value(scope)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """`first sign second sign third …`: true if each pair is; a later value is not examined after a pair that is not."""
 
     first: ExpressionNode
@@ -159,8 +164,7 @@ def _side(scope: EvaluationScope, node: ExpressionNode, sign: str, otherwise: An
     return node.value(scope) if sign in ORDERS else scope.value_or(node, otherwise)
 
 
-@dataclass(frozen=True, slots=True)
-class Arithmetic:
+class Arithmetic(NamedTuple):
     """`first sign second sign third …`, of signs that bind alike: calculated from the left."""
 
     first: ExpressionNode
@@ -171,15 +175,6 @@ class Arithmetic:
         for sign, place, node in self.rest:
             result = at(place, calculated, sign, result, node.value(scope), scope.work)
         return result
-
-
-@dataclass(frozen=True, slots=True)
-class Negative:
-    of: ExpressionNode
-    at: int
-
-    def value(self, scope: EvaluationScope) -> Any:
-        return at(self.at, negated, self.of.value(scope), scope.work)
 
 
 def at(place: int, act: Callable[..., Any], *arguments: Any) -> Any:

@@ -1,8 +1,7 @@
 """The comparisons and the arithmetic of expressions. Pure.
 
-In: two values and the `EvaluationBudget` that bounds the work. Out: a value, or an `EvaluationError`. As in Python, with five differences:
-lists and tuples are alike, an enumeration's member is its value, models are equal to models of the same class with equal fields, only values
-that have one order everywhere are ordered, and a calculated number is finite and has at most `MAX_BITS` bits.
+As in Python, with five differences: lists and tuples are alike, an enumeration's member is its value, models are equal to models of the same
+class with equal fields, only values that have one order everywhere are ordered, and a calculated number is finite and has at most `MAX_BITS` bits.
 """
 
 from __future__ import annotations
@@ -41,11 +40,7 @@ PRODUCTS: Final = ("*", "/", "//", "%")
 
 
 def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
-    """Compare two values by one of the SIGNS.
-
-    Raises:
-        EvaluationError: the values have no order, the holder cannot contain values, or the work exceeds the budget.
-    """
+    """Compare two values by one of the SIGNS. Raises EvaluationError."""
     if sign in {"==", "!="}:
         return _same(left, right, work) == (sign == "==")
     if sign in {"in", "not in"}:
@@ -93,9 +88,8 @@ def _ordered(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
             return bool(ORDERS[sign](left, right))
     except (TypeError, ValueError, ArithmeticError):
         pass
-    raise EvaluationError(
-        f"{kind(left)} {sign} {kind(right)} is not supported", "compare numbers with numbers, and texts with texts"
-    )
+    message = f"{kind(left)} {sign} {kind(right)} is not supported"
+    raise EvaluationError(message, "compare numbers with numbers, and texts with texts")
 
 
 def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
@@ -106,23 +100,16 @@ def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
         return item in holder
     if isinstance(holder, (*LISTS, AbstractSet)):
         return any(_same(each, item, work) for each in holder)
-    fields = fields_of(holder)
-    if fields is None:
-        raise EvaluationError(
-            f"{kind(holder)} cannot be searched",
-            "give a default for null: in (… | default([]))"
-            if holder is None
-            else "`in` searches texts, lists, mappings and models",
-        )
-    return has(fields, item)
+    if (fields := fields_of(holder)) is not None:
+        return has(fields, item)
+    way_out = "`in` searches texts, lists, mappings and models"
+    if holder is None:
+        way_out = "give a default for null: in (… | default([]))"
+    raise EvaluationError(f"{kind(holder)} cannot be searched", way_out)
 
 
 def calculated(sign: str, left: Any, right: Any, work: EvaluationBudget) -> Any:
-    """Calculate with two values by one of SUMS or PRODUCTS.
-
-    Raises:
-        EvaluationError: the values cannot be calculated with, the result is too large, or it takes more work than is left.
-    """
+    """Calculate with two values by one of SUMS or PRODUCTS. Raises EvaluationError."""
     work.spend()
     if isinstance(left, _NUMBERS) and isinstance(right, _NUMBERS):
         return _of_numbers(sign, left, right)

@@ -1,8 +1,7 @@
 """The small languages of conditions and texts in blueprints: `context.score > 0.8 and 'draft' not in output.tags`; `Answer {{ previous_step | upper }}{{#if context.tone}} in a {{ context.tone }} tone{{/if}}.` Pure.
 
-In: a text, once, when a blueprint is read; then the values of its names, each time it is rendered. Out: a text, or for a template that is
-one tag the value itself. Rendered values are data: braces in a value stay braces. Text between tags does not change, except that a block's
-tag alone on its line removes the line.
+Rendered values are data: braces in a value stay braces. Text between tags does not change, except that a block's tag alone on its line removes
+the line.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ class Expression:
     node: ExpressionNode
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        """Evaluate with the values of the names, by root. An allowed name without a value is missing.
-
-        Raises:
-            TemplateResolutionError: something is missing, values cannot be compared, or it takes more than `values.MAX_STEPS` steps.
-        """
+        """Evaluate with the values of the names, by root; raises TemplateResolutionError. An allowed name without a value is missing."""
         try:
             return self.node.value(EvaluationScope(names))
         except EvaluationError as fault:
@@ -49,12 +44,10 @@ class Expression:
 
 
 def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expression:
-    """Read an expression of at most `tokens.MAX_LENGTH` characters, with the roots that may be in it.
-
-    `output` may be wherever `previous_step` may, and is the same unless it is named here too.
+    """Read an expression with the roots that may be in it; `output` may be wherever `previous_step` may.
 
     Raises:
-        BlueprintTextError: it is not an expression; names the place, what is allowed there, and the nearest name.
+        BlueprintTextError: names the place, what is allowed there, and the nearest name.
     """
     parser = Parser(text, tokens(text), allowed)
     node = parser.expression()
@@ -67,14 +60,9 @@ def unresolved(text: str, fault: EvaluationError) -> TemplateResolutionError:
     offset = fault.at or 0
     line, column = line_and_column(text, offset)
     missing = fault.name if isinstance(fault, Missing) else None
-    return TemplateResolutionError(
-        f"line {line}, column {column}: {fault.what}",
-        suggestion=fault.way_out(),
-        missing=missing,
-        offset=offset,
-        line=line,
-        column=column,
-    )
+    place: dict[str, Any] = {"offset": offset, "line": line, "column": column}
+    what = f"line {line}, column {column}: {fault.what}"
+    return TemplateResolutionError(what, suggestion=fault.way_out(), missing=missing, **place)
 
 
 Undefined = Literal["warn", "strict", "ignore"]
@@ -111,10 +99,7 @@ class Template:
         """Fill in the values of the names, by root. An allowed name without a value is missing.
 
         Under `warn`, `on_missing` is called once with each missing name, as it is written. The result has `limit` characters at most.
-
-        Raises:
-            TemplateResolutionError: under `strict`, something is missing; or values do not fit what is done with them, or there is too much of
-                them.
+        Raises TemplateResolutionError.
         """
         with self._rendering(limit, on_missing) as rendering:
             return rendering.text(self.pieces, names)
@@ -142,11 +127,7 @@ class Template:
 
 
 def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Collection[str] = NAMES) -> Template:
-    """Read a template of at most `MAX_LENGTH` characters, with the roots that may be in it; `this` and `index` may be inside `#each`.
-
-    Raises:
-        BlueprintTextError: a tag is not an expression or has no end, or a block is not closed; names the place and the nearest name.
-    """
+    """Read a template with the roots that may be in it; `this` and `index` may be inside `#each`. Raises BlueprintTextError."""
     if len(text) > MAX_LENGTH:
         raise refused(text, 0, f"a template is longer than {MAX_LENGTH} characters", "move a part of it into a value")
     pieces, names, filters = pieces_of(text, allowed)

@@ -1,7 +1,6 @@
 """The words of expressions, each with its place in the text. Pure.
 
-In: a text, and where to begin. Out: names, numbers, texts and signs, and an end; or a `BlueprintTextError` that says where. Names are
-ASCII, so that no letter can pass for another. One pass, and no more than `MAX_LENGTH` characters of it.
+Names are ASCII, so that no letter can pass for another. One pass, and no more than `MAX_LENGTH` characters of it.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ MAX_LENGTH = 4_000
 """Characters in an expression, and in a tag of a template."""
 
 _SHOWN = 40
-_BLANKS = re.compile(r"[ \t\r\n]*")
 _TOKEN = re.compile(
-    r"""(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    r"""(?P<blank>[\ \t\r\n]+)
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<number>(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
     |(?P<text>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
     |(?P<sign>==|!=|<=|>=|//|\*(?!\*)|[-+/%<>.,()\[\]]|\|(?!\|))""",
@@ -64,45 +63,29 @@ def line_and_column(text: str, offset: int) -> tuple[int, int]:
 
 def refused(text: str, offset: int, what: str, way_out: str | None = None) -> BlueprintTextError:
     line, column = line_and_column(text, offset)
-    return BlueprintTextError(
-        f"line {line}, column {column}: {what}", suggestion=way_out, offset=offset, line=line, column=column
-    )
+    message = f"line {line}, column {column}: {what}"
+    return BlueprintTextError(message, suggestion=way_out, offset=offset, line=line, column=column)
 
 
 def tokens(text: str, start: int = 0, *, closed_by: str | None = None) -> list[Token]:
-    """Cut a text into words from `start` to its end, or to what closes it, which is then the last one.
-
-    Raises:
-        BlueprintTextError: for a character that is not allowed here, a text without its end, or more than 4 000 characters.
-    """
+    """Cut a text into words from `start` to its end, or to what closes it, which is then the last one. Raises BlueprintTextError."""
     found: list[Token] = []
     at = start
-    while (at := _after_blanks(text, at)) - start <= MAX_LENGTH:
+    while at - start <= MAX_LENGTH:
         if closed_by and text.startswith(closed_by, at):
             return [*found, Token("end", "", at, at + len(closed_by))]
         if at == len(text):
-            return [*found, _end_of_text(text, start, closed_by)]
-        found.append(_token(text, at))
-        at = found[-1].end
+            if closed_by:
+                way_out = "for the braces themselves write {{ '{{' }}"
+                raise refused(text, start, f"this is not closed by {closed_by}", way_out)
+            return [*found, Token("end", "", at, at)]
+        match = _TOKEN.match(text, at, at + MAX_LENGTH)
+        if match is None:
+            raise _foreign(text, at)
+        if match.lastgroup != "blank":
+            found.append(Token(match.lastgroup or "", match.group(), at, match.end()))
+        at = match.end()
     raise refused(text, start, f"longer than {MAX_LENGTH} characters", "do this in a step")
-
-
-def _end_of_text(text: str, start: int, closed_by: str | None) -> Token:
-    if closed_by:
-        raise refused(text, start, f"this is not closed by {closed_by}", "for the braces themselves write {{ '{{' }}")
-    return Token("end", "", len(text), len(text))
-
-
-def _after_blanks(text: str, at: int) -> int:
-    blanks = _BLANKS.match(text, at, at + MAX_LENGTH + 1)
-    return blanks.end() if blanks else at
-
-
-def _token(text: str, at: int) -> Token:
-    match = _TOKEN.match(text, at, at + MAX_LENGTH)
-    if match is None:
-        raise _foreign(text, at)
-    return Token(match.lastgroup or "", match.group(), at, match.end())
 
 
 def _foreign(text: str, at: int) -> BlueprintTextError:

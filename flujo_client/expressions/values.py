@@ -1,8 +1,4 @@
-"""Read data for expressions and templates. Pure.
-
-In: values that can be serialised (mappings, models, dataclasses, lists, texts, numbers, dates) and an `EvaluationBudget` that bounds the
-work on them. Out: values, or an `EvaluationError`. Only data is read: keys, fields and places in lists, never an attribute of a class.
-"""
+"""Read data for expressions and templates: keys, fields and places in lists, never an attribute of a class. Pure."""
 
 from __future__ import annotations
 
@@ -28,15 +24,9 @@ SIMPLE = frozenset({str, int, float, bool, type(None)})
 """The classes of simple values without parts; most values have one of them, and the lookup is quick."""
 
 _CHARACTERS_IN_A_STEP = 64
-_OF_TEXTS: dict[str, Callable[..., Any]] = {
-    "lower": str.lower,
-    "upper": str.upper,
-    "strip": str.strip,
-    "startswith": str.startswith,
-    "endswith": str.endswith,
-}
 METHODS = {"get": (1, 2), "lower": (0, 0), "upper": (0, 0), "strip": (0, 0), "startswith": (1, 1), "endswith": (1, 1)}
-"""The methods that may be called on a value, with their minimum and maximum of arguments."""
+"""The methods that may be called on a value, with their minimum and maximum number of arguments."""
+_OF_TEXTS: dict[str, Callable[..., Any]] = {name: getattr(str, name) for name in METHODS if name != "get"}
 
 
 class EvaluationError(Exception):
@@ -122,7 +112,7 @@ def read(holder: Any, key: Any, name: str) -> Any:
     raise Missing(holder, key, name)
 
 
-def called(name: str, value: Any, arguments: list[Any], work: EvaluationBudget) -> Any:
+def called(name: str, value: Any, work: EvaluationBudget, *arguments: Any) -> Any:
     """Call one of the METHODS."""
     if name == "get":
         return _got(value, *arguments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.contract.admission import WAITING_S
 from flujo_client.errors import AdmissionRefused, ClientError
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.fork import NewFork
 
 T_co = TypeVar("T_co", covariant=True)
-
-
-class Entered(NamedTuple):
-    """A run that has entered its gates; `waits_at` is the gate that has no room for it, None if it was admitted."""
-
-    run: str
-    waits_at: str | None
 
 
 class AlreadyUnderWay(ClientError):
@@ -36,18 +29,15 @@ class AlreadyUnderWay(ClientError):
 def through_gates(
     recording: Request[Any],
     news: Sequence[NewRun | NewFork],
-    read: Callable[[list[Row], dict[str, Entered]], T_co],
+    read: Callable[[list[Row], dict[str, str | None]], T_co],
     *,
     judges: bool,
 ) -> Request[T_co]:
-    """Let the runs that a request records enter their gates, in the same transaction.
+    """Let the runs that `recording` records, of which `news` have gates, enter these in the same transaction.
 
-    Args:
-        recording: records the runs.
-        news: those of them that have gates.
-        read: receives the recorded rows, and each run's result at its gates.
-        judges: whether runs may be admitted now; otherwise they wait for the next admission. Gates are locked for it, but no windows: these
-            only keep shares fair, so one run too many, of two that come at the same time, does no harm.
+    `read` receives the recorded rows, and the gate that each run waits at, None if it was admitted. With `judges`, runs may be admitted now;
+    otherwise they wait for the next admission. Gates are locked for it, but no windows: these only keep shares fair, so one run too many, of
+    two that come at the same time, does no harm.
     """
     places: list[int] = []
     each = [(new, gate) for new in news for gate in new.gates]
@@ -92,23 +82,21 @@ def _deciding(new: NewRun | NewFork) -> Request[list[Row]]:
     return Request("decide_at_gates", parameters, lambda rows: rows)
 
 
-def _entered(rows: Sequence[Row]) -> dict[str, Entered]:
-    """Read the runs' results at their gates; raises AlreadyUnderWay or AdmissionRefused, which undoes what was recorded."""
+def _entered(rows: Sequence[Row]) -> dict[str, str | None]:
+    """Read the gates that runs wait at; raises AlreadyUnderWay or AdmissionRefused, which undoes what was recorded."""
     for row in rows:
         if row.get("policy") == "return" and row["holder"] is not None:
             raise AlreadyUnderWay(row["holder"])
         if row.get("policy") == "drop":
             raise refused(row["reached"], row["holder"])
-    return {row["run"]: Entered(row["run"], row["waits_at"]) for row in rows if "waits_at" in row}
+    return {row["run"]: row["waits_at"] for row in rows if "waits_at" in row}
 
 
 def refused(gate: str, holder: str | None) -> AdmissionRefused:
     """Return the error for a full gate with `on_full="drop"`."""
     by = "" if holder is None else f", by run {holder} among others"
-    return AdmissionRefused(
-        f"{gate} is reached{by}; nothing was recorded",
-        suggestion="enqueue it later, or give the limit on_full='queue'",
-    )
+    what = f"{gate} is reached{by}; nothing was recorded"
+    return AdmissionRefused(what, suggestion="enqueue it later, or give the limit on_full='queue'")
 
 
 _OF_EACH_GATE = ("most", "period_s", "flow", "wait_s", "is_window")

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -23,35 +23,16 @@ from psycopg.rows import dict_row
 
 from flujo_client.contract.rows import EARLIEST, LATEST
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
-from flujo_client.gateway.effects import (
-    AskBroker,
-    AwaitNews,
-    AwaitRun,
-    Delay,
-    Effect,
-    MarkSent,
-    Operation,
-    Publish,
-    Query,
-    ReachBroker,
-    Together,
-)
+from flujo_client.gateway import effects
 from flujo_client.gateway.groups import CallGroups, GroupedCall, answer_all
 from flujo_client.gateway.operator_requests import lock_holders
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import Request, mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
+from flujo_client.transport import postgres
 from flujo_client.transport.encryption import encrypt_values
-from flujo_client.transport.postgres import (
-    ANSWER_S,
-    LOCK_WAIT_S,
-    BoundedConnection,
-    fate,
-    options,
-    set_up_session,
-    unreachable,
-)
+from flujo_client.transport.postgres import ANSWER_S, BoundedConnection, fate
 
 if TYPE_CHECKING:
     from psycopg.abc import AdaptContext, Buffer
@@ -65,8 +46,8 @@ logger = logging.getLogger(__name__)
 SCHEMA = 3
 """The schema that this code reads and writes: the newest migration that does not have to wait until older workers are gone."""
 
-VERSION = Query(schema_version())
-HOLDERS = Query(lock_holders(LOCK_WAIT_S))
+VERSION = effects.Query(schema_version())
+HOLDERS = effects.Query(lock_holders(postgres.LOCK_WAIT_S))
 TRIES = 3
 FRESH_S = 1.0
 """A connection that answered this recently is not checked with a query; if Postgres closed it, its socket shows that."""
@@ -82,36 +63,25 @@ NOT_MARKED = "%d messages not marked as sent: %s"
 class SyncRunner:
     """Perform effects, waiting for each. Safe for several threads.
 
-    Args:
-        settings: with database and broker set.
-        reads_within_s: with it, statements may only read, each for so many seconds; behind a pooler the role has to bound them.
+    With `reads_within_s`, statements may only read, each for so many seconds; behind a pooler the role has to bound them.
     """
 
     def __init__(self, settings: Settings, *, reads_within_s: float | None = None) -> None:
         from psycopg_pool import ConnectionPool
 
         encrypt_values(settings)
-        self._url, self._post, self._is_checked = settings.database(), ClientPublisher(settings), False
+        self._url, self._post = settings.database(), ClientPublisher(settings)
+        self._is_checked = self._is_closed = False
         self._marks, self._groups, self._busy = MarkThread(self._mark), CallGroups(), threading.local()
-        kwargs = connection_options(settings)
+        kwargs, set_up = connection_options(settings), partial(postgres.set_up_session, reads_within_s=reads_within_s)
+        options = pool_options(kwargs, set_up if settings.prepare_statements else None)
         self._pool: ConnectionPool[_Connection] = ConnectionPool(
-            self._url,
-            connection_class=_Connection,
-            min_size=0,
-            max_size=4,
-            kwargs=kwargs,
-            open=False,
-            timeout=10,
-            name="flujo-client",
-            configure=partial(set_up_session, reads_within_s=reads_within_s) if settings.prepare_statements else None,
-            check=_check,
-            reconnect_timeout=RECONNECT_S,
-            reconnect_failed=connect_again,
+            self._url, connection_class=_Connection, check=_check, name="flujo-client", **options
         )
 
-    def perform(self, operation: Operation[T]) -> T:
+    def perform(self, operation: effects.Operation[T]) -> T:
         """Run an operation to its end and return its result."""
-        step: Callable[[], Effect] = partial(next, operation)
+        step: Callable[[], effects.Effect] = partial(next, operation)
         while True:
             try:
                 effect = step()
@@ -126,31 +96,32 @@ class SyncRunner:
     def close(self) -> None:
         """Close every connection."""
         self._marks.finish()
+        self._is_closed = True
         self._pool.close(timeout=2)
         self._post.broker.close()
 
-    def _do(self, effect: Effect) -> Any:
+    def _do(self, effect: effects.Effect) -> Any:
         match effect:
-            case Query(connection=connection):
+            case effects.Query(connection=connection):
                 if connection is None:
                     return self._answer(effect)
                 with flujo_tables_expected():
                     return _answer(sync_connection(connection), effect)
-            case Delay(seconds):
+            case effects.Delay(seconds):
                 time.sleep(seconds)
-            case AwaitRun(run_id, statuses, seconds):
+            case effects.AwaitRun(run_id, statuses, seconds):
                 _wait(partial(watch_of(self._url).waiting, run_id, statuses), seconds)
-            case AwaitNews(listen, seconds):
+            case effects.AwaitNews(listen, seconds):
                 return _wait(listen, seconds)
-            case MarkSent(keys, sent_at):
+            case effects.MarkSent(keys, sent_at):
                 self._marks.add(keys, sent_at)
-            case Together():
+            case effects.Together():
                 return self._together(effect)
             case _:
                 return send(self._post, effect)
         return None
 
-    def _together(self, effect: Together) -> Any:
+    def _together(self, effect: effects.Together) -> Any:
         if getattr(self._busy, "is_so", False):
             return None  # in the handler of a signal, which must not wait for the call that it interrupted
         self._busy.is_so = True
@@ -159,7 +130,7 @@ class SyncRunner:
         finally:
             self._busy.is_so = False
 
-    def _in_group(self, effect: Together) -> Any:
+    def _in_group(self, effect: effects.Together) -> Any:
         call = GroupedCall(effect.item, Future(), lambda call: call.answer.set_result(_LEADS))
         if not self._groups.enter(effect.kind, call) and (result := self._wait(effect, call)) is not _LEADS:
             return result
@@ -172,7 +143,7 @@ class SyncRunner:
             self._groups.hand_over(effect.kind)
         return results[0]
 
-    def _wait(self, effect: Together, call: GroupedCall) -> Any:
+    def _wait(self, effect: effects.Together, call: GroupedCall) -> Any:
         try:
             return call.answer.result()
         except BaseException:
@@ -181,7 +152,7 @@ class SyncRunner:
                 self._groups.hand_over(effect.kind)
             raise
 
-    def _answer(self, query: Query) -> Any:
+    def _answer(self, query: effects.Query) -> Any:
         """Execute a query; retry it at once after a conflict with another statement."""
         tries = TRIES
         while True:
@@ -191,14 +162,20 @@ class SyncRunner:
             except psycopg.Error as error:
                 if tries and is_undone_by_another(error):
                     continue
-                failure = (
-                    ClientError("this client is closed") if self._pool.closed else to_flujo_error(self._url, error)
-                )
+                require_open(is_closed=self._is_closed)
+                failure = to_flujo_error(self._url, error)
                 if fate(error) == "locked":
-                    failure = locked(self._execute(HOLDERS), error)
+                    failure = locked(self._holders(), error)
                 raise failure from failure.__cause__
 
-    def _execute(self, query: Query) -> Any:
+    def _holders(self) -> Sequence[LockHolder]:
+        """Return the sessions that hold locks. They may hold what the check of the schema reads, so that is left out."""
+        with suppress(psycopg.Error), self._connect() as connection:
+            found: Sequence[LockHolder] = _answer(connection, HOLDERS)
+            return found
+        return ()
+
+    def _execute(self, query: effects.Query) -> Any:
         with self._connect() as connection:
             if not self._is_checked:
                 _answer(connection, VERSION).require(SCHEMA, SCHEMA)
@@ -213,14 +190,15 @@ class SyncRunner:
 
     def _mark(self, ages: Ages) -> None:
         try:
-            self._answer(Query(mark_sent(ages)))
+            self._answer(effects.Query(mark_sent(ages)))
         except FlujoError as error:
             logger.info(NOT_MARKED, len(ages), error.message)
 
     def _connect(self) -> Any:
+        require_open(is_closed=self._is_closed)
         self._pool.open()  # its threads begin here: a client that was made before a fork serves in each child
         if not self._is_checked:  # a wrong URL is reported at once, not after the pool's time-out
-            psycopg.connect(self._url, **options(self._url)).close()
+            psycopg.connect(self._url, **postgres.options(self._url)).close()
         return self._pool.connection()
 
 
@@ -254,6 +232,20 @@ class _Connection(BoundedConnection[dict[str, Any]]):
     answered_at = float("-inf")
 
 
+def require_open(*, is_closed: bool) -> None:
+    """Raise ClientError for a client that is closed: those that wait would try again if its pool were reported as an unreachable Postgres."""
+    if is_closed:
+        raise ClientError(
+            "this client is closed", suggestion="close a client after its last use, or make another"
+        ) from None
+
+
+def pool_options(kwargs: dict[str, Any], configure: Callable[..., Any] | None) -> dict[str, Any]:
+    """Return the options of a pool of either runner."""
+    again = {"open": False, "reconnect_timeout": RECONNECT_S, "reconnect_failed": connect_again}
+    return {"kwargs": kwargs, "configure": configure, "min_size": 0, "max_size": 4, "timeout": 10, **again}
+
+
 def connect_again(pool: Any) -> Any:
     """Begin to connect anew, if someone waits for a connection; gives what an asynchronous pool awaits."""
     return pool.check() if pool.get_stats()["requests_waiting"] else None
@@ -279,7 +271,7 @@ def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered
 def connection_options(settings: Settings) -> dict[str, Any]:
     prepare_after = 5 if settings.prepare_statements else None
     ours = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": prepare_after, "context": LENIENT_TIMES}
-    return options(settings.database()) | ours
+    return postgres.options(settings.database()) | ours
 
 
 def is_undone_by_another(error: psycopg.Error) -> bool:
@@ -293,7 +285,7 @@ def _wait(listen: Callable[[Callable[[], object]], AbstractContextManager[None]]
         return is_over.wait(seconds)
 
 
-def _answer(connection: Any, query: Query) -> Any:
+def _answer(connection: Any, query: effects.Query) -> Any:
     """Execute a request with the requests before and after it, in one transaction; if `undoes` is set, an exception of `read` rolls it back."""
     request = query.request
     if request.undoes and query.connection is not None:
@@ -314,20 +306,20 @@ def answering(request: Request[Any], cursors: Sequence[Any]) -> Sequence[Any]:
     return cursors if request.after else [each for each in cursors[-1:] if each.description is not None]
 
 
-def needs_transaction(connection: Any, query: Query) -> bool:
+def needs_transaction(connection: Any, query: effects.Query) -> bool:
     """Return whether a request has several statements, may be undone, or has waits that no session bounds."""
     request = query.request
     is_unbounded = query.connection is None and connection.prepare_threshold is None
     return request.undoes or len(request.in_order) > 1 or is_unbounded
 
 
-def send(post: ClientPublisher, effect: Effect) -> Any:
+def send(post: ClientPublisher, effect: effects.Effect) -> Any:
     match effect:
-        case Publish(envelopes):
+        case effects.Publish(envelopes):
             return post.publish(envelopes)
-        case ReachBroker():
+        case effects.ReachBroker():
             return post.reach()
-        case AskBroker(ask):
+        case effects.AskBroker(ask):
             return ask(post)
     raise ClientError(f"cannot run {effect}")
 
@@ -345,15 +337,12 @@ def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
             return ClientError(f"Postgres does not accept this value: {first}", cause=error)
     if error.sqlstate is not None and fate(error) == "ours":
         return ClientError(f"Postgres refused the statement: {first}", cause=error)
-    return unreachable(url, error)
+    return postgres.unreachable(url, error)
 
 
 def locked(holders: Sequence[LockHolder], error: psycopg.Error) -> ClientError:
     """Return the error for a row that stayed locked, naming the sessions that may have locked it."""
-    by = ", ".join(map(str, holders)) or "a transaction that has ended by now"
-    return ClientError(
-        f"rows of this run, or of what it shares, are locked by {by}; nothing was changed",
-        suggestion="try again; if it stays locked, end that transaction, such as by SELECT pg_terminate_backend(pid)",
-        code="LOCKED",
-        cause=error,
-    )
+    by = ", ".join(map(str, holders)) or "another transaction"
+    what = f"rows of this run, or of what it shares, are locked by {by}; nothing was changed"
+    way_out = "try again; if it stays locked, end that transaction, such as by SELECT pg_terminate_backend(pid)"
+    return ClientError(what, suggestion=way_out, code="LOCKED", cause=error)

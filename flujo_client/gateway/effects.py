@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
@@ -13,28 +12,24 @@ if TYPE_CHECKING:
     from flujo_client.gateway.requests import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(NamedTuple):
     """One statement to Postgres, on the caller's connection if one is given."""
 
     request: Request[Any]
     connection: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class AskBroker:
+class AskBroker(NamedTuple):
     """Call `ask` with the publisher; the effect's answer is the result."""
 
     ask: Callable[[ClientPublisher], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ReachBroker:
+class ReachBroker(NamedTuple):
     """Make sure that the broker answers, or has answered within a second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
+class Together(NamedTuple):
     """Perform `act` for this item, and for those of other calls of the same `kind` that are under way.
 
     `act` returns a result for each item, in their order. The answer is that of this item; None if there was no group, or it was broken off.
@@ -45,23 +40,20 @@ class Together:
     act: Callable[[Sequence[Any]], Operation[Sequence[Any]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(NamedTuple):
     """Send envelopes; the answer is whether the broker accepted them."""
 
     envelopes: Sequence[Envelope]
 
 
-@dataclass(frozen=True, slots=True)
-class MarkSent:
+class MarkSent(NamedTuple):
     """Mark messages as sent, soon, without waiting; `sent_at` is the monotonic time just before the send."""
 
     keys: Sequence[str]
     sent_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitRun:
+class AwaitRun(NamedTuple):
     """Wait until a run may have left these statuses, for at most some seconds."""
 
     run_id: str
@@ -69,16 +61,14 @@ class AwaitRun:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitNews:
+class AwaitNews(NamedTuple):
     """Wait until what `listen` was given is called, from any thread, for at most some seconds; the answer is whether it was."""
 
     listen: Callable[[Callable[[], object]], AbstractContextManager[None]]
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Delay:
+class Delay(NamedTuple):
     """Wait some seconds."""
 
     seconds: float

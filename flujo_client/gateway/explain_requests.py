@@ -7,15 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeVar
 
 from flujo_client.contract.rows import fault_of, mapping_or_none, read_columns, unreadable
-from flujo_client.explain.facts import (
-    AttemptFacts,
-    FanOutFacts,
-    FleetFacts,
-    GateFacts,
-    LimitFacts,
-    QueueFacts,
-    RunRowFacts,
-)
+from flujo_client.explain import facts
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.plan.plan import Plan
 
@@ -25,7 +17,7 @@ FEW: Final = 6
 EXTRAS: Final = 100
 """The attempts of a successful run among which a repaired answer is looked for."""
 MOST_LIVE: Final = 10_000
-"""The maximum of queued and running attempts that are counted for the lengths of queues."""
+"""The maximum number of queued and running attempts that are counted for the lengths of queues."""
 MOST_PERMITS: Final = 2_000
 
 
@@ -49,7 +41,7 @@ class RunScope(NamedTuple):
     address: str
 
 
-def explained_runs(run_ids: Collection[str]) -> Request[list[RunRowFacts]]:
+def explained_runs(run_ids: Collection[str]) -> Request[list[facts.RunRowFacts]]:
     """Read runs, and the child runs that their sentences are about."""
     return _bounded("runs", lambda rows: [_run(row) for row in rows], runs=list(run_ids), extras=EXTRAS)
 
@@ -59,34 +51,34 @@ def plans(fingerprints: Collection[str]) -> Request[dict[str, Plan]]:
     return _bounded("plans", _plans, fingerprints=list(fingerprints))
 
 
-def live_attempts(run_ids: Collection[str]) -> Request[list[AttemptFacts]]:
+def live_attempts(run_ids: Collection[str]) -> Request[list[facts.AttemptFacts]]:
     """Read some of the attempts of each run that have not ended."""
     return _bounded("live", _attempts, runs=list(run_ids), few=FEW)
 
 
-def stopped_attempts(run_ids: Collection[str]) -> Request[list[AttemptFacts]]:
+def stopped_attempts(run_ids: Collection[str]) -> Request[list[facts.AttemptFacts]]:
     """Read the attempt at which each run ended without success."""
     return _bounded("stopped", _attempts, runs=list(run_ids))
 
 
-def gates(run_ids: Collection[str]) -> Request[dict[str, GateFacts]]:
+def gates(run_ids: Collection[str]) -> Request[dict[str, facts.GateFacts]]:
     """Read where runs wait for their admission."""
-    return _bounded("gates", lambda rows: _by_run(rows, GateFacts), runs=list(run_ids))
+    return _bounded("gates", lambda rows: _by_run(rows, facts.GateFacts), runs=list(run_ids))
 
 
-def fleet(keys: Collection[str]) -> Request[FleetFacts]:
+def fleet(keys: Collection[str], control_queue: str) -> Request[facts.FleetFacts]:
     """Read the state of the workers, and how many attempts are before the attempts with these keys."""
-    return _bounded("fleet", lambda rows: _fleet(rows[0]), keys=list(keys), most=MOST_LIVE)
+    return _bounded("fleet", lambda rows: _fleet(rows[0], control_queue), keys=list(keys), most=MOST_LIVE)
 
 
-def limits(names: Collection[str]) -> Request[dict[str, LimitFacts]]:
+def limits(names: Collection[str]) -> Request[dict[str, facts.LimitFacts]]:
     """Read who holds the places of concurrency limits, and who is in line."""
     return _bounded("limits", _limits, names=list(names), most=MOST_PERMITS)
 
 
-def fan_outs(run_ids: Collection[str]) -> Request[dict[str, FanOutFacts]]:
+def fan_outs(run_ids: Collection[str]) -> Request[dict[str, facts.FanOutFacts]]:
     """Read how far the outermost open container with branches of each run has come."""
-    return _bounded("fan_outs", lambda rows: _by_run(rows, FanOutFacts), runs=list(run_ids))
+    return _bounded("fan_outs", lambda rows: _by_run(rows, facts.FanOutFacts), runs=list(run_ids))
 
 
 def containers(scopes: Sequence[RunScope]) -> Request[dict[RunScope, Mapping[str, Any]]]:
@@ -103,15 +95,15 @@ def _containers(rows: list[Row]) -> dict[RunScope, Mapping[str, Any]]:
     return {RunScope(row.pop("run_id"), row.pop("address")): row for row in rows}
 
 
-def _run(row: Row) -> RunRowFacts:
+def _run(row: Row) -> facts.RunRowFacts:
     values, wrong = read_columns(row, _READERS)
     if values["fault"] is None and row["fault"] is not None:
         values["fault"] = unreadable(wrong)
-    return RunRowFacts(**values)
+    return facts.RunRowFacts(**values)
 
 
-def _attempts(rows: list[Row]) -> list[AttemptFacts]:
-    return [AttemptFacts(**read_columns(row, _READERS)[0]) for row in rows]
+def _attempts(rows: list[Row]) -> list[facts.AttemptFacts]:
+    return [facts.AttemptFacts(**read_columns(row, _READERS)[0]) for row in rows]
 
 
 def _plans(rows: list[Row]) -> dict[str, Plan]:
@@ -128,17 +120,24 @@ def _by_run(rows: list[Row], kind: Any) -> dict[str, Any]:
     return {row.pop("run_id"): kind(**{name: row[name] for name in row if name in kind.__slots__}) for row in rows}
 
 
-def _fleet(row: Row) -> FleetFacts:
-    return FleetFacts(**{**row, "queues": {name: QueueFacts(*numbers) for name, numbers in row["queues"].items()}})
+def _fleet(row: Row, control_queue: str) -> facts.FleetFacts:
+    queues = {name: facts.QueueFacts(*numbers) for name, numbers in row["queues"].items()}
+    lacking = {name: _keys(reports) for name, reports in row["lacking"].items()}
+    return facts.FleetFacts(**{**row, "queues": queues, "lacking": lacking}, control_queue=control_queue)
 
 
-def _limits(rows: list[Row]) -> dict[str, LimitFacts]:
+def _keys(reports: list[Any]) -> tuple[str, ...]:
+    """Return the keys that workers reported as missing, without reports that cannot be read."""
+    return tuple(sorted({str(key) for report in reports if isinstance(report, list) for key in report}))
+
+
+def _limits(rows: list[Row]) -> dict[str, facts.LimitFacts]:
     found = {}
     for name in dict.fromkeys(row["name"] for row in rows):
         own = [row for row in rows if row["name"] == name]
         line = [row["key"] for row in own if not row["holds"]]
         holders = tuple(row["run_id"] for row in own if row["holds"])
-        found[name] = LimitFacts(
+        found[name] = facts.LimitFacts(
             at_once=own[0]["at_once"], holders=holders, in_line={key: turn for turn, key in enumerate(line)}
         )
     return found

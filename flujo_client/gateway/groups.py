@@ -14,17 +14,13 @@ MOST_AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedCall:
-    """A call that waits for its group.
-
-    Attributes:
-        item: what it is about.
-        answer: a future of threads or of asyncio, for its result.
-        lead: lets the caller perform the next group, of which the call is the first.
-    """
+    """A call that waits for its group."""
 
     item: Any
     answer: Any
+    """A future of threads or of asyncio, for its result."""
     lead: Callable[[GroupedCall], None]
+    """Lets the caller perform the next group, of which the call is the first."""
 
 
 class CallGroups:

@@ -12,10 +12,10 @@ from flujo_client.contract.limits import WAKE_S, Guard, GuardRow, waits_for
 from flujo_client.contract.run_filter import EvalRecord, FailingStep, RunStats
 from flujo_client.contract.spend import Counted, DayOfModel, SpendRecord
 from flujo_client.gateway.effects import AskBroker, Operation
-from flujo_client.gateway.requests import Request, Row
+from flujo_client.gateway.requests import Request, Row, text_or_none
 from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts, read_aros, read_machine
 from flujo_client.health.report import HealthReport
-from flujo_client.serial import storable_text, stored_safely
+from flujo_client.serial import stored_safely
 
 if TYPE_CHECKING:
     from datetime import date
@@ -79,15 +79,9 @@ def broker_facts() -> Operation[BrokerFacts]:
 
 
 def _database(row: Row) -> DatabaseFacts:
-    return DatabaseFacts(
-        version=row["version"].partition(" ")[0],
-        clock=row["clock"],
-        connections=row["connections"],
-        max_connections=row["max_connections"],
-        not_granted=tuple(row["not_granted"]),
-        waiting=tuple((queue, count) for queue, count in row["waiting"]),
-        models=tuple(row["models"]),
-    )
+    lists: dict[str, Any] = {name: tuple(row[name]) for name in ("not_granted", "models")}
+    waiting, version = tuple(map(tuple, row["waiting"])), row["version"].partition(" ")[0]
+    return DatabaseFacts(**{**row, **lists, "waiting": waiting, "version": version})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +164,8 @@ def edit_guard(
 ) -> Request[int]:
     """Change operators' settings for the models of a name or pattern; the answer is the number of waiting attempts that will ask again.
 
-    Args:
-        guard: what to change.
-        model: the name or pattern.
-        edits: settings to set; others stay.
-        resets: whether other settings go back to those of the settings file.
-        clears: whether workers close the breaker, or end the slow-down.
-        actor: the name of the person who changes it, for the event.
+    Settings that `edits` does not name stay, or with `resets` go back to those of the settings file. With `clears`, workers close the
+    breaker, or end the slow-down.
     """
     parameters = {
         "guard": guard,
@@ -184,7 +173,7 @@ def edit_guard(
         "edits": None if edits is None else stored_safely(dict(edits)),
         "resets": resets,
         "clears": clears,
-        "actor": None if actor is None else storable_text(actor),
+        "actor": text_or_none(actor),
         "wake_s": WAKE_S,
         "waits_for": waits_for(guard, model.partition("[")[0] + "*" if "[" in model else model).translate(_LIKE),
     }
@@ -194,15 +183,17 @@ def edit_guard(
 def stats(filters: RunFilter, *, timeout_s: float) -> Request[RunStats]:
     """Count the runs that match, among which `since` bounds the window; Postgres gives up after `timeout_s` seconds."""
     parameters: dict[str, Any] = {**filters.parameters(), "limit": MOST_FAILING}
-    bounds = Request("stats_bounds", {"timeout_ms": str(ceil(timeout_s * 1000))}, lambda _: None)
-    return Request("stats", parameters, lambda rows: _stats(rows[0]), bounds=bounds)
+    return Request("stats", parameters, lambda rows: _stats(rows[0]), bounds=_within(timeout_s))
 
 
 def judgements(*, run: str | None, limit: int, timeout_s: float) -> Request[list[EvalRecord]]:
     """Read the judgements of outputs, newest first: of a run and its child runs, or of the newest runs."""
     parameters: dict[str, Any] = {"run": run, "limit": limit, "runs": MOST_RUNS}
-    bounds = Request("stats_bounds", {"timeout_ms": str(ceil(timeout_s * 1000))}, lambda _: None)
-    return Request("evals", parameters, lambda rows: [EvalRecord(**row) for row in rows], bounds=bounds)
+    return Request("evals", parameters, lambda rows: [EvalRecord(**row) for row in rows], bounds=_within(timeout_s))
+
+
+def _within(timeout_s: float) -> Request[None]:
+    return Request("stats_bounds", {"timeout_ms": str(ceil(timeout_s * 1000))}, lambda _: None)
 
 
 def _stats(row: Row) -> RunStats:

@@ -9,13 +9,14 @@ from flujo_client.contract.carry_on import RunState
 from flujo_client.contract.code import CodeOnRecord
 from flujo_client.contract.deployment import ParkedPlan
 from flujo_client.contract.envelope import RunHeader
+from flujo_client.contract.rows import packed
 from flujo_client.errors import ClientError
-from flujo_client.gateway.requests import GRACE_S, Request, Row, bind_first, bind_pipeline, only, stored_gates
+from flujo_client.gateway.requests import GRACE_S, Request, Row, bind_run, only, text_or_none
 from flujo_client.pipeline.context_info import fields_digest, fields_of_model
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.plan.plan import Plan
-from flujo_client.serial import Packed, storable_text, stored
+from flujo_client.serial import Packed, stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,11 +70,9 @@ def parked_plans(on_change: OnChange) -> Request[list[ParkedPlan]]:
 def _only_plan(rows: Sequence[dict[str, Any]], fingerprint: str) -> StoredPlan:
     if len(rows) != 1:
         found = "several plans have" if rows else "no plan has"
-        raise ClientError(
-            f"{found} a fingerprint that begins with '{fingerprint:.70}'",
-            code="UNKNOWN_FINGERPRINT",
-            suggestion="`flujo lens show RUN --verbose` shows the fingerprint of a run, and `flujo runs diff RUN` the newest one of its pipeline",
-        )
+        what = f"{found} a fingerprint that begins with '{fingerprint:.70}'"
+        way_out = "`flujo lens show RUN --verbose` shows the fingerprint of a run, and `flujo runs diff RUN` the newest one of its pipeline"
+        raise ClientError(what, code="UNKNOWN_FINGERPRINT", suggestion=way_out)
     return StoredPlan(rows[0]["reference"], Plan.from_tree(rows[0]["plan"]))
 
 
@@ -98,38 +97,21 @@ def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginni
 def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
     """Record a run that begins again at a step of another; None if its key is taken, or the other is gone, live, or was retried before."""
     parameters = {
-        **bind_first(new.first, new.blobs),
-        **bind_pipeline(new),
-        "forked_from": new.forked_from,
-        "place": new.place,
+        **bind_run(new, grace_s),
+        **{name: getattr(new, name) for name in ("forked_from", "place", "keeps", "of_live", "again")},
         "taken": list(new.taken),
-        "keeps": new.keeps,
-        "of_live": new.of_live,
-        "again": new.again,
-        "actor": None if new.actor is None else storable_text(new.actor),
-        "digest": new.digest,
-        "idempotency_key": new.idempotency_key,
-        "metadata": stored(new.metadata, path="metadata"),
-        "gates": stored_gates(new),
-        "grace_s": grace_s,
+        "actor": text_or_none(new.actor),
     }
     return Request("fork", parameters, lambda rows: rows[0]["id"] if rows else None)
 
 
 def _retryable_run(row: Row) -> RetryableRun:
-    ticket = RunHeader(
-        run=row["id"],
-        **{name: row[name] for name in ("reference", "fingerprint", "queue", "priority", "trace_parent", "tenant")},
-        aros=row["aros"],
-        settings=row["settings"],
-        limits=row["limits"],
-    )
+    own = ("reference", "fingerprint", "queue", "priority", "trace_parent", "tenant")
+    ticket = RunHeader(run=row["id"], **{name: row[name] for name in (*own, "aros", "settings", "limits")})
     rest = {name: row[name] for name in ("status", "cursor", "is_child", "metadata", "patience_s", "retried_as")}
     gates = tuple(Gate(**gate) for gate in row["gates"] or ())
     return RetryableRun(ticket, Plan.from_tree(row["plan"]), **rest, gates=gates)
 
 
 def _beginning(row: Row) -> Beginning:
-    return Beginning(
-        Packed.from_bytes(row["input"]), None if row["context"] is None else Packed.from_bytes(row["context"])
-    )
+    return Beginning(Packed.from_bytes(row["input"]), packed(row["context"]))

@@ -94,11 +94,7 @@ class Unmarked:
 
 
 class MarkThread:
-    """Marks messages in a daemon thread, which starts with the first key and ends with the batch.
-
-    Args:
-        mark: writes the marks; it handles its own errors.
-    """
+    """Marks messages in a daemon thread, which starts with the first key and ends with the batch. `mark` handles its own errors."""
 
     def __init__(self, mark: Callable[[Ages], None]) -> None:
         self._mark, self._unmarked = mark, Unmarked()

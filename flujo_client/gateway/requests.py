@@ -6,33 +6,16 @@ Pure. The client writes only runs, requests to cancel, and answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from flujo_client.contract import records
 from flujo_client.contract.deployment import SchemaVersion
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.event import EventState
 from flujo_client.contract.outcome import Correction, Fault
-from flujo_client.contract.records import (
-    AttemptRecord,
-    AttemptValues,
-    BackgroundRestart,
-    BudgetRecord,
-    CorrectionRecord,
-    EventRecord,
-    Launch,
-    NewRun,
-    NoticeRecord,
-    Recording,
-    RunRecord,
-    RunSummary,
-    ScopeRecord,
-    StepRecord,
-    WorkerRecord,
-    read_statuses,
-)
 from flujo_client.contract.rows import (
     approval_record,
     attempt_record,
@@ -67,19 +50,7 @@ Row = dict[str, Any]
 GRACE_S = 1.0
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,18})")
 HOME = "flujo_client.gateway"
-_OF_EACH_RUN = [
-    "run",
-    "input",
-    "context",
-    "limits",
-    "tenant",
-    "run_queue",
-    "queue",
-    "priority",
-    "trace_parent",
-    "deadline",
-    "key",
-]
+_OF_EACH_RUN = "run input context limits tenant run_queue queue priority trace_parent deadline key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,49 +85,31 @@ def statement(name: str, home: str = HOME) -> bytes:
     return without_comments(name, home).encode()
 
 
-def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
+def record(new: records.NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
     """Record a run; the answer is its id, or None when its id or its idempotency key is taken.
 
-    Args:
-        new: the run.
-        grace_s: seconds the publisher has before the sweeper does its work.
+    The publisher has `grace_s` seconds before the sweeper does its work.
     """
-    parameters = {
-        **bind_first(new.first, new.blobs),
-        **bind_pipeline(new),
-        "idempotency_key": new.idempotency_key,
-        "digest": new.digest,
-        "metadata": stored(new.metadata, path="metadata"),
-        "gates": stored_gates(new),
-        "key_marks": list(new.key_marks) or None,
-        "grace_s": grace_s,
-    }
+    parameters = {**bind_run(new, grace_s), "key_marks": list(new.key_marks) or None}
     return Request("record", parameters, lambda rows: rows[0]["id"] if rows else None)
 
 
 def record_many(
-    news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, grace_s: float = GRACE_S, undoes: bool = True
+    news: Sequence[records.NewRun], read: Callable[[list[Row]], T_co], *, grace_s: float = GRACE_S, undoes: bool = True
 ) -> Request[T_co]:
-    """Record runs that differ in nothing that their pipeline gives, in one commit.
+    """Record runs that differ in nothing that their pipeline gives, in one commit; no two have the same idempotency key of a tenant.
 
-    Args:
-        news: the runs; no two with the same idempotency key of a tenant.
-        read: is given `id`, `tenant`, `idempotency_key` and `digest` of each run that has a key, as they are now.
-        grace_s: seconds the publisher has before the sweeper does its work.
-        undoes: whether what `read` raises undoes all.
+    `read` is given `id`, `tenant`, `idempotency_key` and `digest` of each run that has a key, as they are now.
     """
-    each = [bind_first(new.first, ()) for new in news]
-    blobs = {blob.digest: bytes(blob) for new in news for blob in new.blobs}
-    one = news[0]
-    parameters = {name: [row[name] for row in each] for name in _OF_EACH_RUN} | {
+    each, one = [_bind_first(new.first, ()) for new in news], news[0]
+    parameters = {name: [row[name] for row in each] for name in _OF_EACH_RUN.split()} | {
         **{name: each[0][name] for name in ("address", "step", "kind", "aros", "settings")},
         **bind_pipeline(one),
         "idempotency_key": [new.idempotency_key for new in news],
         "digest": [new.digest for new in news],
         "metadata": [stored(new.metadata, path="metadata") for new in news],
-        "blob_digests": list(blobs),
-        "blob_bodies": list(blobs.values()),
-        "gates": [stored_gates(new) for new in news],
+        **_bind_blobs(blob for new in news for blob in new.blobs),
+        "gates": [_stored_gates(new) for new in news],
         "key_marks": list(one.key_marks) or None,
         "grace_s": grace_s,
     }
@@ -179,14 +132,14 @@ def mark_sent(ages: Mapping[str, float]) -> Request[None]:
     return Request("mark_sent", {"keys": list(ages), "ages": list(ages.values())}, lambda _: None)
 
 
-def run(run_id: str) -> Request[RunRecord | None]:
+def run(run_id: str) -> Request[records.RunRecord | None]:
     """Read one run."""
     return Request("run", {"run": run_id}, lambda rows: run_record(rows[0]) if rows else None)
 
 
 def runs(
     filters: RunFilter, *, limit: int = 50, offset: int = 0, before: tuple[datetime, str] | None = None
-) -> Request[list[RunRecord]]:
+) -> Request[list[records.RunRecord]]:
     """List runs, newest first, without their values; `before` is the moment and the id of a run: only those that follow it."""
     before_at, before_id = before or (None, None)
     page = {"limit": limit, "offset": offset, "before_at": before_at, "before_id": before_id}
@@ -194,15 +147,12 @@ def runs(
 
 
 class MatchCounts(NamedTuple):
-    """How many runs, or questions, match a filter.
-
-    Attributes:
-        at: when they were counted; None if there are none.
-        groups: so many of each pipeline and status, or of each pipeline and asking step, the most first.
-    """
+    """How many runs, or questions, match a filter."""
 
     at: datetime | None
+    """When they were counted; None if there are none."""
     groups: tuple[tuple[str, str, int], ...]
+    """So many of each pipeline and status, or of each pipeline and asking step, the most first."""
 
 
 def count_runs(filters: RunFilter) -> Request[MatchCounts]:
@@ -218,17 +168,12 @@ def deleted_runs(
     parent: str | None = None,
     limit: int = 50,
     offset: int = 0,
-) -> Request[list[RunSummary]]:
+) -> Request[list[records.RunSummary]]:
     """List summaries of deleted runs, the last to end first."""
-    parameters = {
-        "status": None if status is None else list(read_statuses(status)),
-        "pipeline": pipeline,
-        "tenant": tenant,
-        "parent": parent,
-        "limit": limit,
-        "offset": offset,
-    }
-    return Request("deleted_runs", parameters, lambda rows: [RunSummary(**row) for row in rows])
+    statuses = None if status is None else list(records.read_statuses(status))
+    of_run = {"status": statuses, "pipeline": pipeline, "tenant": tenant, "parent": parent}
+    page = {"limit": limit, "offset": offset}
+    return Request("deleted_runs", {**of_run, **page}, lambda rows: [records.RunSummary(**row) for row in rows])
 
 
 def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
@@ -236,33 +181,33 @@ def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
     return Request("statuses", {"runs": list(run_ids)}, lambda rows: {row["id"]: row["status"] for row in rows})
 
 
-def attempts(run_id: str) -> Request[list[AttemptRecord]]:
+def attempts(run_id: str) -> Request[list[records.AttemptRecord]]:
     """Read a run's attempts in the order they were made."""
     return Request("attempts", {"run": run_id}, lambda rows: [attempt_record(row) for row in rows])
 
 
-def merged(run_id: str, places: Collection[str] | None = None) -> Request[list[StepRecord]]:
+def merged(run_id: str, places: Collection[str] | None = None) -> Request[list[records.StepRecord]]:
     """Read the attempts at a run's steps that succeeded or run, in the order they were made; or those that succeeded at these places."""
     parameters = {"run": run_id, "places": None if places is None else list(places)}
     return Request("merged", parameters, lambda rows: [step_record(row) for row in rows])
 
 
-def attempt_values(key: str) -> Request[AttemptValues | None]:
+def attempt_values(key: str) -> Request[records.AttemptValues | None]:
     """Read the input, the output and the refused answer of an attempt by its key; None if there is no such attempt."""
     return Request("attempt_values", {"key": key}, lambda rows: attempt_values_of(rows[0]) if rows else None)
 
 
-def recording(run_id: str) -> Request[Recording]:
+def recording(run_id: str) -> Request[records.Recording]:
     """Read a run's input and first context; raises RunNotFound."""
     return Request("recording", {"run": run_id}, lambda rows: _recording(only(rows, run_id)))
 
 
-def notices(run_id: str) -> Request[list[NoticeRecord]]:
+def notices(run_id: str) -> Request[list[records.NoticeRecord]]:
     """Read what a run's coordinators were notified of, in the order of their commits; what has not ended comes last."""
     return Request("notices", {"run": run_id}, lambda rows: [_notice(row) for row in rows])
 
 
-def scopes(run_id: str) -> Request[list[ScopeRecord]]:
+def scopes(run_id: str) -> Request[list[records.ScopeRecord]]:
     """Read a run's scopes in the order they were opened, without their contexts."""
     return Request("scopes", {"run": run_id}, lambda rows: [scope_record(row) for row in rows])
 
@@ -274,74 +219,61 @@ def code(run_id: str) -> Request[dict[str, CodeVersion]]:
 
 def events(
     run_id: str, *, after: str | None = None, limit: int = 1000, settled: bool = True
-) -> Request[list[EventRecord]]:
-    """Read a run's events from a cursor on.
+) -> Request[list[records.EventRecord]]:
+    """Read a run's events from a cursor on; raises ClientError if `after` is not one.
 
-    Args:
-        run_id: the run.
-        after: the cursor of an event.
-        limit: how many at most.
-        settled: while the run is live, leave out events that another may still precede: a reader that has passed them would miss it.
-
-    Raises:
-        ClientError: `after` is not a cursor.
+    With `settled`, events of a live run that another may still precede are left out: a reader that has passed them would miss it.
     """
     found = _CURSOR.fullmatch(after or "0-0")
     if found is None:
-        raise ClientError(
-            f"'{str(after)[:40]}' is not the cursor of an event",
-            suggestion="give the `cursor` of an event that was read before, or leave it out to begin at the start",
-        )
+        what = f"'{str(after)[:40]}' is not the cursor of an event"
+        way_out = "give the `cursor` of an event that was read before, or leave it out to begin at the start"
+        raise ClientError(what, suggestion=way_out)
     parameters = {"run": run_id, "xid": found[1], "id": int(found[2]), "limit": limit, "settled": settled}
     return Request("events", parameters, lambda rows: [event_record(row) for row in rows])
 
 
-def system_events(*, since_s: float, limit: int) -> Request[list[EventRecord]]:
+def system_events(*, since_s: float, limit: int) -> Request[list[records.EventRecord]]:
     """Read the events of workers in the last seconds, newest first."""
     parameters = {"seconds": since_s, "limit": limit}
     return Request("system_events", parameters, lambda rows: [event_record(row) for row in rows])
 
 
-def budgets(run_id: str) -> Request[list[BudgetRecord]]:
+def budgets(run_id: str) -> Request[list[records.BudgetRecord]]:
     """Read the budgets that apply to a run, if they have begun."""
-    return Request("budgets", {"run": run_id}, lambda rows: [BudgetRecord(**row) for row in rows])
+    return Request("budgets", {"run": run_id}, lambda rows: [records.BudgetRecord(**row) for row in rows])
 
 
-def budgets_near_limit(part: float = 0.8, limit: int = 20) -> Request[list[BudgetRecord]]:
+def budgets_near_limit(part: float = 0.8, limit: int = 20) -> Request[list[records.BudgetRecord]]:
     """List the tenants' budgets of today of which this part, from 0 to 1, is spent or reserved; the fullest first."""
     parameters = {"part": part, "limit": limit}
-    return Request("budgets_near_limit", parameters, lambda rows: [BudgetRecord(**row) for row in rows])
+    return Request("budgets_near_limit", parameters, lambda rows: [records.BudgetRecord(**row) for row in rows])
 
 
-def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
+def corrections(run_id: str) -> Request[list[records.CorrectionRecord]]:
     """Read a run's entries in the correction ledger, in the order they were written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 
 def cancel(run_id: str, *, actor: str | None, reason: str | None) -> Request[bool]:
     """Request a cancel; the answer is False when the run had ended."""
-    parameters = {"run": run_id, "actor": _text(actor), "reason": _text(reason)}
+    parameters = {"run": run_id, "actor": text_or_none(actor), "reason": text_or_none(reason)}
     return Request("cancel", parameters, bool)
 
 
-def launch(run_id: str) -> Request[Launch]:
+def launch(run_id: str) -> Request[records.Launch]:
     """Read the input and context of a background run; raises RunNotFound for any other run."""
     return Request("launch", {"run": run_id}, lambda rows: _launch(only(rows, run_id)))
 
 
-def start_again(again: BackgroundRestart) -> Request[str | None]:
+def start_again(again: records.BackgroundRestart) -> Request[str | None]:
     """Start a run in the background again; the answer is the new run's id, or None when it was started again before."""
     parameters = {
-        "run": again.run,
-        "new": again.new,
-        "first": again.first,
-        "key": again.key,
+        **{name: getattr(again, name) for name in ("run", "new", "first", "key", "wait_s")},
         "input": None if again.input is None else bytes(again.input),
         "digest": None if again.input is None else again.input.digest,
         "context": None if again.context is None else bytes(again.context),
-        "wait_s": again.wait_s,
-        "blob_digests": [blob.digest for blob in again.blobs],
-        "blob_bodies": [bytes(blob) for blob in again.blobs],
+        **_bind_blobs(again.blobs),
     }
     return Request("start_again", parameters, lambda rows: rows[0]["id"] if rows else None)
 
@@ -365,15 +297,7 @@ def approvals(
     after: tuple[datetime, str] | None = None,
     until: datetime | None = None,
 ) -> Request[list[Approval]]:
-    """List the open questions of the runs that match, the oldest first.
-
-    Args:
-        filters: the conditions; a `step` is the one that asks.
-        limit: how many at most.
-        offset: how many of the oldest are left out.
-        after: when a question was asked, and its key: only those that follow it.
-        until: only those that were asked by then.
-    """
+    """List the open questions of the runs that match, the oldest first; as `FlujoClient.find_approvals` reads them page by page."""
     after_at, after_key = after or (None, None)
     page = {"limit": limit, "offset": offset, "after_at": after_at, "after_key": after_key, "until": until}
     parameters = {**filters.parameters(), **page}
@@ -387,7 +311,7 @@ def count_approvals(filters: RunFilter) -> Request[MatchCounts]:
 
 def answer(key: str, value: Packed, *, actor: str | None, note: str | None) -> Request[bool]:
     """Answer a question; False when it is not open."""
-    parameters = {"key": key, "answer": bytes(value), "actor": _text(actor), "note": _text(note)}
+    parameters = {"key": key, "answer": bytes(value), "actor": text_or_none(actor), "note": text_or_none(note)}
     return Request("answer", parameters, bool)
 
 
@@ -400,7 +324,7 @@ def event_state(run_id: str, name: str, event_id: str) -> Request[EventState]:
 def send(run_id: str, name: str, event_id: str, value: Packed, *, actor: str | None) -> Request[bool]:
     """Record an event; False when the run takes none, or the id is in use."""
     parameters = {"run": run_id, "name": name, "id": event_id, "digest": value.digest, "value": bytes(value)}
-    return Request("send", {**parameters, "actor": _text(actor)}, bool)
+    return Request("send", {**parameters, "actor": text_or_none(actor)}, bool)
 
 
 def blobs(digests: Collection[str]) -> Request[dict[str, Packed]]:
@@ -418,9 +342,8 @@ def _blobs(rows: Sequence[Row], digests: Collection[str]) -> dict[str, Packed]:
 
 def latest_plan(reference: str) -> Request[Plan | None]:
     """Read the plan that was last enqueued under a reference."""
-    return Request(
-        "latest_plan", {"reference": reference}, lambda rows: Plan.from_tree(rows[0]["plan"]) if rows else None
-    )
+    parameters = {"reference": reference}
+    return Request("latest_plan", parameters, lambda rows: Plan.from_tree(rows[0]["plan"]) if rows else None)
 
 
 def schema_version() -> Request[SchemaVersion]:
@@ -428,13 +351,13 @@ def schema_version() -> Request[SchemaVersion]:
     return Request("schema_version", {}, lambda rows: SchemaVersion(**rows[0]))
 
 
-def workers() -> Request[list[WorkerRecord]]:
+def workers() -> Request[list[records.WorkerRecord]]:
     """List the worker processes of the last day."""
     return Request("workers", {}, lambda rows: [worker_record(row) for row in rows])
 
 
 def backlog() -> Request[dict[str, tuple[int, float]]]:
-    """Count the live attempts by status, and the runs `waiting` for their admission, with the age of the oldest in seconds."""
+    """Count the live attempts by status, those that are `sleeping` or wait `for_events`, and the runs `waiting` for their admission, with the age of the oldest in seconds."""
     return Request("backlog", {}, lambda rows: {row["status"]: (row["count"], row["oldest_s"]) for row in rows})
 
 
@@ -457,43 +380,50 @@ def only(rows: Sequence[Row], run_id: str) -> Row:
 
 def not_found(run_id: str) -> RunNotFound:
     """Return the error for a run that does not exist."""
-    return RunNotFound(
-        f"no run '{run_id}'",
-        suggestion="`flujo lens list` lists the runs; it may have been deleted, and one that is enqueued in a transaction exists once that commits",
-    )
+    what = f"no run '{run_id}'"
+    way_out = "`flujo lens list` lists the runs; it may have been deleted, and one that is enqueued in a transaction exists once that commits"
+    return RunNotFound(what, suggestion=way_out)
 
 
-def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
-    """Return the parameters that a new run's first message gives."""
-    ticket = first.ticket
+def bind_run(new: records.NewRun | NewFork, grace_s: float) -> dict[str, Any]:
+    """Return the parameters that record a new run, whose publisher has `grace_s` seconds."""
     return {
-        "run": ticket.run,
-        "input": bytes(first.input),
-        "context": None if first.context is None else bytes(first.context),
-        "limits": None if ticket.limits is None else stored(dict(ticket.limits), path="limits"),
-        "tenant": ticket.tenant,
-        "run_queue": ticket.queue,
-        "priority": ticket.priority,
-        "trace_parent": ticket.trace_parent,
-        "deadline": ticket.deadline,
-        "aros": None if ticket.aros is None else stored(dict(ticket.aros), path="aros"),
-        "settings": None if ticket.settings is None else stored(dict(ticket.settings), path="settings"),
-        "key": first.key,
-        "address": first.address,
-        "step": first.step,
-        "kind": first.kind,
-        "queue": first.queue,
-        "blob_digests": [blob.digest for blob in blobs],
-        "blob_bodies": [bytes(blob) for blob in blobs],
+        **_bind_first(new.first, new.blobs),
+        **bind_pipeline(new),
+        "idempotency_key": new.idempotency_key,
+        "digest": new.digest,
+        "metadata": stored(new.metadata, path="metadata"),
+        "gates": _stored_gates(new),
+        "grace_s": grace_s,
     }
 
 
-def stored_gates(new: NewRun | NewFork) -> str | None:
+def _bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
+    """Return the parameters that a new run's first message gives."""
+    ticket = first.ticket
+    tables = {name: getattr(ticket, name) for name in ("limits", "aros", "settings")}
+    return {
+        **{name: getattr(ticket, name) for name in ("run", "tenant", "priority", "trace_parent", "deadline")},
+        **{name: getattr(first, name) for name in ("key", "address", "step", "kind", "queue")},
+        **{name: None if table is None else stored(dict(table), path=name) for name, table in tables.items()},
+        "run_queue": ticket.queue,
+        "input": bytes(first.input),
+        "context": None if first.context is None else bytes(first.context),
+        **_bind_blobs(blobs),
+    }
+
+
+def _bind_blobs(blobs: Iterable[Packed]) -> dict[str, Any]:
+    distinct = {blob.digest: bytes(blob) for blob in blobs}
+    return {"blob_digests": list(distinct), "blob_bodies": list(distinct.values())}
+
+
+def _stored_gates(new: records.NewRun | NewFork) -> str | None:
     """Return the gates of a new run as its row stores them; None for a run without any."""
     return stored([gate.to_tree() for gate in new.gates], path="gates") if new.gates else None
 
 
-def bind_pipeline(new: NewRun | NewFork) -> dict[str, Any]:
+def bind_pipeline(new: records.NewRun | NewFork) -> dict[str, Any]:
     """Return the parameters that record a new run's plan."""
     return {
         "reference": new.first.ticket.reference,
@@ -510,12 +440,13 @@ def _match_counts(rows: Sequence[Row]) -> MatchCounts:
     return MatchCounts(rows[0]["at"] if rows else None, groups)
 
 
-def _text(text: str | None) -> str | None:
+def text_or_none(text: str | None) -> str | None:
+    """Return a text that Postgres accepts; None for None."""
     return None if text is None else storable_text(text)
 
 
-def _launch(row: Row) -> Launch:
-    return Launch(packed(row["launched_with"]), row["key"], row["address"], row["step"], row["kind"])
+def _launch(row: Row) -> records.Launch:
+    return records.Launch(packed(row["launched_with"]), row["key"], row["address"], row["step"], row["kind"])
 
 
 def _event_state(row: Row) -> EventState:
@@ -523,16 +454,16 @@ def _event_state(row: Row) -> EventState:
     return EventState(row["status"], row["is_live"], row["names"], schemas, row["digest"], row["buffered"])
 
 
-def _recording(row: Row) -> Recording:
-    return Recording(**{**row, "plan": Plan.from_tree(row["plan"])})
+def _recording(row: Row) -> records.Recording:
+    return records.Recording(**{**row, "plan": Plan.from_tree(row["plan"])})
 
 
-def _notice(row: Row) -> NoticeRecord:
+def _notice(row: Row) -> records.NoticeRecord:
     rest = {key: value for key, value in row.items() if key not in ("error", "answers")}
-    return NoticeRecord(**rest, fault=fault_of(row["error"]), answers=tuple(row["answers"] or ()))
+    return records.NoticeRecord(**rest, fault=fault_of(row["error"]), answers=tuple(row["answers"] or ()))
 
 
-def _correction(row: Row) -> CorrectionRecord:
-    own = {name: row[name] for name in CorrectionRecord.__slots__ if name in row}
+def _correction(row: Row) -> records.CorrectionRecord:
+    own = {name: row[name] for name in records.CorrectionRecord.__slots__ if name in row}
     values = {name: row[name] for name in Correction.__slots__}
-    return CorrectionRecord(**own, correction=Correction(**{**values, "transforms": tuple(row["transforms"])}))
+    return records.CorrectionRecord(**own, correction=Correction(**{**values, "transforms": tuple(row["transforms"])}))

@@ -36,11 +36,8 @@ ANSWER_S: Final = 5.0
 """Seconds without an answer after which the connection is replaced."""
 LINGER_S: Final = 5.0
 """Seconds that the connection stays open after the last wait."""
-_OPTIONS: Final[dict[str, Any]] = {
-    "autocommit": True,
-    "prepare_threshold": None,
-    "fallback_application_name": "flujo-run-watch",
-}
+_NAME: Final = "flujo-run-watch"
+_OPTIONS: Final[dict[str, Any]] = {"autocommit": True, "prepare_threshold": None, "fallback_application_name": _NAME}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,11 +48,7 @@ class _Wait:
 
 
 class RunWatch:
-    """Wake callers that wait for runs of one database. Its thread and its connection live while a caller waits, and a little longer.
-
-    Args:
-        url: the database's.
-    """
+    """Wake callers that wait for runs of one database. Its thread and its connection live while a caller waits, and a little longer."""
 
     def __init__(self, url: str) -> None:
         self._url, self._lock = url, threading.Lock()
@@ -81,7 +74,7 @@ class RunWatch:
             self._waits[wait.run_id].add(wait)
             self._unread.add(wait.run_id)
             if self._thread is None:
-                thread = threading.Thread(target=self._watch, name="flujo-run-watch", daemon=True)
+                thread = threading.Thread(target=self._watch, name=_NAME, daemon=True)
                 thread.start()
                 self._thread = thread
         with suppress(BlockingIOError):  # the thread has enough to read

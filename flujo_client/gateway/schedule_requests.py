@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def now() -> Request[datetime]:
-    """Read the database's clock, which says what is due."""
+    """Read the database's clock, which decides what is due."""
     return Request("now", {}, lambda rows: rows[0]["now"])
 
 
 def add(schedule: Schedule, new: NewRun, order: Packed, slot: datetime) -> Request[ScheduleRecord]:
-    """Store a schedule with its first slot, or replace that of its name; one whose timing does not change keeps its next slot."""
+    """Store a schedule with its first slot, or replace the one of its name, which keeps its next slot if the timing is the same."""
     parameters = {
         **bind_pipeline(new),
         **_timed(schedule, slot),
@@ -38,7 +38,7 @@ def schedules(name: str | None = None) -> Request[list[ScheduleRecord]]:
 
 
 def order(name: str) -> Request[tuple[Packed, str] | None]:
-    """Read what the runs of a schedule are enqueued with, and the fingerprint of its plan; None if there is no such schedule."""
+    """Read the packed input and options of a schedule's runs, and its plan's fingerprint; None if there is no such schedule."""
     return Request(
         "schedule_order",
         {"schedule": name},
@@ -47,12 +47,12 @@ def order(name: str) -> Request[tuple[Packed, str] | None]:
 
 
 def pause(name: str) -> Request[bool]:
-    """Let a schedule fire nothing; return whether it exists."""
+    """Pause a schedule; return whether it exists."""
     return Request("pause_schedule", {"schedule": name}, bool)
 
 
 def resume(found: ScheduleRecord, slot: datetime | None) -> Request[bool]:
-    """Let a schedule fire again, from this slot on; return whether it still has that timing."""
+    """Resume a schedule from this slot; return whether it still has that timing."""
     return Request("resume_schedule", _timed(found, slot), bool)
 
 

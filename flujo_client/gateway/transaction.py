@@ -24,14 +24,7 @@ _UNDEFINED_TABLE = "42P01"
 
 
 def sync_connection(given: Any) -> psycopg.Connection[Any] | Psycopg2Connection:
-    """Return the connection of a caller's transaction.
-
-    Args:
-        given: a connection of psycopg or psycopg2; a SQLAlchemy `Session`, `scoped_session` or `Connection`; or Django's `connection`.
-
-    Raises:
-        ClientError: it is anything else, asynchronous, or uses another driver; the message names what to pass.
-    """
+    """Return the driver's connection of a caller's transaction; raises ClientError, which names what to pass, for anything but `_SYNC`."""
     if isinstance(given, psycopg.Connection):
         return given
     kind, found = _kind(given), given
@@ -51,15 +44,7 @@ def sync_connection(given: Any) -> psycopg.Connection[Any] | Psycopg2Connection:
 
 
 async def async_connection(given: Any) -> psycopg.AsyncConnection[Any] | AsyncpgConnection:
-    """Return the connection of a caller's transaction.
-
-    Args:
-        given: a psycopg `AsyncConnection`; an asyncpg `Connection`, or one of a pool; or a SQLAlchemy `AsyncSession`,
-            `async_scoped_session` or `AsyncConnection`.
-
-    Raises:
-        ClientError: it is anything else, not asynchronous, or uses another driver; the message names what to pass.
-    """
+    """Return the driver's connection of a caller's transaction; raises ClientError, which names what to pass, for anything but `_ASYNC`."""
     if isinstance(given, psycopg.AsyncConnection):
         return given
     kind, found = _kind(given), given
@@ -91,11 +76,9 @@ def flujo_tables_expected() -> Iterator[None]:
     except Exception as error:
         if getattr(error, "sqlstate", getattr(error, "pgcode", None)) != _UNDEFINED_TABLE:
             raise
-        raise SchemaVersionError(
-            "`connection` is to a database without flujo tables",
-            suggestion="connect to the database that `flujo migrate` prepared, with a search_path that includes them",
-            cause=error,
-        ) from error
+        what = "`connection` is to a database without flujo tables"
+        way_out = "connect to the database that `flujo migrate` prepared, with a search_path that includes them"
+        raise SchemaVersionError(what, suggestion=way_out, cause=error) from error
 
 
 def _kind(given: Any) -> str | None:
@@ -121,18 +104,13 @@ def _is_async(given: Any) -> bool:
 def _refused(given: Any, found: Any, wanted: str) -> ClientError:
     driver = type(found).__module__.partition(".")[0]
     if found is not given and driver not in _DRIVERS:
-        return ClientError(
-            f"`connection` is {_named(given)} that uses the driver {driver}; only {', '.join(_DRIVERS)} can share a transaction",
-            suggestion="use one of these drivers; or enqueue after your commit, where a crash in between loses the run",
-        )
-    other = "AsyncFlujoClient" if wanted == _SYNC else "FlujoClient"
-    fits_other = driver in _DRIVERS or _kind(given) is not None
-    return ClientError(
-        f"`connection` must be {wanted}, got {_named(given)}",
-        suggestion=f"pass it to {other}.enqueue"
-        if fits_other
-        else "pass the object that has the open transaction, such as a session",
-    )
+        what = f"`connection` is {_named(given)} that uses the driver {driver}; only {', '.join(_DRIVERS)} can share a transaction"
+        way_out = "use one of these drivers; or enqueue after your commit, where a crash in between loses the run"
+        return ClientError(what, suggestion=way_out)
+    way_out = "pass the object that has the open transaction, such as a session"
+    if driver in _DRIVERS or _kind(given) is not None:
+        way_out = f"pass it to {'AsyncFlujoClient' if wanted == _SYNC else 'FlujoClient'}.enqueue"
+    return ClientError(f"`connection` must be {wanted}, got {_named(given)}", suggestion=way_out)
 
 
 def _named(given: Any) -> str:

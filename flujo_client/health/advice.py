@@ -29,6 +29,7 @@ _STAGES: Final = {
     "tolerant": "outputs needed tolerant reading: turn structured output on, and check where level 2 is really needed",
     "semantic": "outputs had values of the wrong type: name the types in the prompt, or change the schema to what models say",
 }
+_CHANGES: Final = {"step": "adjust its prompt, or add a processor", "model": "adjust its prompts, or use another model"}
 _ADD: Final = {
     "extract": "tell its model to answer with the value alone",
     "syntactic": "ask for strict JSON in its prompt",
@@ -72,20 +73,17 @@ def _from_counts(kind: str, counts: Mapping[str, int], known: Mapping[str, str],
 
 def _top(kind: str, places: Mapping[str, Figures], stages: Mapping[str, StageCounts]) -> Iterator[Advice]:
     """Return the worst step, or the worst model, which comes first."""
-    name, figures = next(iter(places.items()), (None, None))
-    if name is None or figures is None or figures.coercions < TOP_COERCIONS:
+    name, figures = next(iter(places.items()), ("", Figures()))
+    if figures.coercions < TOP_COERCIONS:
         return
-    message = (
-        f"the {kind} '{name}' needs most coercions, {figures.coercions:,}: adjust its prompt, or add a processor"
-        if kind == "step"
-        else f"the model '{name}' needs most coercions, {figures.coercions:,}: adjust its prompts, or use another model"
-    )
-    yield Advice(code=f"top_{kind}", about=name, value=figures.coercions, threshold=TOP_COERCIONS, message=message)
-    for stage, count in stages.get(name, {}).items():
-        if count >= TOP_STAGE:
+    count, change = figures.coercions, _CHANGES[kind]
+    message = f"the {kind} '{name}' needs most coercions, {count:,}: {change}"
+    yield Advice(code=f"top_{kind}", about=name, value=count, threshold=TOP_COERCIONS, message=message)
+    for stage, times in stages.get(name, {}).items():
+        if times >= TOP_STAGE:
             hint = _ADD.get(stage, "look at its events")
-            text = f"the {kind} '{name}' needs the stage {stage}, {count:,} times: {hint}"
-            yield Advice(code=f"top_{kind}_{stage}", about=name, value=count, threshold=TOP_STAGE, message=text)
+            text = f"the {kind} '{name}' needs the stage {stage}, {times:,} times: {hint}"
+            yield Advice(code=f"top_{kind}_{stage}", about=name, value=times, threshold=TOP_STAGE, message=text)
 
 
 def _skips(models: Mapping[str, Figures]) -> Iterator[Advice]:
@@ -102,9 +100,8 @@ def _prechecks(steps: Mapping[str, Figures]) -> Iterator[Advice]:
         if failed >= PRECHECK_FAILURES:
             rate = figures.precheck_failure_rate or 0.0
             message = f"{failed:,} prechecks failed at the step '{name}', {rate:.0%} of all: ask for a better plan in its prompt"
-            yield Advice(
-                code="precheck_failures", about=name, value=failed, threshold=PRECHECK_FAILURES, message=message
-            )
+            code = "precheck_failures"
+            yield Advice(code=code, about=name, value=failed, threshold=PRECHECK_FAILURES, message=message)
 
 
 def _rising(code: str, when: str, before: WindowPart, after: WindowPart, threshold: int) -> Iterator[Advice]:
@@ -119,13 +116,11 @@ def _rising(code: str, when: str, before: WindowPart, after: WindowPart, thresho
         ("step", before.steps, after.steps, before.step_stages, after.step_stages),
         ("model", before.models, after.models, before.model_stages, after.model_stages),
     ):
-        grown = _grown(was, now, threshold)
-        if not grown:
+        name, by = next(iter(_grown(was, now, threshold).items()), ("", 0))
+        if not by:
             continue
-        name, by = next(iter(grown.items()))
-        message = (
-            f"the {kind} '{name}' rose most, by {by:,} {when}: look at what changed in its prompt, or with its provider"
-        )
+        look = "look at what changed in its prompt, or with its provider"
+        message = f"the {kind} '{name}' rose most, by {by:,} {when}: {look}"
         yield Advice(code=f"{code}_{kind}", about=name, value=by, threshold=threshold, message=message)
         for stage, more in _grown(was_stages.get(name, {}), now_stages.get(name, {}), threshold).items():
             message = f"the stage {stage} of the {kind} '{name}' rose by {more:,} {when}"
@@ -133,8 +128,5 @@ def _rising(code: str, when: str, before: WindowPart, after: WindowPart, thresho
 
 
 def _grown(before: Mapping[str, int], after: Mapping[str, int], threshold: int) -> dict[str, int]:
-    """Return what has grown by the threshold or more, the most first."""
-    grown = {name: count - before.get(name, 0) for name, count in after.items()}
-    return dict(
-        sorted(((name, by) for name, by in grown.items() if by >= threshold), key=lambda item: (-item[1], item[0]))
-    )
+    grown = {name: by for name, count in after.items() if (by := count - before.get(name, 0)) >= threshold}
+    return dict(sorted(grown.items(), key=lambda item: (-item[1], item[0])))

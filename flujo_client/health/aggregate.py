@@ -30,29 +30,16 @@ BY_STEP, BY_MODEL, BY_AGENT = attrgetter("step"), attrgetter("model"), attrgette
 def build(
     question: HealthQuery, aros: ArosFacts, machine: MachineFacts, depths: Depths, health: Health
 ) -> HealthReport:
-    """Make the report.
-
-    Args:
-        question: what was examined.
-        aros: what AROS counted there.
-        machine: what Postgres holds of the machine.
-        depths: what is in Redis.
-        health: from when on the facts are bad.
-    """
-    counters = aros.counters
-    runs = sum(each.runs for each in aros.runs)
+    """Make the report of what was examined: what AROS counted, and what Postgres and Redis hold; `health` says from when on it is bad."""
+    counters, runs = aros.counters, sum(each.runs for each in aros.runs)
     sums = _sums(counters)
     facts = machine_of(machine, depths)
     outcomes = outcomes_of(machine.ended, None if question.hours is None else health.baseline_hours)
+    limit, filters = question.limit, question.filters()
+    window = Window(since=aros.since, until=aros.at, hours=question.hours, limit=limit, filters=filters)
     report = HealthReport(
         generated_at=aros.at,
-        window=Window(
-            since=aros.since,
-            until=aros.at,
-            hours=question.hours,
-            limit=question.limit,
-            filters=question.filters(),
-        ),
+        window=window,
         verdict=judge(outcomes, facts, health, question.hours),
         outcomes=outcomes,
         machine=facts,
@@ -91,17 +78,13 @@ def stages_by(counters: Iterable[Counter], key: Callable[[Counter], str | None])
 def _groups(counters: Iterable[Counter], key: Callable[[Counter], str | None]) -> dict[str, Sums[str]]:
     groups: dict[str, Sums[str]] = defaultdict(Sums)
     for each in counters:
-        name = key(each)
-        if name is not None:
+        if (name := key(each)) is not None:
             groups[name][each.name] += each.number
     return groups
 
 
 def _sums(counters: Iterable[Counter]) -> Sums[str]:
-    sums: Sums[str] = Sums()
-    for each in counters:
-        sums[each.name] += each.number
-    return sums
+    return _groups(counters, lambda _: "").get("", Sums())
 
 
 def _figures(sums: Mapping[str, int], runs: int) -> Figures:
@@ -127,7 +110,6 @@ def _figures(sums: Mapping[str, int], runs: int) -> Figures:
 
 
 def _pipelines(aros: ArosFacts) -> dict[str, Figures]:
-    """Return each pipeline of which a run was examined."""
     sums = _groups(aros.counters, attrgetter("pipeline"))
     return _worst_first({name: _figures(sums.get(name, {}), runs) for name, runs in _runs_by_pipeline(aros).items()})
 
@@ -158,11 +140,8 @@ def _trend(question: HealthQuery, aros: ArosFacts) -> Trend:
     prev_half, last_half = (_part(aros, aros.since, attrgetter("half"), index, 2) for index in range(2))
     count = question.parts or 0
     buckets = [_part(aros, aros.since, attrgetter("bucket"), index, count) for index in range(count)]
-    return Trend(
-        last_half=last_half,
-        prev_half=prev_half,
-        buckets=tuple(Bucket(index=index, **dict(part)) for index, part in enumerate(buckets)),
-    )
+    numbered = tuple(Bucket(index=index, **dict(part)) for index, part in enumerate(buckets))
+    return Trend(last_half=last_half, prev_half=prev_half, buckets=numbered)
 
 
 def _part(
@@ -195,7 +174,6 @@ def _per_100(count: int, runs: int) -> float:
 
 
 def _stages(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """Return the stages that acted, in the order in which they act."""
     found = _after(sums, prefix)
     return {stage: found[stage] for stage in (*STAGES, *sorted(found.keys() - set(STAGES))) if found.get(stage)}
 

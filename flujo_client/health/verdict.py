@@ -63,9 +63,8 @@ def _reasons(machine: Machine, health: Health, hours: float) -> Iterator[Reason]
     yield from _waits(machine, health)
     for name, queue in machine.queues.items():
         if queue.messages is not None and queue.messages >= health.queue_depth:
-            yield Reason(
-                code="queue_depth", message=f"{queue.messages} messages are in the queue {name}", named=(name,)
-            )
+            message = f"{queue.messages} messages are in the queue {name}"
+            yield Reason(code="queue_depth", message=message, named=(name,))
     if machine.sweep_lag_s is not None and machine.sweep_lag_s >= health.sweep_lag_s:
         yield Reason(code="sweep_lag", message=f"no sweep for {machine.sweep_lag_s:g} s, although workers are alive")
     if machine.events_dropped:
@@ -101,9 +100,8 @@ def outcomes_of(ended: Sequence[EndCount], baseline_hours: float | None) -> RunO
     pipelines = {name: _outcomes(counts) for name, counts in by_pipeline.items()}
     worst_first = sorted(pipelines.items(), key=lambda item: (-item[1].unsuccessful, item[0]))
     before = None if baseline_hours is None else _outcomes(each for each in ended if each.part == "baseline")
-    return RunOutcomes(
-        window=_outcomes(in_window), baseline=before, baseline_hours=baseline_hours, pipelines=dict(worst_first)
-    )
+    window, pipelines = _outcomes(in_window), dict(worst_first)
+    return RunOutcomes(window=window, baseline=before, baseline_hours=baseline_hours, pipelines=pipelines)
 
 
 def _outcomes(ended: Iterable[EndCount]) -> EndedRuns:
@@ -112,23 +110,20 @@ def _outcomes(ended: Iterable[EndCount]) -> EndedRuns:
         counts[each.status] += each.runs - each.retried
         retried += each.retried
     total, unsuccessful = counts.total(), counts["failed"] + counts["expired"]
-    rate = round(unsuccessful / total, 4) if total else None
-    return EndedRuns(
-        ended=total, retried=retried, failure_rate=rate, **{status: counts[status] for status in _STATUSES}
-    )
+    rate, by_status = round(unsuccessful / total, 4) if total else None, {each: counts[each] for each in _STATUSES}
+    return EndedRuns(ended=total, retried=retried, failure_rate=rate, **by_status)
 
 
 def _failures(outcomes: RunOutcomes, health: Health) -> Iterator[Reason]:
     """Yield the reasons: the failure rate of all runs or of one pipeline is too high, or much higher than before."""
     window, before = outcomes.window, outcomes.baseline
-    failing = [name for name, each in outcomes.pipelines.items() if _is_high(each, health)]
-    if failing or _is_high(window, health):
-        named = failing or [name for name, each in outcomes.pipelines.items() if each.unsuccessful]
-        yield Reason(code="failure_rate", message=_message(window), named=_named(outcomes, named))
+    high = [name for name, each in outcomes.pipelines.items() if _is_high(each, health)]
+    failing = [name for name, each in outcomes.pipelines.items() if each.unsuccessful]
+    if high or _is_high(window, health):
+        yield Reason(code="failure_rate", message=_message(window), named=_named(outcomes, high or failing))
     elif before is not None and _has_risen(window, before, health):
         message = f"{_message(window)}; before, {before.failure_rate or 0.0:.1%} did"
-        named = [name for name, each in outcomes.pipelines.items() if each.unsuccessful]
-        yield Reason(code="failure_rise", message=message, named=_named(outcomes, named))
+        yield Reason(code="failure_rise", message=message, named=_named(outcomes, failing))
 
 
 def _is_high(each: EndedRuns, health: Health) -> bool:

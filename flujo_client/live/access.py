@@ -1,4 +1,4 @@
-"""Who asks: the host's login, and what its users may do."""
+"""Requests of hosts: who sent one, what that user may do, and its body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The person who looks at the page, or at a run's stream.
+    """A person who reads the page, or a run's stream.
 
     Attributes:
         name: the name under which the audit records what this person does.
@@ -33,15 +33,12 @@ LOCAL: Final = User("local", may_act=True)
 
 
 async def user_of(auth: Callable[..., Any] | None, request: Request, *about: str) -> User:
-    """Ask the host's login who sent a request; without one, let in whoever is on this machine.
+    """Return the user that the host's login finds for a request; without a login, admit browsers on this machine.
 
-    Args:
-        auth: the host's login. A function that is not `async` is called in a thread.
-        request: what was sent.
-        about: what else the login is asked about.
+    A login that is not `async` is called in a thread; `about` are its further arguments.
 
     Raises:
-        HTTPException: 401 for nobody, 403 for others than this machine's; or what the login raises.
+        HTTPException: 401 without a user, 403 for other machines; or what the login raises.
     """
     if auth is None:
         if not is_local(request):
@@ -55,6 +52,16 @@ async def user_of(auth: Callable[..., Any] | None, request: Request, *about: str
         raise HTTPException(401, "Sign in first.")
     assert isinstance(user, User)
     return user
+
+
+async def body_of(request: Request, most: int) -> bytes | None:
+    """Return a request's body; None if it is larger than `most` bytes."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            return None
+    return bytes(body)
 
 
 def is_local(request: Request) -> bool:

@@ -1,7 +1,4 @@
-"""Make the application that sends runs' streams to browsers: an ASGI application, which a host mounts.
-
-What AG-UI and Vercel's AI SDK need loads with their first request.
-"""
+"""The ASGI application that sends runs' streams to browsers. What AG-UI and Vercel's AI SDK need loads with their first request."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from starlette.routing import Route
 from flujo_client.api.client import AsyncFlujoClient
 from flujo_client.errors import ClientError, FlujoError, RunNotFound, ServiceUnreachable
 from flujo_client.live import sse
-from flujo_client.live.access import User
+from flujo_client.live.access import User, body_of
 from flujo_client.live.host import HEADERS, Auth, EventResponse, Live
 
 logger = logging.getLogger(__name__)
@@ -37,14 +34,12 @@ def live_app(
 ) -> Starlette:
     """Return runs' streams as an ASGI application: mount it, such as by `app.mount("/live", …)`.
 
-    It answers `GET /runs/{id}/stream` with server-sent events, and `/runs/{id}/ag-ui` and `/runs/{id}/vercel` as those protocols want it.
+    It answers `GET /runs/{id}/stream` with server-sent events, and `/runs/{id}/ag-ui` and `/runs/{id}/vercel` in those protocols.
 
     Args:
-        client: the client that it reads and answers with, of the host's event loop; one with the settings of flujo.toml and the environment
-            when None.
-        auth: the host's login: gets the request and the run's id, and returns its `User`, or None. With None, only browsers on this machine
-            are let in.
-        most_streams: the most streams that one process has open at once; whoever comes then is told to come later.
+        client: a client of the host's event loop; None makes one with the settings of flujo.toml and the environment.
+        auth: the host's login: gets the request and the run's id, and returns its `User`, or None. None admits only browsers on this machine.
+        most_streams: how many streams a process may have open at once; further requests get 503 and may try again later.
     """
     live = Live(client, auth, most_streams)
 
@@ -53,15 +48,13 @@ def live_app(
         yield
         await live.close()
 
-    app = Starlette(
-        routes=[
-            Route("/runs/{run}/stream", sse.stream, methods=["GET"]),
-            Route("/runs/{run}/ag-ui", _ag_ui, methods=["GET", "POST"]),
-            Route("/runs/{run}/vercel", _vercel, methods=["GET"]),
-        ],
-        lifespan=closing,
-        exception_handlers=dict.fromkeys([HTTPException, ClientDisconnect, FlujoError, Exception], _failed),
-    )
+    routes = [
+        Route("/runs/{run}/stream", sse.stream, methods=["GET"]),
+        Route("/runs/{run}/ag-ui", _ag_ui, methods=["GET", "POST"]),
+        Route("/runs/{run}/vercel", _vercel, methods=["GET"]),
+    ]
+    handlers = dict.fromkeys([HTTPException, ClientDisconnect, FlujoError, Exception], _failed)
+    app = Starlette(routes=routes, lifespan=closing, exception_handlers=handlers)
     app.state.live = live
     return app
 
@@ -69,14 +62,14 @@ def live_app(
 async def _ag_ui(request: Request) -> Response:
     live, ours = await _prepared(request, "ag_ui")
     user = await live.user(request)
-    said = await _said(request, user, ours) if request.method == "POST" else None
-    opened = await live.open(request, user, begins=True)
-    return EventResponse(opened, ours.events(opened, said))
+    given = await _input(request, user, ours) if request.method == "POST" else None
+    opened = await live.open(request, user, from_start=True)
+    return EventResponse(opened, ours.events(opened, given))
 
 
 async def _vercel(request: Request) -> Response:
     live, ours = await _prepared(request, "vercel")
-    opened = await live.open(request, await live.user(request), begins=True)
+    opened = await live.open(request, await live.user(request), from_start=True)
     return EventResponse(opened, ours.events(opened), {"x-vercel-ai-ui-message-stream": "v1"})
 
 
@@ -92,30 +85,28 @@ async def _prepared(request: Request, module: str) -> tuple[Live, ModuleType]:
         raise HTTPException(501, missing) from None
 
 
-async def _said(request: Request, user: User, ours: ModuleType) -> object:
-    """Read what a browser sent. A form of another site cannot send JSON."""
+async def _input(request: Request, user: User, ours: ModuleType) -> object:
+    """Read a browser's input. It must be JSON, which forms of other sites cannot send."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "Send the input of AG-UI as application/json.")
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise HTTPException(413, f"An input may have up to {MAX_BODY_BYTES} bytes.")
+    body = await body_of(request, MAX_BODY_BYTES)
+    if body is None:
+        raise HTTPException(413, f"An input may have up to {MAX_BODY_BYTES} bytes.")
     try:
-        said = ours.RunAgentInput.model_validate_json(body)
+        given = ours.RunAgentInput.model_validate_json(body)
     except ValueError as error:
         raise HTTPException(400, f"This is no input of AG-UI: {str(error)[:500]}") from None
-    if said.resume and not user.may_act:
+    if given.resume and not user.may_act:
         raise HTTPException(403, "You may read this run, but not answer its questions.")
-    return said
+    return given
 
 
 def _failed(request: Request, error: Exception) -> Response:
     headers: Mapping[str, str] | None = None
-    said = sse.refusal(error) if isinstance(error, ClientError | ServiceUnreachable) else {"error": str(error)}
+    body = sse.refusal(error) if isinstance(error, ClientError | ServiceUnreachable) else {"error": str(error)}
     match error:
         case HTTPException(status_code=status, headers=headers):
-            said = {"error": error.detail}
+            body = {"error": error.detail}
         case RunNotFound():
             status = 404
         case ServiceUnreachable():
@@ -124,5 +115,5 @@ def _failed(request: Request, error: Exception) -> Response:
             status = 409 if getattr(error, "error_code", "") == "NO_STREAM" else 400
         case _:
             logger.error("the stream %s failed", request.url.path, exc_info=error)
-            status, said = 500, {"error": "This stream is broken. The log of its process has the reason."}
-    return JSONResponse(said, status, {**HEADERS, **(headers or {})})
+            status, body = 500, {"error": "This stream is broken. The log of its process has the reason."}
+    return JSONResponse(body, status, {**HEADERS, **(headers or {})})

@@ -1,4 +1,4 @@
-"""pydantic-ai's encoders for browsers' protocols, one for each attempt at a step: steps of a run speak side by side."""
+"""pydantic-ai's encoders for browsers' protocols, one for each attempt, because steps of a run stream at the same time."""
 
 from __future__ import annotations
 
@@ -6,28 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_ai.messages import (
-    AgentStreamEvent,
-    FunctionToolCallEvent,
-    OutputToolCallEvent,
-    PartDeltaEvent,
-    PartEndEvent,
-    PartStartEvent,
-)
+from pydantic_ai import messages as native
 
 from flujo_client.contract.stream import place_of
 
 if TYPE_CHECKING:
     from pydantic_ai.ui import UIEventStream
 
-SPOKEN: Final = ("token", "tool_call", "tool_result")
-"""The kinds of events that have one of pydantic-ai's as data."""
-_EVENT: Final[TypeAdapter[AgentStreamEvent]] = TypeAdapter(AgentStreamEvent)
+ENCODED: Final = ("token", "tool_call", "tool_result")
+"""The kinds of events whose data is an event of pydantic-ai."""
+_EVENT: Final[TypeAdapter[native.AgentStreamEvent]] = TypeAdapter(native.AgentStreamEvent)
 E = TypeVar("E")
 
 
 class NumberedIds:
-    """Gives messages ids that are the same for every reader of a run: the attempt's, and a number."""
+    """Gives messages ids of the attempt and a number, the same for every reader of a run."""
 
     message_id: str
     prefix = ""
@@ -41,16 +34,14 @@ class NumberedIds:
 
 
 def try_of(address: str, step: str, attempt: int) -> str:
-    """Return how an attempt at a step is named in ids."""
+    """Return the name of an attempt in ids."""
     return f"{place_of(address, step)}#{attempt}"
 
 
 class Encoders(Generic[E]):
-    """The encoders of a run, and what is open in the protocol.
+    """The encoders of a run, which `make` makes from the names of attempts, and what is open in the protocol.
 
-    Args:
-        make: makes the encoder of an attempt, whose name it gets.
-        parts: the classes that begin, continue and end each sort of thing that is open for a while, and the field with its id.
+    `parts` has for each part of a message the field with its id, and the classes that start, continue and end it.
     """
 
     def __init__(
@@ -60,28 +51,28 @@ class Encoders(Generic[E]):
     ) -> None:
         self._make, self._made = make, dict[str, "UIEventStream[Any, E, Any, Any]"]()
         self._parts = {kind: part for part in parts for kind in part[1:] if kind}
-        self._speaking = set[str]()
+        self._started = set[str]()
         self._open: dict[tuple[type[E], str], tuple[str, E, E]] = {}
 
     async def encode(self, name: str, data: Mapping[str, Any]) -> list[E]:
-        """Return what an attempt's event of pydantic-ai is in the protocol; nothing for what continues or ends what is not open, which no browser may get."""
+        """Encode an attempt's event of pydantic-ai; leave out what continues or ends a part that is not open, which browsers reject."""
         try:
-            said = _EVENT.validate_python(dict(data))
-        except ValidationError:  # of a version of pydantic-ai that is not here
+            event = _EVENT.validate_python(dict(data))
+        except ValidationError:  # of another version of pydantic-ai
             return []
-        if isinstance(said, PartStartEvent):
-            self._speaking.add(name)
-        elif isinstance(said, PartDeltaEvent | PartEndEvent) and name not in self._speaking:  # its beginning is lost
-            return []
+        if isinstance(event, native.PartStartEvent):
+            self._started.add(name)
+        elif isinstance(event, native.PartDeltaEvent | native.PartEndEvent) and name not in self._started:
+            return []  # its start is lost
         if name not in self._made:
-            if isinstance(said, PartStartEvent):
-                said.previous_part_kind = None  # the part that it continues is closed, or lost
+            if isinstance(event, native.PartStartEvent):
+                event.previous_part_kind = None  # the part before is closed, or lost
             self._made[name] = self._make(name)
             self._made[name].new_message_id()
         encoder = self._made[name]
-        encoded = [each async for each in encoder.handle_event(said) if self._passes(name, each)]
-        if isinstance(said, FunctionToolCallEvent | OutputToolCallEvent):  # what the model says next is another message
-            encoder.new_message_id()
+        encoded = [each async for each in encoder.handle_event(event) if self._passes(name, each)]
+        if isinstance(event, native.FunctionToolCallEvent | native.OutputToolCallEvent):
+            encoder.new_message_id()  # the model's next text is another message
         return encoded
 
     def _passes(self, name: str, given: E) -> bool:
@@ -95,13 +86,13 @@ class Encoders(Generic[E]):
         return (self._open.pop(key, None) if kind is end else self._open.get(key)) is not None
 
     def reopened(self) -> list[E]:
-        """Return the beginnings of what is open."""
+        """Return the starts of what is open."""
         return [start for _, start, _ in self._open.values()]
 
     def close(self, name: str = "") -> list[E]:
-        """Forget an attempt, or all, and return the ends of what it has open, the last first. What it says next begins with a new part."""
+        """Forget an attempt, or all, and return the ends of its open parts, the last first. Its next text starts a new part."""
         for each in [name] if name else [*self._made]:
             self._made.pop(each, None)
-            self._speaking.discard(each)
-        keys = [key for key, (by, *_) in self._open.items() if name in ("", by)]
+            self._started.discard(each)
+        keys = [key for key, (attempt, *_) in self._open.items() if name in ("", attempt)]
         return [self._open.pop(key)[2] for key in reversed(keys)]

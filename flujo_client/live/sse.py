@@ -16,16 +16,16 @@ from flujo_client.live.host import HEADERS, EventResponse, Live, Opened
 from flujo_client.serial.tree import dumps
 
 LONGEST_S: Final = 300
-"""A stream of server-sent events ends after so many seconds; the browser opens another, for which the login is asked again."""
+"""Seconds after which a stream of server-sent events ends; the browser opens another, and the login is called again."""
 MOST: Final = 1000
-"""The most events of one page."""
+"""The maximum number of events in a page."""
 SETTLED_S: Final = 0.05
 """A page ends with the first pause of so many seconds."""
 LONGEST_WAIT_S: Final = 25.0
 
 
 async def stream(request: Request) -> Response:
-    """Send a run's events as they come; to a WSGI host, or to who asks for JSON, those that there are."""
+    """Send a run's events as they come; under WSGI, or to a client that accepts JSON, a page of those that are there."""
     live: Live = request.app.state.live
     is_page = "wsgi_environ" in request.scope or "application/json" in request.headers.get("accept", "")
     user, wait_s = await live.user(request), _wait_of(request)
@@ -35,7 +35,7 @@ async def stream(request: Request) -> Response:
     try:
         return await _page(opened, wait_s)
     finally:
-        opened.close()
+        await opened.close()
 
 
 def refusal(error: FlujoError) -> dict[str, Any]:
@@ -48,7 +48,7 @@ async def _events(opened: Opened) -> AsyncIterator[str]:
     yield f"retry: {2000 + secrets.randbelow(3000)}\n\n"
     try:
         async for event in opened.events():
-            yield f"id: {event.cursor}\nevent: {event.kind}\ndata: {dumps(_shown(event)).decode()}\n\n" if event else ""
+            yield f"id: {event.cursor}\nevent: {event.kind}\ndata: {dumps(_tree(event)).decode()}\n\n" if event else ""
             if time.monotonic() > until:
                 return
     except FlujoError as error:
@@ -60,11 +60,11 @@ async def _page(opened: Opened, wait_s: float) -> Response:
     while len(events) < MOST and (event := await opened.next(SETTLED_S if events else wait_s)) is not None:
         events.append(event)
     after = events[-1].cursor if events else opened.after
-    shown = {"events": [_shown(each) for each in events], "after": after, "is_over": opened.is_over}
-    return Response(dumps(shown), media_type="application/json", headers=HEADERS)
+    page = {"events": [_tree(each) for each in events], "after": after, "is_over": opened.is_over}
+    return Response(dumps(page), media_type="application/json", headers=HEADERS)
 
 
-def _shown(event: StreamEvent) -> dict[str, Any]:
+def _tree(event: StreamEvent) -> dict[str, Any]:
     names = ("kind", "step", "address", "attempt", "cursor")
     tree = {name: getattr(event, name) for name in names} | {"data": dict(event.data)}
     return {**tree, "text": event.text} if event.kind == "token" else tree

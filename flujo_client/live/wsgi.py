@@ -1,7 +1,7 @@
-"""Applications of ours in WSGI hosts, such as Flask and Django.
+"""Run our applications in WSGI hosts, such as Flask and Django.
 
-The host's login is evaluated in the host's own thread: there its request is the current one, and its database connections are those of this thread.
-An application runs on an event loop in a thread of its own, which begins with the first request: servers fork after they have loaded the application.
+The host's login is called in the host's own thread, where its request and its database connections are. An application runs on an event loop in
+another thread, which starts with the first request: servers fork after they have loaded the application.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def live_wsgi(auth: Callable[[Environ, str], User | None], **options: Any) -> Ws
 
     Args:
         auth: the host's login: gets the request's environ and the run's id, and returns its `User`, or None, or raises Starlette's `HTTPException`.
-            It is called in the host's thread.
-        options: those of `live_app`, but for `auth`.
+        options: those of `live_app`.
     """
     return wsgi(lambda: live_app(auth=user_of_host, **options), lambda environ, path: auth(environ, _run_in(path)))
 
@@ -43,9 +42,8 @@ def live_urls(auth: Callable[[Any, str], User | None], **options: Any) -> list[A
     """Return runs' streams as Django's URL patterns, which answer with pages of JSON: `path("live/", include(live_urls(auth)))`.
 
     Args:
-        auth: the project's login: gets Django's request and the run's id, and returns its `User`, or None, or raises Starlette's `HTTPException`.
-            It is called in the thread of the view.
-        options: those of `live_app`, but for `auth`.
+        auth: the project's login, as for `live_wsgi`, with Django's request.
+        options: those of `live_app`.
     """
     return urls(lambda: live_app(auth=user_of_host, **options), lambda request, path: auth(request, _run_in(path)))
 
@@ -86,7 +84,7 @@ def urls(make: Callable[[], Any], auth: Callable[[Any, str], User | None]) -> li
 
 
 def user_of_host(request: Request, *_: str) -> User | None:
-    """Return the user that the host's login returned, or raise what it raised: the `auth` of an application behind `wsgi` or `urls`."""
+    """Return or raise what the host's login did: the `auth` of an application behind `wsgi` or `urls`."""
     found: User | HTTPException | None = request.scope["wsgi_environ"][_USER]
     if isinstance(found, HTTPException):
         raise found
@@ -94,10 +92,7 @@ def user_of_host(request: Request, *_: str) -> User | None:
 
 
 def _door(make: Callable[[], Any]) -> Callable[[Environ, Login], Answer]:
-    """Return what answers requests with an application: with the status, the headers, and the whole body.
-
-    If bodies were streamed, a browser that goes away would leave a task behind on the loop for ever.
-    """
+    """Return a function that answers requests: status, headers and the whole body. A streamed body would leave a task behind if the browser leaves."""
     made, lock = dict[int, Any](), threading.Lock()
 
     def answer(environ: Environ, auth: Login) -> Answer:

@@ -1,8 +1,4 @@
-"""Agents as declarations, and the faults of a step's agent.
-
-A declaration describes an agent fully, as plain data; workers make the live agent at its first call. It must not know an agent library. Faults
-are: not an agent, a model without a provider, a function with parameters that nothing fills, and an output that cannot be stored.
-"""
+"""Agents as declarations, from which workers make the live ones, and the faults of a step's agent. It must not know an agent library."""
 
 from __future__ import annotations
 
@@ -16,7 +12,8 @@ from flujo_client.contract.providers import misspelt_provider, names_provider
 from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.pipeline.annotations import declared_types, type_text
 from flujo_client.pipeline.authoring import is_mock
-from flujo_client.pipeline.reference import reference_findings
+from flujo_client.pipeline.function_code import signature_of
+from flujo_client.pipeline.reference import found_by
 from flujo_client.pipeline.step import Step, described
 from flujo_client.plan.identity import asks_a_model, whole
 from flujo_client.serial import digest, refused_type
@@ -70,15 +67,14 @@ class DeclaredAgent:
 
 def agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with an agent itself, or with the reference to it."""
-    if is_mock(agent):
+    agent, wrong = found_by(agent, allowed, "agent")
+    if wrong:
+        yield wrong
+    elif is_mock(agent):
         yield "its agent is a mock, which no worker can rebuild"
-    elif isinstance(agent, str):
-        yield from reference_findings(agent, allowed, "agent", lambda found: agent_findings(found, allowed))
-    elif isinstance(agent, DeclaredAgent):
-        yield from ()
     elif isinstance(agent, Step):
         yield f"its agent is the step '{agent.name}'; give that step's agent, or use that step instead of this one"
-    elif not (callable(agent) or callable(getattr(agent, "run", None))):
+    elif not isinstance(agent, DeclaredAgent) and not (callable(agent) or callable(getattr(agent, "run", None))):
         yield f"its agent, a {type(agent).__name__}, is not callable and has no run method"
     elif inspect.isclass(agent):
         yield f"its agent is the class {agent.__name__}; give an instance"
@@ -102,12 +98,9 @@ def parameter_findings(agent: Any, given: Collection[str]) -> Iterator[str]:
     function = getattr(agent, "run", agent)
     if not callable(function) or inspect.isclass(function) or asks_a_model(agent) or hasattr(agent, "__flujo_target__"):
         return
-    try:
-        parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
-    except (TypeError, ValueError):  # compiled functions hide their parameters
-        return
-    for each in parameters[1:]:
-        is_required = each.default is each.empty and each.kind in _REQUIRED and each.name != "response_format"
+    signature = signature_of(function, follow_wrapped=False)
+    for each in [*signature.parameters.values()][1:] if signature is not None else ():
+        is_required = each.default is each.empty and each.kind not in _REST and each.name != "response_format"
         if is_required and (each.name not in given or each.kind is each.POSITIONAL_ONLY):
             yield f"parameter `{each.name}` of {described(agent)} has no default, and {_why_empty(each.name)}"
 
@@ -134,32 +127,22 @@ def _outputs(declared: Any) -> Any:
 
 
 def _why_empty(name: str) -> str:
-    if name in _FILLED_LATER:
-        return "the first attempt has none: give it a default"
     if name in _WAYS:
         return _WAYS[name]
-    near = did_you_mean(name, _BY_NAME)
-    return f"nothing fills it: a step gets its input, and by name {', '.join(_BY_NAME)}" + (f"; {near}" if near else "")
+    near = did_you_mean(name, tuple(_WAYS))
+    return f"nothing fills it: a step gets its input, and by name {', '.join(_WAYS)}" + (f"; {near}" if near else "")
 
 
+_LATER: Final = "the first attempt has none: give it a default"
 _WAYS: Final = {
     "context": "this run has no context: give it one, or set the pipeline's context_model",
     "resources": "the pipeline has no resources: set its `resources`",
+    "guidance": _LATER,
+    "history": _LATER,
 }
-_FILLED_LATER: Final = ("guidance", "history")
-_BY_NAME: Final = (*_WAYS, *_FILLED_LATER)
-_REQUIRED: Final = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.KEYWORD_ONLY,
-)
+_REST: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _takes_nothing(function: Any) -> bool:
-    try:
-        inspect.signature(function).bind_partial(None)
-    except ValueError:  # compiled functions hide their parameters
-        return False
-    except TypeError:
-        return callable(function)
-    return False
+    signature, no_place = signature_of(function), (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    return signature is not None and all(each.kind in no_place for each in signature.parameters.values())

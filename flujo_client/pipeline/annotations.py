@@ -1,46 +1,26 @@
 """Find the types that a step's function declares, convert its input to them by pydantic's rules, and call the function alone.
 
-Reading annotations and building validators is slow, so each function is read once. Annotations that cannot be resolved, and types that
-pydantic cannot check, are `Any`: they are neither checked nor converted.
+Annotations that cannot be resolved, and types that pydantic cannot check, are `Any`: they are neither checked nor converted.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import (
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+import typing
+from collections import abc
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from types import FunctionType, MethodType, UnionType
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Final,
-    Literal,
-    NamedTuple,
-    Optional,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_origin
 
 import pydantic
 
 from flujo_client.errors import MissingAgentError, TypeMismatchError
+from flujo_client.pipeline.function_code import signature_of
 from flujo_client.plan.identity import asks_a_model
-from flujo_client.schemas.fail_fast import fail_fast
+from flujo_client.schemas.fail_fast import fail_fast, places_of
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
@@ -48,8 +28,8 @@ if TYPE_CHECKING:
 
 
 _FUNCTIONS: Final = 1024
-"""How many functions are remembered."""
-_LAZY: Final = (Iterable, Iterator, Generator, AsyncIterable, AsyncIterator)
+"""The maximum number of remembered functions: reading annotations and building validators is slow."""
+_LAZY: Final = (abc.Iterable, abc.Iterator, abc.Generator, abc.AsyncIterable, abc.AsyncIterator)
 """Pydantic replaces a value of such a type with an iterator that can be read once."""
 _SHOWN: Final = 5
 """How many of a value's faults are named in an error."""
@@ -71,11 +51,7 @@ def declared_types(agent: Any) -> DeclaredTypes:
 
 
 def typed_input(agent: Any, value: Any, *, step: str) -> Any:
-    """Return a step's input as the type that its function declares: unchanged if it already is of that type.
-
-    Raises:
-        TypeMismatchError: it does not fit; names the step, the parameter and each place, without the values.
-    """
+    """Return a step's input as the type that its function declares, or raise TypeMismatchError, which names the places but not the values."""
     function = _function_of(agent)
     if function is None or (checked := _checked(function)) is None:
         return value
@@ -85,7 +61,7 @@ def typed_input(agent: Any, value: Any, *, step: str) -> Any:
     try:
         return _validated(validator, value)
     except pydantic.ValidationError as error:
-        problems = _problems(error)
+        problems = places_of(error, most=_SHOWN)
     types = _declared(function)
     raise TypeMismatchError(  # without its cause, which shows the values
         f"step '{step}': its input does not fit parameter `{types.parameter}: {type_text(types.takes)}`: {problems}",
@@ -109,21 +85,12 @@ def type_text(annotation: Any) -> str:
     if annotation is type(None):
         return "None"
     origin, parts = get_origin(annotation), get_args(annotation)
-    if origin in (Union, UnionType):
+    if origin in (typing.Union, UnionType):
         return " | ".join(map(type_text, parts))
     name = getattr(origin or annotation, "__name__", None)
-    if name is None or origin in (Annotated, Literal):
+    if name is None or origin in (typing.Annotated, typing.Literal):
         return repr(annotation).replace("typing.", "")
     return f"{name}[{', '.join('...' if each is ... else type_text(each) for each in parts)}]" if parts else str(name)
-
-
-def _problems(error: pydantic.ValidationError) -> str:
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    texts = [
-        f"{place}: {each['msg']}" if (place := ".".join(map(str, each["loc"]))) else each["msg"]
-        for each in found[:_SHOWN]
-    ]
-    return "; ".join(texts) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
 
 
 class _Function(NamedTuple):
@@ -134,7 +101,7 @@ class _Function(NamedTuple):
 
 
 def _function_of(agent: Any) -> _Function | None:
-    """Return what a call of an agent runs, of a bound method the function, for the method is another object each time; None if it asks a model."""
+    """Return what a call of an agent runs; None if it asks a model. A bound method is another object each time, its function is not."""
     if type(agent) is FunctionType:
         return _Function(agent, 0)
     if asks_a_model(agent):
@@ -147,22 +114,20 @@ def _function_of(agent: Any) -> _Function | None:
 
 @lru_cache(maxsize=_FUNCTIONS)
 def _declared(function: _Function) -> DeclaredTypes:
-    call = function.call
-    try:
-        signature = inspect.signature(call)
-    except (TypeError, ValueError):  # compiled functions hide their parameters
+    call, signature = function.call, signature_of(function.call)
+    if signature is None:
         return DeclaredTypes()
     place = inspect.unwrap(call.func if isinstance(call, partial) else call)
     names = getattr(place, "__globals__", {})
     gives = _resolved(signature.return_annotation, names)
-    if get_origin(gives) in (Coroutine, Awaitable):
+    if get_origin(gives) in (abc.Coroutine, abc.Awaitable):
         gives = get_args(gives)[-1]
     parameters = list(signature.parameters.values())[function.taken :]
     if not parameters or parameters[0].kind not in (_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD):
         return DeclaredTypes(gives=gives)
     takes = _resolved(parameters[0].annotation, names)
     if parameters[0].default is None and takes is not Any:
-        takes = Optional[takes]  # noqa: UP045 - `takes | None` fails for some types
+        takes = typing.Optional[takes]  # noqa: UP045 - `takes | None` fails for some types
     return DeclaredTypes(parameters[0].name, takes, gives)
 
 
@@ -175,7 +140,7 @@ def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
 
     holder.__annotations__ = {"it": annotation}
     try:
-        return get_type_hints(holder, names, include_extras=True)["it"]
+        return typing.get_type_hints(holder, names, include_extras=True)["it"]
     except Exception:  # noqa: BLE001 - an annotation may be any expression
         return Any
 
@@ -217,12 +182,8 @@ async def call_alone(step: Step, value: Any, named: Mapping[str, Any]) -> Any:
     if not callable(function):
         suggestion = "call `arun` on a step with a function or an agent; run others with flujo_worker.LocalEngine"
         raise MissingAgentError(f"step '{step.name}' has no agent that can be called here", suggestion=suggestion)
-    given = function(typed_input(agent, value, step=step.name), **_taken(function, named))
-    return await given if inspect.isawaitable(given) else given
-
-
-def _taken(function: Any, named: Mapping[str, Any]) -> dict[str, Any]:
     parameters = inspect.signature(function).parameters
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
-        return dict(named)
-    return {name: given for name, given in named.items() if name in parameters}
+    takes_all = any(each.kind is _Parameter.VAR_KEYWORD for each in parameters.values())
+    taken = {name: each for name, each in named.items() if takes_all or name in parameters}
+    given = function(typed_input(agent, value, step=step.name), **taken)
+    return await given if inspect.isawaitable(given) else given

@@ -8,12 +8,12 @@ from typing import Any
 import pydantic
 from pydantic import TypeAdapter
 
-from flujo_client.contract.approval import check_schema
-from flujo_client.contract.json_schema import fits_schema
+from flujo_client.contract.json_schema import fits_schema, wrong_schema
 from flujo_client.errors import FlujoError, HumanInputError
+from flujo_client.pipeline.authoring import Ruled
 from flujo_client.plan.identity import identify, whole
 from flujo_client.schemas.ambiguity import ambiguity
-from flujo_client.schemas.fail_fast import fail_fast
+from flujo_client.schemas.fail_fast import fail_fast, places_of
 from flujo_client.serial import digest, encode
 from flujo_client.sizes import MAX_WAIT_S
 
@@ -29,34 +29,33 @@ class Answered:
 
     def _answer_traits(self) -> dict[str, Any]:
         """Return the value's part of the fingerprint."""
-        return {"input_schema": _identity(self.input_schema), "default": encode(self.default, path="default")}
+        schema: Any = self.input_schema
+        if schema is not None:
+            schema = {"schema": digest(whole(schema))} if isinstance(schema, Mapping) else identify(schema)
+        return {"input_schema": schema, "default": encode(self.default, path="default")}
 
     def schema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of the value; None if any is valid."""
-        if self.input_schema is None or isinstance(self.input_schema, Mapping):
-            return None if self.input_schema is None else dict(self.input_schema)
-        return TypeAdapter(self.input_schema).json_schema()
+        if isinstance(self.input_schema, Mapping):
+            return dict(self.input_schema)
+        return None if self.input_schema is None else TypeAdapter(self.input_schema).json_schema()
 
     def read(self, value: Any) -> Any:
         """Read the value as the required type. Raises HumanInputError, which names the places but not the values, if it does not fit."""
         if self.input_schema is None:
             return value
         refused = f"{self._answer_name} to '{self.name}' does not fit: "
-        if isinstance(self.input_schema, Mapping):
-            wrong = fits_schema(value, dict(self.input_schema))
-            if wrong:
-                raise HumanInputError(refused + wrong, code="ANSWER_REFUSED")
-            return value
-        if ambiguous := ambiguity(self.input_schema, value):
-            raise HumanInputError(refused + ambiguous, code="ANSWER_REFUSED")
+        is_schema = isinstance(self.input_schema, Mapping)
+        wrong = fits_schema(value, dict(self.input_schema)) if is_schema else ambiguity(self.input_schema, value)
         try:
-            fail_fast(self.input_schema, value)
-            return TypeAdapter(self.input_schema).validate_python(value)
+            if not wrong and not is_schema:
+                fail_fast(self.input_schema, value)
+                return TypeAdapter(self.input_schema).validate_python(value)
         except pydantic.ValidationError as error:
-            wrong = "; ".join(
-                f"{'.'.join(map(str, each['loc'])) or 'answer'}: {each['msg']}" for each in error.errors()
-            )
-        raise HumanInputError(refused + wrong, code="ANSWER_REFUSED")  # without its cause, which shows the values
+            wrong = places_of(error, "answer")
+        if wrong:
+            raise HumanInputError(refused + wrong, code="ANSWER_REFUSED")  # without its cause, which shows the values
+        return value
 
     def _answer_findings(self, expires: str, on_expiry: str, known: tuple[str, ...]) -> Iterator[str]:
         """Find faults in the type, and in the options of the time, which are given by their names."""
@@ -67,21 +66,17 @@ class Answered:
             yield f"{on_expiry} '{policy}' needs {expires}"
         is_number = isinstance(given, int | float) and not isinstance(given, bool)
         if given is not None and not (is_number and 0 < given <= MAX_WAIT_S):
-            yield f"{expires} must be a number of seconds above 0, got {str(given)[:40]!r}"
+            yield f"{expires} must be a number of seconds above 0 and up to {MAX_WAIT_S:.0f}, ten years, got {repr(given)[:40]}"
         try:
             schema = self.schema()
-            if schema is not None:
-                check_schema(schema)
+            if schema is not None and (wrong := wrong_schema(schema)):
+                yield Ruled(f"input_schema {wrong}", "V-S1")
+                return
             encode(self.default, path="default")
             if policy == "default":
                 self.read(self.default)
         except FlujoError as error:
             yield error.message
         except (pydantic.errors.PydanticUserError, TypeError, ValueError) as error:
-            yield f"input_schema must be a type or a JSON Schema: {str(error).splitlines()[0][:200]}"
-
-
-def _identity(schema: Any) -> Any:
-    if isinstance(schema, Mapping):
-        return {"schema": digest(whole(schema))}
-    return None if schema is None else identify(schema)
+            text = f"input_schema must be a type or a JSON Schema: {str(error).splitlines()[0][:200]}"
+            yield Ruled(text, "V-S1")

@@ -1,17 +1,37 @@
-"""Help for the authors of steps: the display of a step in a console, and errors for wrong options that suggest the right one."""
+"""Help for the authors of steps: the display of a step in a console, errors for wrong options that suggest the right one, and faults with their rules."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from typing import Any, Final, Self
 
 from pydantic import BaseModel
 
 from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import PipelineError
+
+NO_RULE: Final = "Y-PIPELINE"
+"""The rule of faults without a separate one."""
+
+
+class Ruled(str):
+    """The description of a fault in a step, with the rule of `flujo validate` that it breaks."""
+
+    __slots__ = ("rule",)
+    rule: str
+
+    def __new__(cls, text: str, rule: str = NO_RULE) -> Self:
+        fault = super().__new__(cls, text)
+        fault.rule = rule
+        return fault
+
+
+def under(rule: str, texts: Iterable[str]) -> Iterator[Ruled]:
+    """Yield faults, those that name no rule under this one."""
+    return (each if isinstance(each, Ruled) else Ruled(each, rule) for each in texts)
 
 
 def refuse_unknown(kind: type, args: Sequence[Any], given: Mapping[str, Any], config: Collection[str]) -> None:
@@ -20,22 +40,9 @@ def refuse_unknown(kind: type, args: Sequence[Any], given: Mapping[str, Any], co
     for name in given:
         if name not in own and not isinstance(getattr(kind, name, None), property):  # an alias of a field is one
             near = closest_match(name, [*own, *config])
+            way_out = f": write config=StepConfig({near}=…)" if near in config else f": write {near}=…"
             step = f"step '{args[0]}': " if args else ""
-            raise TypeError(f"{step}{kind.__name__} has no option '{name}'{_way_out(near, config)}")
-
-
-def refuse_unknown_of_decorator(given: Iterable[str], own: Collection[str], config: Collection[str]) -> None:
-    """Raise TypeError for a keyword that `@step` does not take, with the nearest one."""
-    for name in given:
-        if name not in own and name not in config:
-            near = closest_match(name, [*own, *config])
-            raise TypeError(f"@step has no option '{name}'" + (f": write @step({near}=…)" if near else ""))
-
-
-def _way_out(near: str | None, config: Collection[str]) -> str:
-    if near is None:
-        return ""
-    return f": write config=StepConfig({near}=…)" if near in config else f": write {near}=…"
+            raise TypeError(f"{step}{kind.__name__} has no option '{name}'{way_out if near else ''}")
 
 
 def refuse_coroutine(step: str, agent: Any) -> None:
@@ -54,10 +61,8 @@ def is_mock(thing: Any) -> bool:
 
 def as_agent(thing: Any) -> Any:
     """Return an agent unchanged, and a Celery task, or the signature of one, as the agent that calls it."""
-    task, canvas = sys.modules.get("celery.app.task"), sys.modules.get("celery.canvas")
-    if (task is None or not isinstance(thing, task.Task)) and (
-        canvas is None or not isinstance(thing, canvas.Signature)
-    ):
+    classes = (("celery.app.task", "Task"), ("celery.canvas", "Signature"))
+    if not any(isinstance(thing, getattr(sys.modules.get(module), name, ())) for module, name in classes):
         return thing
     from flujo_client.pipeline.celery_task import TaskAgent
 

@@ -1,8 +1,4 @@
-"""Background steps in plans: each runs as a separate run, which the pipeline does not wait for.
-
-Users write `StepConfig(execution_mode="background")`; it becomes this container, so that a step in the background can be
-wherever a step can, and may be any step. It must not decide when the run begins: that is the workers' part.
-"""
+"""Background steps in plans: `StepConfig(execution_mode="background")` becomes a container, so that any step can be one, wherever it is."""
 
 from __future__ import annotations
 
@@ -38,7 +34,4 @@ class BackgroundStep(Container):
         yield from super().findings(place)
         for option in LOST:
             if getattr(self.task, option):
-                yield (
-                    f"it runs in the background, which returns no output, so {option} has no effect: leave it out, or put the "
-                    "step with the one that reads it into a pipeline, and run that in the background"
-                )
+                yield f"it runs in the background, which returns no output, so {option} has no effect: leave it out, or put the step with the one that reads it into a pipeline, and run that in the background"

@@ -1,7 +1,6 @@
-"""Cached steps: a step whose successful result is stored, and returned again for the same input.
+"""Cached steps, whose successful results are stored and returned again for the same input, and the backends that store them.
 
-Its options, and the backends that store results, which see keys and bytes: workers write, sign, read and verify them. It must not decide
-when a stored result is used: workers do.
+Backends see keys and bytes: workers write, sign, read and verify results, and decide when they are used.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from flujo_client.pipeline.authoring import is_mock
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import Body
-from flujo_client.pipeline.reference import reference_findings
+from flujo_client.pipeline.reference import found_by
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import identify
@@ -93,22 +92,19 @@ class InMemoryCache:
 
 def backend_findings(backend: Any, allowed: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with a step's `cache_backend`; there is none when it is None."""
-    if backend is None:
+    found, wrong = found_by(backend, allowed, BACKEND)
+    if wrong:
+        yield wrong
+    elif found is None:
         return
-    if isinstance(backend, str):
-        is_text = [f"{BACKEND} '{backend}' is a text"]
-        yield from reference_findings(
-            backend,
-            allowed,
-            BACKEND,
-            lambda found: is_text if isinstance(found, str) else backend_findings(found, allowed),
-        )
-    elif is_mock(backend):
+    elif isinstance(found, str):
+        yield f"{BACKEND} '{backend}' is a text"
+    elif is_mock(found):
         yield "its cache_backend is a mock, which no worker can rebuild"
-    elif isinstance(backend, type):
-        yield f"its cache_backend is the class {backend.__name__}; give an instance"
-    elif lacking := [name for name in ("get", "set", "delete") if not callable(getattr(backend, name, None))]:
-        yield f"its cache_backend, a {type(backend).__name__}, has no {', '.join(lacking)}"
+    elif isinstance(found, type):
+        yield f"its cache_backend is the class {found.__name__}; give an instance"
+    elif lacking := [name for name in ("get", "set", "delete") if not callable(getattr(found, name, None))]:
+        yield f"its cache_backend, a {type(found).__name__}, has no {', '.join(lacking)}"
 
 
 TTL_S = 3600.0

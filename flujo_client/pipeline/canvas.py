@@ -126,10 +126,8 @@ def _steps(shape: Any, places: Iterator[int], groups: Iterator[int], *, is_first
     else:
         place, name, app = next(places), shape["task"], ConfigManager.attached or current_app
         if name not in app.tasks:
-            message, way_out = (
-                f"the Celery app '{app.main}' has no task '{name}'",
-                "import its module, or add it to `include`",
-            )
-            raise PipelineError(message, suggestion=way_out, code="UNKNOWN_REFERENCE")
+            way_out = "import its module, or add it to `include`"
+            problem = f"the Celery app '{app.main}' has no task '{name}'"
+            raise PipelineError(problem, suggestion=way_out, code="UNKNOWN_REFERENCE")
         agent = CanvasCall(app.tasks[name], ignores_input=shape["immutable"], place=place, is_first=is_first)
         yield Step(f"{name.rpartition('.')[2]}-{place}", agent, queue=shape["queue"])

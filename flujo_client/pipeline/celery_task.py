@@ -1,7 +1,4 @@
-"""Celery tasks as agents of steps: their arguments, their defaults for the step, and what of a task a step cannot keep.
-
-It must not import Celery: a task is recognised by the classes of a Celery that is imported already. Workers run a task by Celery's own tracer.
-"""
+"""Celery tasks as agents of steps: their arguments, their defaults for the step, and what of a task a step cannot keep. It must not import Celery."""
 
 from __future__ import annotations
 
@@ -54,7 +51,6 @@ class TaskAgent:
 
     @property
     def name(self) -> str:
-        """Return the task's name."""
         return str(self.task.name)
 
     @property
@@ -81,11 +77,7 @@ class TaskAgent:
         return self.task(*args, **kwargs)
 
     def arguments(self, data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return what the task is called with, for a step's input.
-
-        Raises:
-            NonRetryableError: the input is to be spread, and is neither a mapping, a list nor a tuple.
-        """
+        """Return what the task is called with, for a step's input; raises NonRetryableError if that is to be spread and cannot be."""
         if self.ignores_input:
             return tuple(self.args), dict(self.kwargs)
         if not self.spread:
@@ -94,10 +86,8 @@ class TaskAgent:
             return tuple(self.args), {**self.kwargs, **data}
         if isinstance(data, list | tuple):
             return (*data, *self.args), dict(self.kwargs)
-        raise NonRetryableError(
-            f"the arguments of task '{self.name}' are to be spread from its input, which is a {type(data).__name__}",
-            suggestion="pass a mapping or a list, or leave `spread` out",
-        )
+        what = f"the arguments of task '{self.name}' are to be spread from its input, which is a {type(data).__name__}"
+        raise NonRetryableError(what, suggestion="pass a mapping or a list, or leave `spread` out")
 
     def __flujo_findings__(self, step: Step) -> Iterator[str]:
         """Find what of the task this step cannot keep, each with the way out."""

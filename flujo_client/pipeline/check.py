@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from flujo_client.address import is_name
@@ -13,22 +12,25 @@ from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.agents import agent_findings, model_findings, output_findings, parameter_findings
+from flujo_client.pipeline.authoring import NO_RULE, Ruled, under
 from flujo_client.pipeline.cache import backend_findings
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
+from flujo_client.pipeline.container import NAME_RULE
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.durable import durable_findings
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.hooks import hooks_findings, invariant_findings
 from flujo_client.pipeline.limits import limit_findings
 from flujo_client.pipeline.pipeline import Body, Pipeline, steps_of
-from flujo_client.pipeline.reference import load
+from flujo_client.pipeline.reference import found_by
 from flujo_client.pipeline.resources import deps_findings, resources_findings
 from flujo_client.pipeline.step import Step, StepConfig, as_a_step
 from flujo_client.pipeline.type_flow import type_findings
 from flujo_client.plan import kinds
-from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
+from flujo_client.sizes import MAX_CONTAINERS, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 
+NO_AGENT = "V-A1"
 _QUEUE = rf"[\w.:-]{{1,{MAX_QUEUE}}}"
 
 
@@ -37,7 +39,7 @@ class PipelineFinding(NamedTuple):
 
     text: str
     path: str | None = None
-    is_missing_agent: bool = False
+    rule: str = NO_RULE
     is_endless: bool = False
 
     def __str__(self) -> str:
@@ -45,9 +47,14 @@ class PipelineFinding(NamedTuple):
 
 
 def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[PipelineFinding]:
-    """Find what cannot run, whatever resources the pipeline may be given when it is sent. Takes what `check` takes."""
+    """Find what `check` refuses, whatever resources the pipeline may be given when it is sent."""
     found = _findings(pipeline, _Reading(allowed, may_get_resources=True), has_context=has_context)
-    return found or _plan_findings(pipeline)
+    if not found:
+        try:
+            compile_plan(pipeline)
+        except FlujoError as error:
+            return [PipelineFinding(error.message)]
+    return found
 
 
 def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> None:
@@ -64,7 +71,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
     if endless := [str(each) for each in findings if each.is_endless]:
         message = "; ".join(endless)
         raise InfiniteFallbackError(message, suggestion="remove the fallback of the last step")
-    if all(finding.is_missing_agent for finding in findings):
+    if all(finding.rule == NO_AGENT for finding in findings):
         raise MissingAgentError("; ".join(map(str, findings)), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
     raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(map(str, findings)))
@@ -73,16 +80,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
 def _findings(pipeline: Pipeline, reading: _Reading, *, has_context: bool) -> list[PipelineFinding]:
     """Find what is wrong with the steps; if nothing is, what does not fit between them."""
     found = list(reading.all(pipeline, ContextInfo(has_context, pipeline.context_model)))
-    return found or [PipelineFinding(text, path) for text, path in type_findings(pipeline, reading.live)]
-
-
-def _plan_findings(pipeline: Pipeline) -> list[PipelineFinding]:
-    """Find what prevents a pipeline without other findings from being compiled; `compile_plan` raises the same when it is enqueued."""
-    try:
-        compile_plan(pipeline)
-    except FlujoError as error:
-        return [PipelineFinding(error.message)]
-    return []
+    return found or [PipelineFinding(text, path, "V-S4") for text, path in type_findings(pipeline, reading.live)]
 
 
 class _Above(NamedTuple):
@@ -94,17 +92,12 @@ class _Above(NamedTuple):
 
 
 class _CheckLocation(NamedTuple):
-    """The present location of the check: the path above it, the known context, and the bodies it is in."""
+    """The present location of the check: the path above it, the known context, the bodies it is in, and the resources in force."""
 
     above: str
     place: ContextInfo
     trail: tuple[_Above, ...]
-
-    @property
-    def resources(self) -> Any:
-        """Return the resources in force here: those of the nearest pipeline that names some."""
-        given = (each.body.resources for each in reversed(self.trail) if isinstance(each.body, Pipeline))
-        return next((each for each in given if each is not None), None)
+    resources: Any
 
 
 class _Reading:
@@ -118,7 +111,8 @@ class _Reading:
         if not pipeline.steps:
             yield PipelineFinding("it has no steps")
         yield from map(PipelineFinding, self._pipeline_findings(pipeline))
-        yield from self._sequence(pipeline, _CheckLocation("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
+        trail = (_Above(pipeline, pipeline.name or "pipeline"),)
+        yield from self._sequence(pipeline, _CheckLocation("", place, trail, pipeline.resources))
         if self._steps > MAX_STEPS:
             yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, counting a body each time it is used")
 
@@ -145,44 +139,43 @@ class _Reading:
 
     def live(self, agent: Any) -> Any:
         """Return the agent that a reference names; another check reports what is wrong with the reference."""
-        if not isinstance(agent, str):
-            return agent
-        with suppress(FlujoError):
-            return load(agent, allowed=self._allowed, what="agent")
-        return None
+        return found_by(agent, self._allowed, "agent")[0]
 
     def _given(self, step: Step, location: _CheckLocation) -> set[str]:
         """Return what a step's function gets by name, in addition to its input."""
-        options = step.config.options() if isinstance(step.config, StepConfig) else ()
-        has_resources = self._may_get_resources or location.resources is not None
-        given = {"context": location.place.has_context, "resources": has_resources}
-        return {*options, *(name for name, is_given in given.items() if is_given)}
+        given = {*step.config.options()} if isinstance(step.config, StepConfig) else set()
+        given |= {"context"} if location.place.has_context else set()
+        return given | ({"resources"} if self._may_get_resources or location.resources is not None else set())
 
     def _step(self, step: Step, location: _CheckLocation) -> Iterator[PipelineFinding]:
-        path = f"{location.above}{step.name}"
-        place = location.place
-        texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
-        texts += _input_findings(step.input, place)
-        texts += limit_findings(step.limit, place)
-        agent = self.live(step.agent)
-        texts += deps_findings(agent, location.resources, place.model if place.has_context else None)
-        texts += model_findings(agent)
-        texts += parameter_findings(agent, self._given(step, location))
-        texts += output_findings(step, agent)
-        texts += durable_findings(step, agent, self.live)
+        path, place, agent = f"{location.above}{step.name}", location.place, self.live(step.agent)
+        texts = [
+            *_step_findings(step, self._allowed),
+            *step.findings(place),
+            *under("V-C1", _context_findings(step, place)),
+            *_input_findings(step.input, place),
+            *limit_findings(step.limit, place),
+            *under("V-A2", deps_findings(agent, location.resources, place.model if place.has_context else None)),
+            *under("V-A6", model_findings(agent)),
+            *under("V-A10", parameter_findings(agent, self._given(step, location))),
+            *under("V-S5", output_findings(step, agent)),
+            *under("V-D1", durable_findings(step, agent, self.live)),
+        ]
         if hasattr(agent, "__flujo_findings__"):
             texts += agent.__flujo_findings__(step)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"its name and the names above it have more than {MAX_PATH:,} bytes together")
-        yield from (PipelineFinding(text, path) for text in texts)
+        yield from (PipelineFinding(f"{fault}", path, fault.rule) for fault in under(NO_RULE, texts))
         if step.agent is None and step.performs:
-            yield PipelineFinding("it has no agent", path, is_missing_agent=True)
+            yield PipelineFinding("it has no agent", path, NO_AGENT)
         bodies = step.bodies()
         self._steps += not bodies
         for key, body in bodies.items():
             name = body.name if isinstance(body, Pipeline) and body.name else step.name
             trail = (*location.trail, _Above(body, name, step.spec is kinds.FALLBACK and key == FALLBACK))
-            inside = _CheckLocation(f"{path}/{key}/", step.place_inside(location.place), trail)
+            own = getattr(body, "resources", None)
+            resources = location.resources if own is None else own
+            inside = _CheckLocation(f"{path}/{key}/", step.place_inside(place), trail, resources)
             wrong = _body_finding(body, inside)
             if wrong is None:
                 yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._pipeline_findings(body))
@@ -190,7 +183,8 @@ class _Reading:
             else:
                 self._steps += 1
                 text = f"its {key if key == 'body' else repr(key)} {wrong}"
-                yield PipelineFinding(text, path, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
+                is_endless = any(each.is_fallback for each in _circle(trail)[1:])
+                yield PipelineFinding(text, path, wrong.rule, is_endless)
 
 
 def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
@@ -199,40 +193,32 @@ def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
     return trail[first:] if first < len(trail) - 1 else ()
 
 
-def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
+def _body_finding(body: Any, inside: _CheckLocation) -> Ruled | None:
     """Return what is wrong with a body itself, which is a reason not to look into it."""
     if not isinstance(body, Pipeline | Step):
         way_out = f"; {advice}" if (advice := as_a_step(body)) else ""
-        return f"must be a Pipeline or a Step, got a {type(body).__name__}{way_out}"
+        return Ruled(f"must be a Pipeline or a Step, got a {type(body).__name__}{way_out}")
     if not steps_of(body):
-        return "has no steps"
+        return Ruled("has no steps")
     if circle := _circle(inside.trail):
-        return f"contains itself: {' → '.join(each.name for each in (*circle[:-1], circle[0]))}"
+        return Ruled(f"contains itself: {' → '.join(each.name for each in (*circle[:-1], circle[0]))}", "V-F1")
     if len(inside.trail) > MAX_CONTAINERS + 1:
-        return f"is inside more than {MAX_CONTAINERS} containers"
+        return Ruled(f"is inside more than {MAX_CONTAINERS} containers")
     known, declared = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
     if known is not None and declared is not None and not issubclass(known, declared):
-        return f"expects the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
+        text = f"expects the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
+        return Ruled(text, "V-I6")
     return None
-
-
-def _context_findings(step: Step, place: ContextInfo) -> Iterator[str]:
-    if step.updates_context:
-        yield from place.lacks("updates_context")
-    if step.sink_to is not None and (is_dotted(step.sink_to) or not place.has_context):
-        yield from place.lacks("sink_to", step.sink_to, declared=step.validate_fields)
-    if step.validate_fields and not (step.updates_context or step.sink_to):
-        yield "validate_fields needs updates_context or sink_to, which put output into the context"
 
 
 def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     if not isinstance(step.name, str) or not is_name(step.name):
-        yield f"a name must have 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control character, no space at its ends"
+        yield NAME_RULE
     given: Any = step.config
     if not isinstance(given, StepConfig):
         yield f"config must be a StepConfig, got a {type(given).__name__}"
     if step.agent is not None:
-        yield from agent_findings(step.agent, allowed)
+        yield from under("V-A2", agent_findings(step.agent, allowed))
     for validator in step.validators:
         if not (callable(validator) or callable(getattr(validator, "validate", None))):
             yield f"validator {type(validator).__name__} is not callable and has no validate(output, *, context)"
@@ -245,7 +231,16 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
         yield f"queue {step.queue[:40]!r} is not the name of a queue"
     if step.sink_to is not None and not is_dotted(step.sink_to):
-        yield f"sink_to '{step.sink_to}' is not a dotted path"
+        yield Ruled(f"sink_to '{step.sink_to}' is not a dotted path", "V-C1")
+
+
+def _context_findings(step: Step, place: ContextInfo) -> Iterator[str]:
+    if step.updates_context:
+        yield from place.lacks("updates_context")
+    if step.sink_to is not None and (is_dotted(step.sink_to) or not place.has_context):
+        yield from place.lacks("sink_to", step.sink_to, declared=step.validate_fields)
+    if step.validate_fields and not (step.updates_context or step.sink_to):
+        yield Ruled("validate_fields needs updates_context or sink_to, which put output into the context")
 
 
 def _input_findings(given: Any, place: ContextInfo) -> Iterator[str]:
@@ -257,7 +252,7 @@ def _input_findings(given: Any, place: ContextInfo) -> Iterator[str]:
     try:
         read = {path[0] for path in template_of(given).names}
     except FlujoError as error:
-        yield f"input: {error.message}"
+        yield Ruled(f"input: {error.message}", "V-T1")
         return
     if place.is_cached and (beside := sorted(read - OWN_NAMES)):
         yield f"input reads {', '.join(beside)} in a cached step, whose results depend on its input alone: pass that as its input"
@@ -270,7 +265,7 @@ def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
             yield f"processing.reasoning_precheck.{key}: {finding}"
     schema = (step.processing or {}).get("schema")
     if schema is not None and (wrong := wrong_schema(schema)):
-        yield f"processing.schema {wrong}"
+        yield Ruled(f"processing.schema {wrong}", "V-S1")
     for processor in (*step.processors.prompt_processors, *step.processors.output_processors):
         if not (callable(processor) or callable(getattr(processor, "process", None))):
             yield f"processor {type(processor).__name__} is not callable and has no process(data, context)"

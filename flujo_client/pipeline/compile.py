@@ -20,11 +20,9 @@ from flujo_client.sizes import MAX_PLAN_BYTES
 
 
 def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
-    """Compile a pipeline, which should have passed `check` before; one without a name gets the default.
+    """Compile a pipeline; one without a name gets the default.
 
-    Raises:
-        PipelineError: it is too deep or too large, or contains itself.
-        SerializationError: it holds a value that Postgres would change; names the place in the plan.
+    Raises PipelineError if it is too deep or too large, and SerializationError if it holds a value that Postgres would change.
     """
     bodies = _pipelines_in(pipeline)  # walks the pipeline, and so rejects infinite recursion before it is built
     plan = Plan(
@@ -40,14 +38,12 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         invariants=_named(bodies, "static_invariants"),
         run_limits=[asdict(each) for each in pipeline.run_limits] or None,
     )
-    tree = plan.to_tree() | {"nodes": _Descriptions().of_body(pipeline)}
+    tree = plan.to_tree() | {"nodes": _described(pipeline, {})}
     size = len(stored(tree, path="plan").encode())
     if size > MAX_PLAN_BYTES:
-        raise PipelineError(
-            f"the pipeline's plan has {size:,} bytes of JSON; at most {MAX_PLAN_BYTES:,} are allowed",
-            suggestion="move a part of it into a separate pipeline, or keep large schemas and texts out of its steps",
-            code="PIPELINE_TOO_LARGE",
-        )
+        message = f"the pipeline's plan has {size:,} bytes of JSON; at most {MAX_PLAN_BYTES:,} are allowed"
+        way_out = "move a part of it into a separate pipeline, or keep large schemas and texts out of its steps"
+        raise PipelineError(message, suggestion=way_out, code="PIPELINE_TOO_LARGE")
     return Plan.from_tree(tree)
 
 
@@ -70,46 +66,37 @@ def _identity(part: Any) -> Any:
     return part if isinstance(part, str) and not is_reference(part) else identify(part)
 
 
-class _Descriptions:
-    """The nodes of steps, as plain data. A step object that is in many places, as in a fan-out of equal branches, is described once."""
+_Known = dict[tuple[int, bool], tuple[Step, dict[str, Any]]]
+"""The nodes of steps, so that one that is in many places, as in a fan-out of equal branches, is described once."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, bool], tuple[Step, dict[str, Any]]] = {}
 
-    def of_body(self, body: Any, *, once: bool = False) -> list[dict[str, Any]]:
-        """Describe the steps of a body; `once`: they are a fallback, whose agents are called once."""
-        return [self._of(step, once=once) for step in steps_of(body)]
+def _described(body: Any, known: _Known, *, once: bool = False) -> list[dict[str, Any]]:
+    """Describe the steps of a body as nodes; `once`: they are a fallback, whose agents are called once."""
+    return [_node(step, known, once=once) for step in steps_of(body)]
 
-    def _of(self, step: Step, *, once: bool) -> dict[str, Any]:
-        key = id(step), once
-        if key not in self._known:  # with the step, so that no other one can have its id
-            self._known[key] = step, self._describe(step, once=once)
-        return self._known[key][1]
 
-    def _describe(self, step: Step, *, once: bool) -> dict[str, Any]:
-        config = step.config
+def _node(step: Step, known: _Known, *, once: bool) -> dict[str, Any]:
+    key = id(step), once
+    if key not in known:
+        passes, inner = step.spec in (kinds.FALLBACK, kinds.BACKGROUND), step.bodies().items()
+        bodies = [[name, _described(body, known, once=passes and (once or name == FALLBACK))] for name, body in inner]
         node = Node(
             name=step.name,
             kind=step.kind,
-            max_attempts=1 if once else config.max_retries + 1,
-            backoff=config.backoff,
+            max_attempts=1 if once else step.config.max_retries + 1,
+            backoff=step.config.backoff,
             queue=step.queue,
             traits=_traits(step),
             rules=step.rules(),
         )
-        passes = step.spec in (kinds.FALLBACK, kinds.BACKGROUND)
-        bodies = [
-            [key, self.of_body(body, once=passes and (once or key == FALLBACK))] for key, body in step.bodies().items()
-        ]
-        return node.to_tree() | ({"bodies": bodies} if bodies else {})
+        tree = node.to_tree() | ({"bodies": bodies} if bodies else {})
+        known[key] = step, tree  # with the step, so that no other one can have its id
+    return known[key][1]
 
 
-_NO_TRAITS = {"backoff", "max_retries", "retry_bugs", "preserve_fallback_diagnostics", "execution_mode"} | {
-    "durable",
-    "fingerprint",
-    "enforce_idempotency",
-    "blob_threshold_bytes",
-    "stream",
+_NO_TRAITS = {
+    *("backoff", "max_retries", "retry_bugs", "preserve_fallback_diagnostics", "execution_mode"),
+    *("durable", "fingerprint", "enforce_idempotency", "blob_threshold_bytes", "stream"),
 }
 """Fields of a `StepConfig` that are in the node itself, in a fallback's rules, or a separate container; or about how calls are recorded and shown,
 which a deploy may change under a run."""
@@ -134,13 +121,12 @@ def _traits(step: Step) -> dict[str, Any]:
 
 def _shaping(step: Step) -> dict[str, Any]:
     """Return what its `processing`, processors, input, limits and checks change; empty without them, so that the fingerprint stays."""
-    traits: dict[str, Any] = {}
-    if step.processing is not None:
-        block = dict(step.processing)
-        precheck = dict(block.get("reasoning_precheck") or {})
+    block = dict(step.processing or {})
+    if precheck := block.get("reasoning_precheck"):
         agents = {key: identify(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
-        traits["processing"] = whole({**block, **({"reasoning_precheck": precheck | agents} if precheck else {})})
+        block["reasoning_precheck"] = {**precheck, **agents}
     given = {
+        "processing": None if step.processing is None else whole(block),
         "prompt_processors": [identify(each) for each in step.processors.prompt_processors],
         "output_processors": [identify(each) for each in step.processors.output_processors],
         "usage_limits": None if step.usage_limits is None else step.usage_limits.model_dump(),
@@ -150,7 +136,7 @@ def _shaping(step: Step) -> dict[str, Any]:
         "strict_validation": None if step.strict_validation else False,
         "input": step.input,
     }
-    return traits | {name: each for name, each in given.items() if each not in (None, [])}
+    return {name: each for name, each in given.items() if each not in (None, [])}
 
 
 def _resources(step: Step) -> dict[str, Any]:

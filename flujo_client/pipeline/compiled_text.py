@@ -1,8 +1,4 @@
-"""Compile expressions, templates and schemas to the functions that a pipeline calls: conditions, mappers, messages, inputs, judges.
-
-They are values: two of the same text are equal, in every process. In: an output and a context, as the engine passes them to a user's
-function; out: the text's value for them. `flujo_client.expressions` defines what the texts may contain.
-"""
+"""Compile expressions, templates and schemas to the functions that a pipeline calls; two of the same text are equal, in every process."""
 
 from __future__ import annotations
 
@@ -16,14 +12,8 @@ from typing import Any, Final
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.contract.verdict import ValidationResult
 from flujo_client.errors import NonRetryableError
-from flujo_client.expressions.templates import (
-    NAMES,
-    Expression,
-    Template,
-    Undefined,
-    compile_expression,
-    compile_template,
-)
+from flujo_client.expressions import templates
+from flujo_client.expressions.templates import NAMES, Expression, Template, Undefined
 from flujo_client.plan.identity import whole
 from flujo_client.serial import digest
 
@@ -37,13 +27,13 @@ OWN_NAMES: Final = frozenset({"previous_step", "this"})
 @lru_cache(maxsize=4096)
 def expression_of(text: str) -> Expression:
     """Read an expression, once per process; raises BlueprintTextError."""
-    return compile_expression(text)
+    return templates.compile_expression(text)
 
 
 @lru_cache(maxsize=4096)
 def template_of(text: str, undefined: Undefined = "warn") -> Template:
     """Read a template, once per process; raises BlueprintTextError."""
-    return compile_template(text, allowed=TEMPLATE_NAMES, undefined=undefined)
+    return templates.compile_template(text, allowed=TEMPLATE_NAMES, undefined=undefined)
 
 
 def names_of(value: Any, context: Any) -> dict[str, Any]:
@@ -64,7 +54,6 @@ class Expressed:
     """A function that returns the value of an expression."""
 
     text: str
-    """The expression."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
@@ -103,27 +92,17 @@ class Filling:
         return filled
 
 
-_filling: ContextVar[Filling] = ContextVar("filling", default=Filling())  # noqa: B039 - frozen
-
-
-def filled_by(filling: Filling) -> None:
-    """Fill in so every template in this context from now on."""
-    _filling.set(filling)
+current_filling: Final[ContextVar[Filling]] = ContextVar("filling", default=Filling())  # noqa: B039 - frozen
 
 
 @contextmanager
 def filling_by(filling: Filling) -> Iterator[None]:
     """Fill every template inside in so."""
-    token = _filling.set(filling)
+    token = current_filling.set(filling)
     try:
         yield
     finally:
-        _filling.reset(token)
-
-
-def current_filling() -> Filling:
-    """Return how templates are filled in here."""
-    return _filling.get()
+        current_filling.reset(token)
 
 
 @dataclass(frozen=True)
@@ -141,7 +120,7 @@ class Templated:
 
     def __call__(self, value: Any, context: Any, *_: Any) -> Any:
         """Fill it in, by the `filling_by` in force; raises TemplateResolutionError."""
-        filling, names = current_filling(), names_of(value, context)
+        filling, names = current_filling.get(), names_of(value, context)
 
         def fill(given: Any) -> Any:
             if isinstance(given, str):
@@ -162,11 +141,7 @@ class Finished:
         return {"stop_when": "agent_finished"}
 
     def __call__(self, output: Any, _context: Any) -> bool:
-        rendered = [
-            output.get(name) if isinstance(output, Mapping) else getattr(output, name, None)
-            for name in ("action", "type")
-        ]
-        return "finish" in rendered
+        return "finish" in (_part(output, "action"), _part(output, "type"))
 
 
 @dataclass(frozen=True)
@@ -181,11 +156,7 @@ class Changes:
         return {"changes": whole(self.put)}
 
     def run(self, data: Any, *, context: Any = None) -> Any:
-        """Change the attempt's own copy of the context, which is merged with the step.
-
-        Raises:
-            NonRetryableError: there is no context, or the value at a path cannot be changed so.
-        """
+        """Change the attempt's own copy of the context; raises NonRetryableError if there is none, or a value in it cannot be changed so."""
         if context is None:
             raise NonRetryableError("there is no context to change", suggestion="give the pipeline a context_model")
         for operation, path, value in self.put:
@@ -193,31 +164,28 @@ class Changes:
         return data
 
 
+def _part(place: Any, name: str) -> Any:
+    return place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
+
+
 def _change(context: Any, path: str, operation: str, value: Any) -> None:
     *above, last = path.split(".")
     place = context
     for part in above:
-        found = place.get(part) if isinstance(place, dict) else getattr(place, part, None)
-        if found is None:
-            found = {}
-            _put(place, part, found, path)
-            found = place[part] if isinstance(place, dict) else getattr(place, part)
-        place = found
-    old = place.get(last) if isinstance(place, dict) else getattr(place, last, None)
-    _put(place, last, _changed(operation, old, value, path), path)
+        if _part(place, part) is None:
+            _put(place, part, {}, path)
+        place = _part(place, part)
+    _put(place, last, _changed(operation, _part(place, last), value, path), path)
 
 
 def _changed(operation: str, old: Any, value: Any, path: str) -> Any:
     if operation == "set":
         return value
     kind: type = list if operation == "append" else dict
-    wrong = [
-        each for each in (old, *([value] if kind is dict else [])) if each is not None and not isinstance(each, kind)
-    ]
-    if wrong:
-        raise NonRetryableError(
-            f"cannot {operation} to '{path}': there is a {type(wrong[0]).__name__}, not a {kind.__name__}"
-        )
+    for each in (old,) if kind is list else (old, value):
+        if each is not None and not isinstance(each, kind):
+            problem = f"cannot {operation} to '{path}': there is a {type(each).__name__}, not a {kind.__name__}"
+            raise NonRetryableError(problem)
     return [*(old or []), value] if kind is list else {**(old or {}), **value}
 
 
@@ -228,17 +196,15 @@ def _put(place: Any, name: str, value: Any, path: str) -> None:
         else:
             setattr(place, name, value)
     except (TypeError, ValueError, AttributeError) as error:  # pydantic's own words would show values
-        raise NonRetryableError(
-            f"'{path}' of {type(place).__name__} does not accept a {type(value).__name__}"
-        ) from error
+        problem = f"'{path}' of {type(place).__name__} does not accept a {type(value).__name__}"
+        raise NonRetryableError(problem) from error
 
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """A processor and validator that accepts only values that fit a schema."""
+    """A processor and validator that accepts only values that fit a JSON Schema."""
 
     schema: Mapping[str, Any]
-    """A JSON Schema."""
 
     @property
     def __flujo_identity__(self) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from flujo_client.pipeline.container import Container, aliases, names_findings
 from flujo_client.pipeline.context_info import ContextInfo
@@ -30,13 +29,11 @@ class ConditionalStep(Container):
     """
 
     spec = kinds.CONDITIONAL
-    roles = MappingProxyType(
-        {
-            "condition": ("condition_callable", "output, context"),
-            "branch_input": ("branch_input_mapper", "input, context"),
-            "branch_output": ("branch_output_mapper", "output, key, context"),
-        }
-    )
+    roles: ClassVar = {
+        "condition": ("condition_callable", "output, context"),
+        "branch_input": ("branch_input_mapper", "input, context"),
+        "branch_output": ("branch_output_mapper", "output, key, context"),
+    }
 
     condition_callable: Callable[..., Any]
     branches: Mapping[str | bool | int, Body] | Mapping[str, Body] | Mapping[bool, Body] | Mapping[int, Body]
@@ -66,17 +63,14 @@ class ConditionalStep(Container):
 
 
 def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:
-    """Find the body's key that a condition's answer selects, by a conditional's rules.
+    """Find the body's key that a condition's answer selects, by a conditional's rules; None: the default is used.
 
     An answer selects a key of its own type: 1 is not True, and neither is "1" or "true". As the only exception, True and False also select
-    the keys "true" and "false". An enum's member selects its value. None if there is no such key, so that the default is used.
+    the keys "true" and "false". An enum's member selects its value.
     """
-    sort = _sort(value)
-    if sort is None:
-        return None
-    text = _written(value)
+    text, sort = _written(value), _sort(value)
     meant = (sort, "str") if sort == "bool" else (sort,)
-    return text if rules["keys"].get(text) in meant else None
+    return text if sort is not None and rules["keys"].get(text) in meant else None
 
 
 def plain_key(key: Any) -> Any:

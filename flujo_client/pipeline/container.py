@@ -1,12 +1,7 @@
-"""The base of all containers: steps that run other steps and have no agent.
-
-A container describes itself for the plan and the check (`bodies`, `rules`, `functions`, `findings`), so that plan and check recurse without
-knowing the kinds. It must not decide anything about a run: that is the workers' part.
-"""
+"""The base of all containers: steps that run other steps and have no agent, and describe themselves for the plan and the check."""
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -18,20 +13,20 @@ from flujo_client.address import is_name
 from flujo_client.contract.limits import Limit, UsageLimits
 from flujo_client.pipeline.authoring import is_mock
 from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.pipeline.function_code import can_call, signature_of
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 from flujo_client.sizes import MAX_BRANCHES, MAX_NAME
 
 MOST = 1_000_000_000
 """The largest count that a plan holds."""
+_OWN_INPUT = "original_input"
+"""The additional argument of functions that have a parameter of that name."""
+NAME_RULE = f"a name must have 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control character, no space at its ends"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Container(Step):
-    """A step that runs others.
-
-    Options of agents belong to the steps inside, and are not accepted here. A `config` only sets the mode in which the container itself
-    runs.
-    """
+    """A step that runs others. Options of agents belong to the steps inside; a `config` only sets the mode in which the container itself runs."""
 
     roles: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """The fields that hold user functions, by role, each with the function's documented arguments."""
@@ -71,54 +66,26 @@ class Container(Step):
                 yield from function_findings(name, given, called_with)
 
 
-def function_findings(name: str, given: Any, called_with: str | None = None) -> Iterator[str]:
-    """Find what is wrong with a user function, sync or async, that is given as the option `name`.
-
-    `called_with` are its positional arguments, such as `output, context`; if None, its parameters are not examined.
-    """
+def function_findings(name: str, given: Any, called_with: str) -> Iterator[str]:
+    """Find what is wrong with a user function that is given as the option `name` and is `called_with` arguments, such as `output, context`."""
     if is_mock(given):
         yield f"{name} is a mock, which no worker can rebuild"
-    elif not callable(given):
+        return
+    if not callable(given):
         yield f"{name}, a {type(given).__name__}, is not callable"
-    elif called_with is not None:
-        yield from _call_findings(name, given, called_with)
-
-
-def takes_answer(function: Any) -> bool:
-    """Return whether a function may ask a person, whose answer it takes as `resume_input`."""
-    try:
-        return "resume_input" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # compiled functions hide their parameters
-        return False
-
-
-def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> Iterator[str]:
-    try:
-        signature = inspect.signature(given)
-    except (TypeError, ValueError):  # compiled functions hide their parameters
+        return
+    signature = signature_of(given)
+    if signature is None:
         return
     beside = {_OWN_INPUT: None} if _OWN_INPUT in signature.parameters else {}
-    given_by_place = called_with.split(", ")
-    others = [given_by_place[0], *(each for each in given_by_place[1:] if each != _CONTEXT)]
+    all_by_place = called_with.split(", ")
+    others = [each for index, each in enumerate(all_by_place) if each != "context" or index == 0]
     if not (
-        _can_bind(signature, given_by_place, beside)
-        or _can_bind(signature, others, {_CONTEXT: None, **beside})
-        or _can_bind(signature, others, beside)
+        can_call(signature, *all_by_place, **beside)
+        or can_call(signature, *others, context=None, **beside)
+        or can_call(signature, *others, **beside)
     ):
         yield f"{name} is called with ({called_with}), but takes {str(signature)[:80]}"
-
-
-def _can_bind(signature: inspect.Signature, by_place: Sequence[str], by_name: Mapping[str, None]) -> bool:
-    try:
-        signature.bind(*by_place, **by_name)
-    except TypeError:
-        return False
-    return True
-
-
-_OWN_INPUT = "original_input"
-"""The additional argument of functions that have a parameter of that name."""
-_CONTEXT = "context"
 
 
 def count_findings(name: str, given: Any) -> Iterator[str]:
@@ -134,10 +101,7 @@ def names_findings(what: str, names: Iterable[Any]) -> Iterator[str]:
         yield f"it has {len(names):,} of them, at most {MAX_BRANCHES:,} are allowed as a {what}; loop or map over parts of them"
     for name, count in Counter(str(name) for name in names).items():
         if not is_name(name):
-            yield (
-                f"{what} {name[:40]!r}: a name must have 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control "
-                "character, no space at its ends"
-            )
+            yield f"{what} {name[:40]!r}: {NAME_RULE}"
         if count > 1:
             yield f"{what} '{name}': {count} of them have this name; names are addresses and must be unique"
 
@@ -146,10 +110,7 @@ T = TypeVar("T", bound=type)
 
 
 def aliases(**names: str) -> Callable[[T], T]:
-    """Let fields be set and read under other names too: `aliases(body="loop_body_pipeline")`.
-
-    The class raises TypeError if a field is set under both its names.
-    """
+    """Let fields be set and read under other names too: `aliases(body="loop_body_pipeline")`; setting both raises TypeError."""
 
     def change(cls: T) -> T:
         first = cls.__init__  # type: ignore[misc]  # the class's own, which the names are put before

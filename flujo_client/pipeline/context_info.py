@@ -1,7 +1,4 @@
-"""The facts about a context before a run begins: whether there is one at a place, and the fields of its model.
-
-A plan's fingerprint covers only the model's name, so clients and workers record its fields, as plain data that is the same in every process.
-"""
+"""The facts about a context before a run begins: whether there is one at a place, and the fields of its model, which fingerprints leave out."""
 
 from __future__ import annotations
 
@@ -31,19 +28,15 @@ class ContextInfo(NamedTuple):
         """Find what an option misses here: a context, or the field that its path begins with, which may have to be a `declared` one."""
         if not self.has_context:
             yield f"{option} needs a context; give one to the run, or set the pipeline's context_model"
-        elif path is not None and self.model is not None and not _has_path(self.model, path, declared):
-            yield f"{option} '{path}' is not a field of {self.model.__name__}"
+        elif path is not None and self.model is not None:
+            may_have = not declared and self.model.model_config.get("extra") == "allow"
+            if not may_have and path.partition(".")[0] not in self.model.model_fields:
+                yield f"{option} '{path}' is not a field of {self.model.__name__}"
 
 
 def is_dotted(path: Any) -> bool:
     """Return whether it is a dotted path of names."""
     return isinstance(path, str) and all(part.isidentifier() for part in path.split("."))
-
-
-def _has_path(model: Any, path: str, declared: bool) -> bool:  # noqa: FBT001 - one of two ways to have it
-    """Return whether the path's first field exists; what is below it may be anything."""
-    may_have = not declared and model.model_config.get("extra") == "allow"
-    return path.partition(".")[0] in model.model_fields or may_have
 
 
 Fields: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -86,9 +79,8 @@ def fields_digest(fields: Fields) -> str:
 
 
 def _type_name(annotation: Any) -> str:
-    return str(annotation.__qualname__ if isinstance(annotation, type) else annotation).replace("typing.", "")[
-        :_LONGEST
-    ]
+    name = annotation.__qualname__ if isinstance(annotation, type) else str(annotation)
+    return name.replace("typing.", "")[:_LONGEST]
 
 
 def _schema_digest(annotation: Any) -> str:

@@ -1,7 +1,4 @@
-"""A loop's options for its conversation: whose messages are its turns, and how much of them its agents get.
-
-It must not read a context or render a text. In: a loop's options; out: plain data for its plan, and what is wrong with them.
-"""
+"""A loop's options for its conversation: whose messages are its turns, and how much of them its agents get."""
 
 from __future__ import annotations
 
@@ -13,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.expressions.templates import Template, Undefined, compile_template
+from flujo_client.pipeline.authoring import under
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.step import Step
@@ -22,12 +20,8 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.loop import LoopStep
 
 OPTIONS: Final = (
-    "conversation",
-    "history_management",
-    "history_template",
-    "ai_turn_source",
-    "user_turn_sources",
-    "named_steps",
+    *("conversation", "history_management", "history_template"),
+    *("ai_turn_source", "user_turn_sources", "named_steps"),
 )
 """A loop's options for its conversation, in Python as in blueprints."""
 
@@ -99,13 +93,14 @@ def conversation_findings(loop: LoopStep, place: ContextInfo) -> Iterator[str]:
         given = [name for name in OPTIONS[1:] if getattr(loop, name) != getattr(type(loop), name)]
         yield from (f"{name} has an effect only with conversation=True" for name in given)
         return
-    yield from place.lacks("conversation stores turns, and", "conversation_history")
+    yield from under("V-C1", place.lacks("conversation stores turns, and", "conversation_history"))
     if place.is_cached:
         yield "conversation is inside a cached step, whose results depend on its input alone and not on the conversation"
     management: Any = loop.history_management
     if management is not None and not isinstance(management, HistoryManagement):
         yield f"history_management, a {type(management).__name__}, is not a HistoryManagement"
-    yield from _template_findings(loop.history_template)
+    if loop.history_template is not None:
+        yield from _template_findings(loop.history_template)
     if loop.ai_turn_source not in AI_TURN_SOURCES:
         yield f"ai_turn_source '{str(loop.ai_turn_source)[:40]}': known are {', '.join(AI_TURN_SOURCES)}"
     elif loop.ai_turn_source == NAMED_STEPS and not loop.named_steps:
@@ -116,8 +111,6 @@ def conversation_findings(loop: LoopStep, place: ContextInfo) -> Iterator[str]:
 
 
 def _template_findings(given: Any) -> Iterator[str]:
-    if given is None:
-        return
     if not isinstance(given, str) or not given.strip():
         yield f"history_template, a {type(given).__name__}, is not a template"
         return
@@ -137,12 +130,11 @@ def _names_findings(loop: LoopStep) -> Iterator[str]:
         yield from _shared_findings(steps)
     agents = {step.name for step in steps.values() if step.spec is kinds.STEP}
     people = {HITL, *(step.name for step in steps.values() if step.spec is kinds.HUMAN)}
-    lists: dict[str, Any] = {"user_turn_sources": loop.user_turn_sources, "named_steps": loop.named_steps}
-    for option, names in lists.items():
+    for option, known in (("user_turn_sources", agents | people), ("named_steps", agents)):
+        names = getattr(loop, option)
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             yield f"{option} must be a list of names"
             return
-        known = agents | people if option == "user_turn_sources" else agents
         for name in names:
             if name not in known:
                 yield f"{option} names '{name[:40]}', but no step of its body that adds turns has this name"

@@ -1,6 +1,6 @@
-"""What a durable step's agent has that cannot be on record, what its tools declare, and what is probably a mistake. It must not know an agent library.
+"""Find what of a durable step's agent cannot be recorded, what its tools declare, and what is probably a mistake.
 
-Agents are read by the attributes that the library documents: their toolsets, tools, capabilities and types.
+It must not know an agent library: agents are read by the attributes that the library documents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.agents import DeclaredAgent
-from flujo_client.pipeline.function_code import called_on_first, changes_of_first, names_in
+from flujo_client.pipeline.authoring import Ruled
+from flujo_client.pipeline.function_code import called_on_first, changes_of_first, names_in, signature_of
 from flujo_client.pipeline.step import Step, StepConfig, described
 from flujo_client.plan.identity import asks_a_model
 
@@ -29,7 +30,6 @@ _EFFECT: Final = re.compile(
     r"transfer|update|upload|write)(_|$)"
 )
 """The beginnings of the names of functions that change something."""
-_ENGINE: Final = "BaseDurabilityCapability"
 _CAPABILITY: Final = "flujo_worker.agents.durability"
 """Imported by who gives an agent the capability itself."""
 
@@ -61,15 +61,11 @@ def declared(tool: str, metadata: Mapping[str, Any] | None) -> Mapping[str, Any]
         wrong = f"{given!r:.80}; known are effect and expires_s"
     elif given.get("effect", REPEATABLE) not in EFFECTS:
         wrong = f"the effect {given['effect']!r:.80}; use one of {', '.join(EFFECTS)}"
-    elif not _is_time(given.get("expires_s", 1)):
-        wrong = f"expires_s {given['expires_s']!r:.80}; use a number of seconds above 0"
+    elif isinstance(time := given.get("expires_s", 1), bool) or not isinstance(time, int | float) or time <= 0:
+        wrong = f"expires_s {time!r:.80}; use a number of seconds above 0"
     if wrong is not None:
         raise ConfigurationError(f"the metadata of tool '{tool}' declares {wrong}")
     return given
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iterator[str]:
@@ -77,7 +73,7 @@ def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iter
     config, library = step.config, _library_agent(step, agent)
     if not _is_durable(config, library):
         if (step.processing or {}).get("batch") and (library is not None or isinstance(agent, DeclaredAgent)):
-            yield "processing.batch: only a durable step can wait for a batch; set durable to true in its config"
+            yield Ruled("processing.batch: only a durable step can wait for a batch; set durable to true in its config")
         return
     yield from _toolset_findings(list(_leaves(getattr(library, "toolsets", ()))))
     for engine in _engines(library):
@@ -109,7 +105,7 @@ def durable_warnings(step: Step, agent: Any, load: Callable[[str], Any], context
     if not _is_durable(config, library):
         return
     if library is None and not isinstance(agent, DeclaredAgent):
-        if inspect.isroutine(agent) and not _records(agent):
+        if inspect.isroutine(agent) and not names_in(agent) & {"unit", "run", "iter"}:  # of an agent that is durable
             yield f"durable: {described(agent)} is a plain function whose calls are not on record; call them by flujo_worker.unit"
         return
     for tool in _tools(agent, library, load):
@@ -127,10 +123,6 @@ def durable_warnings(step: Step, agent: Any, load: Callable[[str], Any], context
 
 def _is_durable(config: Any, library: Any) -> bool:
     return isinstance(config, StepConfig) and (config.durable or any(map(_is_own, _engines(library))))
-
-
-def _records(function: Any) -> bool:
-    return bool(names_in(function) & {"unit", "run", "iter"})  # `run` of an agent that is durable itself
 
 
 def _library_agent(step: Step, agent: Any) -> Any:
@@ -162,7 +154,7 @@ def _engines(library: Any) -> Iterator[type]:
     while row:
         each = row.pop()
         row += getattr(each, "capabilities", None) or ([each.wrapped] if hasattr(each, "wrapped") else [])
-        if _ENGINE in {kind.__name__ for kind in type(each).__mro__}:
+        if "BaseDurabilityCapability" in {kind.__name__ for kind in type(each).__mro__}:
             yield type(each)
 
 
@@ -183,10 +175,8 @@ def _tools(agent: Any, library: Any, load: Callable[[str], Any]) -> Iterator[Too
 
 
 def _takes_ctx(tool: ToolView) -> bool:
-    try:
-        first = next(iter(inspect.signature(tool.function).parameters.values()), None)
-    except (TypeError, ValueError):
-        return False
+    signature = signature_of(tool.function)
+    first = next(iter(signature.parameters.values()), None) if signature is not None else None
     return first is not None and "RunContext" in str(first.annotation)
 
 

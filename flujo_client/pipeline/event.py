@@ -1,7 +1,4 @@
-"""A step at which the run waits for an event from outside, such as a webhook, without occupying a worker.
-
-The event's value is its output. It must not decide anything about a run: that is the workers' part.
-"""
+"""A step at which the run waits for an event from outside, such as a webhook, without occupying a worker."""
 
 from __future__ import annotations
 
@@ -45,11 +42,8 @@ class WaitForEvent(Answered, Container):
     default: Any = None
 
     def rules(self) -> dict[str, Any]:
-        return super().rules() | {
-            "event": self.event or self.name,
-            "expires_s": self.timeout_s,
-            "on_expiry": self.on_timeout,
-        }
+        rules = {"event": self.event or self.name, "expires_s": self.timeout_s, "on_expiry": self.on_timeout}
+        return super().rules() | rules
 
     def traits(self) -> dict[str, Any]:
         return self._answer_traits()

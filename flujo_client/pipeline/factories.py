@@ -1,4 +1,4 @@
-"""The short ways to make containers: `Step.loop_until`, `Step.parallel` and so on.
+"""The short ways to make containers: `Step.loop_until`, `Step.parallel` and so on, and classes that are imported when they are first used.
 
 Each takes the options of the class it makes an instance of, which says what they mean. A test compares the options here with the classes.
 """
@@ -6,24 +6,75 @@ Each takes the options of the class it makes an instance of, which says what the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack
 
-from flujo_client.pipeline.forward import forward
+from flujo_client.errors import PipelineError
 
 if TYPE_CHECKING:
     from flujo_client.contract.limits import Limit, UsageLimits
+    from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.cache import CacheBackend, CacheStep
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.map import MapStep
+    from flujo_client.pipeline.nested import ImportStep
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
-    from flujo_client.pipeline.pipeline import Body
+    from flujo_client.pipeline.pipeline import Body, Pipeline
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
     from flujo_client.recipes.agentic_loop import AgenticLoopStep
     from flujo_client.recipes.tree_search import TreeSearchStep
+
+
+_NAMES: Final = {
+    "blueprint": "load_file load_text to_text",
+    "blueprint.validate": "validate_pipeline",
+    "pipeline.canvas": "from_canvas signature",
+    "pipeline.parallel": "gather",
+    "pipeline.reference": "is_file",
+    "recipes.refine": "refine_until",
+}
+"""The names that the package itself does not have, by their modules."""
+_HOME: Final = {name: f"flujo_client.{module}" for module, names in _NAMES.items() for name in names.split()}
+
+
+class Forward:
+    """Classes and functions that methods of `Step` and `Pipeline` use, and that are made of these, each imported when it is first used."""
+
+    from_canvas: Callable[..., Pipeline]
+    gather: Callable[..., Step]
+    is_file: Callable[[str], bool]
+    load_file: Callable[..., Pipeline]
+    load_text: Callable[..., Pipeline]
+    refine_until: Callable[..., LoopStep]
+    signature: Callable[..., Any]
+    to_text: Callable[[Pipeline], str]
+    validate_pipeline: Callable[..., ValidationReport]
+    AgenticLoopStep: type[AgenticLoopStep]
+    CacheStep: type[CacheStep]
+    ConditionalStep: Callable[..., ConditionalStep]
+    DynamicParallelRouterStep: type[DynamicParallelRouterStep]
+    HumanInTheLoopStep: type[HumanInTheLoopStep]
+    ImportStep: type[ImportStep]
+    LoopStep: Callable[..., LoopStep]
+    MapStep: type[MapStep]
+    ParallelStep: Callable[..., ParallelStep]
+    Pipeline: type[Pipeline]
+    Step: Callable[..., Step]
+    StepConfig: type[StepConfig]
+    TreeSearchStep: type[TreeSearchStep]
+
+    def __getattr__(self, name: str) -> Any:
+        setattr(self, name, getattr(import_module(_HOME.get(name, "flujo_client")), name))
+        return self.__dict__[name]
+
+
+forward = Forward()
+
+_FINGERPRINTS: Final = {"strict": "strict", "compat": "conversation"}
 
 
 class MoreStepOptions(TypedDict, total=False):
@@ -78,19 +129,14 @@ class LoopOptions(ContainerOptions, total=False):
     named_steps: Sequence[str]
 
 
-class FanOutOptions(ContainerOptions, total=False):
-    """The options of all fan-outs."""
+class ParallelOptions(ContainerOptions, total=False):
+    """The options of a `ParallelStep` apart from its branches."""
 
     merge_strategy: MergeStrategy | str | Callable[..., Any]
     on_branch_failure: BranchFailureStrategy | str
     strategy: BranchFailureStrategy | str
     context_include_keys: Sequence[str] | None
     max_concurrency: int | None
-
-
-class ParallelOptions(FanOutOptions, total=False):
-    """The options of a `ParallelStep` apart from its branches."""
-
     field_mapping: Mapping[str, Sequence[str]] | None
     ignore_branch_names: bool
     reduce: str | Callable[..., Any] | None
@@ -188,10 +234,7 @@ class Factories:
             feedback_mapper: `(original_input, check)`, gives the generator's next input; without one that is a mapping of
                 `original_input` and `feedback`.
         """
-        loop: LoopStep = forward.refine_until(
-            name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper
-        )
-        return loop
+        return forward.refine_until(name, generator_pipeline, critic_pipeline, max_refinements, feedback_mapper)
 
     @staticmethod
     def agentic_loop(name: str, planner: Any, registry: Mapping[str, Any], **options: Any) -> AgenticLoopStep:
@@ -232,11 +275,16 @@ class Factories:
             resume_fingerprint_mode: `strict`: a recorded request must have been the same in all that is sent; `compat`: in its conversation.
             options: all else that `Step` takes.
         """
+        mode = resume_fingerprint_mode
+        if mode not in _FINGERPRINTS:
+            raise PipelineError(f"`resume_fingerprint_mode` of step '{name}' must be strict or compat, got {mode!r}")
         given = {"max_turns": max_turns, "history_max_tokens": history_max_tokens}
         given |= {"blob_threshold_bytes": blob_threshold_bytes, "enforce_idempotency": enforce_idempotency}
-        return forward.granular(name, agent, resume_fingerprint_mode, given, options)
+        own: StepConfig = options.pop("config", None) or forward.StepConfig()
+        values = {**own.model_dump(exclude_unset=True), **given, "durable": True, "fingerprint": _FINGERPRINTS[mode]}
+        return forward.Step(name, agent, config=forward.StepConfig(**values), **options)
 
     @staticmethod
     def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:
         """Make a step that collects the outputs of the named steps from the context's `step_outputs` into a mapping."""
-        return forward.gather(name, wait_for, options)
+        return forward.gather(name, wait_for, **options)

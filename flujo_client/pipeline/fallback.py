@@ -1,8 +1,4 @@
-"""Fallbacks: a step and what runs instead when it has failed, as the plan knows both.
-
-Users write `Step(..., fallback_step=other)`; it becomes this container, so that a fallback nests in everything, and
-everything in it. It must not decide when the fallback runs: that is the workers' part.
-"""
+"""Fallbacks in plans: `Step(..., fallback_step=other)` becomes a container, so that a fallback nests in everything, and everything in it."""
 
 from __future__ import annotations
 

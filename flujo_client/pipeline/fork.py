@@ -1,8 +1,4 @@
-"""From a run to one that begins again at one of its steps: what `retry` and `fork` record. Pure.
-
-Must not ask what a step did: its place, and what the store recorded of its beginning, is all there is. In: the run's state, the
-step's name, what the caller asks for. Out: the new run, or a RetryError that suggests a fix.
-"""
+"""From a run to one that begins again at one of its steps: what `retry` and `fork` record. Pure."""
 
 from __future__ import annotations
 
@@ -47,6 +43,11 @@ class RetryableRun:
         """Return the names of the top-level steps."""
         return [node.name for node in self.plan.nodes]
 
+    @property
+    def begun(self) -> list[str]:
+        """Return the names of those that have begun."""
+        return self.names[: self.cursor + 1]
+
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
@@ -58,10 +59,7 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFork(NewRun):
-    """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt.
-
-    The digest covers the old run and the step; the gates are those that the old run passed.
-    """
+    """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt."""
 
     forked_from: str
     """The run that this run was forked from."""
@@ -80,69 +78,53 @@ class NewFork(NewRun):
 
 
 def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:
-    """Find the place where a retry begins: the named step, or the one at which the run failed.
-
-    Raises:
-        RetryError: the run is live, or a step of another one; or there is no such step in it.
-    """
-    run, names = retryable_run.ticket.run, retryable_run.names
-    begun = names[: retryable_run.cursor + 1]
+    """Find the place where a retry begins: the named step, or the one at which the run failed; raises RetryError."""
     _check_not_child(retryable_run)
-    if retryable_run.status in LIVE_RUN:
-        raise RetryError(f"run {run} is still {retryable_run.status}", suggestion="cancel it first", code="RUN_IS_LIVE")
-    if from_step is None:
-        if retryable_run.status != "failed" or retryable_run.cursor >= len(names):
-            message = f"run {run} is {retryable_run.status}, and none of its steps failed"
-            raise RetryError(message, suggestion=_choices(begun), code="NO_STEP_FAILED")
-        return retryable_run.cursor
-    return begun_place(retryable_run, from_step)
+    run, status = retryable_run.ticket.run, retryable_run.status
+    if status in LIVE_RUN:
+        raise RetryError(f"run {run} is still {status}", suggestion="cancel it first", code="RUN_IS_LIVE")
+    if from_step is not None:
+        return begun_place(retryable_run, from_step)
+    if status != "failed" or retryable_run.cursor >= len(retryable_run.names):
+        message = f"run {run} is {status}, and none of its steps failed"
+        raise _no_step(message, retryable_run.begun, code="NO_STEP_FAILED")
+    return retryable_run.cursor
 
 
 def begun_place(retryable_run: RetryableRun, from_step: str) -> int:
-    """Find the place of a top-level step that a run has begun, live or not.
-
-    Raises:
-        RetryError: the run is a step of another one; or there is no such step in it, or it has not begun.
-    """
-    run, names = retryable_run.ticket.run, retryable_run.names
-    begun = names[: retryable_run.cursor + 1]
+    """Find the place of a top-level step that a run has begun, live or not; raises RetryError."""
     _check_not_child(retryable_run)
+    run, names, begun = retryable_run.ticket.run, retryable_run.names, retryable_run.begun
     if from_step not in names:
-        message = f"run {run} has no top-level step '{from_step}'"
-        raise RetryError(message, suggestion=_choices(begun), code="UNKNOWN_STEP")
+        raise _no_step(f"run {run} has no top-level step '{from_step}'", begun)
     if from_step not in begun:
-        message = f"run {run} never reached step '{from_step}'"
-        raise RetryError(message, suggestion=_choices(begun), code="STEP_NOT_BEGUN")
+        raise _no_step(f"run {run} never reached step '{from_step}'", begun, code="STEP_NOT_BEGUN")
     return names.index(from_step)
 
 
 def place_in(plan: Plan, from_step: str) -> int:
     """Find the place of a step in the plan that a fork is to begin under; raises RetryError if there is none."""
     names = [node.name for node in plan.nodes]
-    if from_step in names:
-        return names.index(from_step)
-    message = f"the present code of '{plan.name}' has no top-level step '{from_step}'"
-    raise RetryError(message, suggestion=_choices(names, "begin at"), code="UNKNOWN_STEP")
+    if from_step not in names:
+        raise _no_step(f"the present code of '{plan.name}' has no top-level step '{from_step}'", names, "begin at")
+    return names.index(from_step)
 
 
 def _check_not_child(retryable_run: RetryableRun) -> None:
-    run = retryable_run.ticket.run
     if retryable_run.is_child:
-        message = f"run {run} is a step of another run"
+        message = f"run {retryable_run.ticket.run} is a step of another run"
         raise RetryError(message, suggestion="retry that run, from the step that began this one", code="CHILD_RUN")
 
 
-def _choices(names: list[str], what: str = "retry from") -> str:
-    return f"{what} one of these: " + ", ".join(f"'{name}'" for name in names)
+def _no_step(message: str, names: list[str], what: str = "retry from", *, code: str = "UNKNOWN_STEP") -> RetryError:
+    return RetryError(message, suggestion=f"{what} one of these: " + ", ".join(map("'{}'".format, names)), code=code)
 
 
 def retried_before(run: str, retried_as: str) -> RetryError:
     """Return the error for a second retry of a run."""
-    return RetryError(
-        f"run {run} was already retried, as run {retried_as}",
-        suggestion="look at that one; to repeat the effects of the steps once more, pass again=True (--again)",
-        code=RETRIED_BEFORE,
-    )
+    message = f"run {run} was already retried, as run {retried_as}"
+    way_out = "look at that one; to repeat the effects of the steps once more, pass again=True (--again)"
+    return RetryError(message, suggestion=way_out, code=RETRIED_BEFORE)
 
 
 def limits_of(retryable_run: RetryableRun) -> UsageLimits | None:
@@ -164,11 +146,9 @@ def new_fork(  # noqa: PLR0913 - one for each fact
 ) -> NewFork:
     """Make the value that a retry or a fork records, which begins at the step at `place`, with its input and context as values, not references.
 
-    Options that the order does not set are those of the old run. With `again` that may have been retried before; a fork may always be repeated.
-    `inline` is the size in bytes above which a value is stored once and referenced; `onto` the plan of the present code, for a fork.
-
-    Raises:
-        RetryError: the present code has no such step.
+    Options that the order does not set are those of the old run, which with `again` may have been retried before; a fork may always be repeated.
+    `inline` is the size in bytes above which a value is stored once and referenced; `onto` the plan of the present code, for a fork. Raises
+    RetryError if that has no such step.
     """
     old, names, plan = retryable_run.ticket, retryable_run.names, onto or retryable_run.plan
     new_place = place_in(plan, names[place])

@@ -1,4 +1,4 @@
-"""What a function's code reads and changes, as far as its bytecode tells. Pure; functions that are compiled otherwise tell nothing."""
+"""The parameters of a function, and the names that its bytecode reads and changes; functions without bytecode show neither."""
 
 from __future__ import annotations
 
@@ -11,6 +11,23 @@ from typing import Any, Final
 _CHANGING: Final = frozenset(
     {"add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update"}
 )
+
+
+def signature_of(function: Any, **options: Any) -> inspect.Signature | None:
+    """Return the signature of a function; None for a compiled one, which may hide its parameters."""
+    try:
+        return inspect.signature(function, **options)
+    except (TypeError, ValueError):
+        return None
+
+
+def can_call(signature: inspect.Signature, *by_place: Any, **by_name: Any) -> bool:
+    """Return whether a function with this signature takes these arguments."""
+    try:
+        signature.bind(*by_place, **by_name)
+    except TypeError:
+        return False
+    return True
 
 
 def names_in(function: Any) -> set[str]:

@@ -1,7 +1,6 @@
 """Check hooks and static invariants without calling any, for the check before anything is sent, and for workers.
 
-A hook is called with events. An invariant is a condition on the output and the context after every attempt of a step: an expression, a
-function of the two, or a reference to such a function. Workers decide when they are called.
+An invariant is an expression, a function of the output and the context after an attempt, or a reference to such a function.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ from flujo_client.contract.hooks import PAYLOADS, Payload
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.authoring import is_mock
 from flujo_client.pipeline.compiled_text import Expressed, expression_of
-from flujo_client.pipeline.reference import is_reference, load, reference_findings
+from flujo_client.pipeline.reference import found_by, is_reference, load
 
-HOOK = "hook"
-"""The name of a hook in error messages."""
+HOOK, INVARIANT = "hook", "invariant"
+"""Their names in error messages."""
 
 
 def wanted(hook: Any) -> tuple[type[Payload], ...]:
     """Return the payloads that a hook is called with: those its first parameter is annotated with, else all.
 
-    Raises:
-        TypeError: it cannot be called with one argument.
-        Exception: its annotations cannot be read.
+    Raises TypeError if it cannot be called with one argument, and anything if its annotations cannot be read.
     """
     try:
         signature = inspect.signature(hook, eval_str=True)
@@ -47,7 +44,8 @@ def hooks_findings(hooks: Any, allowed: Sequence[str]) -> Iterator[str]:
         yield f"its hooks must be a list of functions, got a {type(hooks).__name__}"
         return
     for hook in hooks:
-        yield from reference_findings(hook, allowed, HOOK, _findings) if isinstance(hook, str) else _findings(hook)
+        found, wrong = found_by(hook, allowed, HOOK)
+        yield from [wrong] if wrong else _findings(found)
 
 
 def name_of(hook: Any) -> str:
@@ -59,13 +57,10 @@ def _findings(hook: Any) -> Iterator[str]:
     where = f"its hook {name_of(hook)}"
     if is_mock(hook):
         yield f"{where} is a mock, which no worker can rebuild"
-    elif inspect.isclass(hook) or not callable(hook):
+        return
+    if inspect.isclass(hook) or not callable(hook):
         yield f"{where} is {'a class' if inspect.isclass(hook) else f'a {type(hook).__name__}'}, not a function"
-    else:
-        yield from _called_findings(where, hook)
-
-
-def _called_findings(where: str, hook: Any) -> Iterator[str]:
+        return
     try:
         payloads = wanted(hook)
     except TypeError as error:
@@ -85,10 +80,6 @@ def _members(annotation: Any) -> Iterator[Any]:
             yield from _members(each)
     else:
         yield annotation
-
-
-INVARIANT = "invariant"
-"""Its name in error messages."""
 
 
 def judge_of(invariant: Any, loaded: Callable[[str], Any]) -> Any:

@@ -1,8 +1,4 @@
-"""Human in the loop: a step at which the run waits for a person's answer, without occupying a worker.
-
-`input_schema` defines valid answers; the message is made when the step begins. It must not decide anything
-about a run: that is the workers' part.
-"""
+"""Human in the loop: a step at which the run waits for a person's answer, without occupying a worker."""
 
 from __future__ import annotations
 
@@ -11,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flujo_client.pipeline.answered import Answered
+from flujo_client.pipeline.authoring import Ruled
 from flujo_client.pipeline.container import Container, aliases, function_findings
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.plan import kinds
 from flujo_client.sizes import MAX_QUESTION
 
 ON_EXPIRY = ("fail", "default", "escalate")
+_CACHED = "it asks a person and is inside a cached step; an answer is valid for one run only, so move it outside"
 
 
 @aliases(message="message_for_user")
@@ -53,10 +51,7 @@ class HumanInTheLoopStep(Answered, Container):
         return {"message": self.message_for_user} if callable(self.message_for_user) else {}
 
     def traits(self) -> dict[str, Any]:
-        return {
-            "message": None if callable(self.message_for_user) else self.message_for_user,
-            **self._answer_traits(),
-        }
+        return {"message": None if callable(self.message_for_user) else self.message_for_user, **self._answer_traits()}
 
     def text(self) -> str:
         """Return the question where no function makes it."""
@@ -67,7 +62,7 @@ class HumanInTheLoopStep(Answered, Container):
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         if place.is_cached:
-            yield "it asks a person and is inside a cached step; an answer is valid for one run only, so move it outside"
+            yield Ruled(_CACHED, "HITL-NESTED-001")
         message = self.message_for_user
         if message is not None and not isinstance(message, str):
             yield from function_findings("message_for_user", message, "input, context")

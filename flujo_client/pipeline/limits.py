@@ -1,39 +1,22 @@
 """Find the limits of a run: its budgets, the names of its steps' concurrency limits, and the gates that it must pass. Pure.
 
-The gates follow from the project's `[admission]`, the options of enqueue, and the run's input, in the order in which they are checked. A message
-has these limits: `run`, the first run of the tree, after which the budgets are named; `limits` of that tree; `tenant` and `tenant_limits` of its
-day; `background`, the limits of each background run that the tree starts; and, in such a run, `task`, the path of its step in the plan. A step's
-own limits are stored with the step, whose code every worker has.
+A message has these limits: `run`, the first run of the tree, after which the budgets are named; `limits` of that tree; `tenant` and `tenant_limits`
+of its day; `background`, the limits of each background run that the tree starts; and, in such a run, `task`, the path of its step in the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
-from flujo_client.contract.admission import (
-    START,
-    Gate,
-    Policy,
-    RunLimit,
-    Singleton,
-    Throttle,
-    check_choice,
-    check_key,
-    check_seconds,
-)
+from flujo_client.contract import admission
+from flujo_client.contract.admission import START, Gate, Policy, RunLimit, Singleton, Throttle
 from flujo_client.contract.limits import LONGEST_NAME, Limit, UsageLimits, tightest
-from flujo_client.errors import (
-    BlueprintTextError,
-    ConfigurationError,
-    FlujoError,
-    NonRetryableError,
-    TemplateResolutionError,
-)
+from flujo_client.errors import ConfigurationError, FlujoError, NonRetryableError
 from flujo_client.expressions.templates import Template, compile_template
 from flujo_client.pipeline.compiled_text import TEMPLATE_NAMES, names_of
 from flujo_client.plan import kinds
@@ -45,7 +28,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.models import AdmissionSettings, Budgets
     from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.plan.plan import Node, Plan
+    from flujo_client.plan.plan import Plan
 
 
 Entry = tuple[tuple[str, ...], UsageLimits]
@@ -61,14 +44,13 @@ def in_force(
     tenant: str = "",
     background: UsageLimits | None = None,
 ) -> dict[str, Any] | None:
-    """Combine the limits of code and flujo.toml by the smaller value of each field; None if nothing is limited.
-
-    `own` are the caller's limits, `background` the limits of each background step of the run.
-    """
+    """Combine the limits of code and flujo.toml by the smaller value of each field; None if nothing is limited. `own` are the caller's."""
+    if not isinstance(own, UsageLimits | None):
+        raise ConfigurationError(f"`limits` must be a UsageLimits, got a {type(own).__name__}")
     limits = tightest(own, _limits_of_entry(of_pipeline(budgets, plan.name)))
     daily = tightest(_limits_of_entry(of_tenant(budgets, tenant)) if tenant else None)
-    quota = background if _any(plan.nodes, lambda node: node.spec is kinds.BACKGROUND) else None
-    has_own = _any(plan.nodes, lambda node: "usage_limits" in node.traits)
+    quota = background if any(node.spec is kinds.BACKGROUND for node in plan.nodes.walk()) else None
+    has_own = any("usage_limits" in node.traits for node in plan.nodes.walk())
     if limits.is_nothing and daily.is_nothing and quota is None and not has_own:
         return None
     found = {
@@ -90,28 +72,23 @@ def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, 
 
 def of_pipeline(budgets: Budgets, name: str) -> Entry | None:
     """Find what counts for a pipeline: its own entry, else the first pattern that fits, else the default."""
-    if found := _entry("pipeline", budgets.pipeline, name):
-        return found
+    if (key := _key_of(budgets.pipeline, name)) is not None:
+        return ("pipeline", key), budgets.pipeline[key]
     return None if budgets.default is None else (("default",), budgets.default)
 
 
 def of_tenant(budgets: Budgets, name: str) -> Entry | None:
     """Find what counts for a tenant: its own entry, else the first pattern that fits."""
-    return _entry("tenant", budgets.tenant, name)
+    key = _key_of(budgets.tenant, name)
+    return None if key is None else (("tenant", key), budgets.tenant[key])
 
 
-def _entry(kind: str, table: Mapping[str, UsageLimits], name: str) -> Entry | None:
-    fitting = (pattern for pattern in table if fnmatchcase(name, pattern))
-    key = name if name in table else next(fitting, None)
-    return None if key is None else ((kind, key), table[key])
+def _key_of(table: Mapping[str, Any], name: str) -> str | None:
+    return name if name in table else next((pattern for pattern in table if fnmatchcase(name, pattern)), None)
 
 
 def _limits_of_entry(entry: Entry | None) -> UsageLimits | None:
     return None if entry is None else entry[1]
-
-
-def _any(nodes: Iterable[Node], is_so: Callable[[Node], bool]) -> bool:
-    return any(is_so(node) or any(_any(body, is_so) for body in node.bodies.values()) for node in nodes)
 
 
 TENANT: Final = "tenant"
@@ -129,35 +106,23 @@ def is_per_value(limit: Limit) -> bool:
 
 
 def limit_name(limit: Limit, value: Any, context: Any, tenant: str) -> str:
-    """Fill in the name of a limit.
-
-    Raises:
-        TemplateResolutionError: the input or the context lacks what it names.
-        NonRetryableError: the name is empty or too long.
-    """
+    """Fill in the name of a limit; raises TemplateResolutionError, or NonRetryableError if the name is empty or too long."""
     name = limit_template(limit.name).render({**names_of(value, context), TENANT: tenant}).strip()
     if not name or len(name) > LONGEST_NAME:
-        raise NonRetryableError(
-            f"the name of the limit '{limit.name:.80}' has {len(name)} characters once it is filled in; 1 to {LONGEST_NAME} are allowed",
-            suggestion="name a short value, such as an id",
-        )
+        message = f"the name of the limit '{limit.name:.80}' has {len(name)} characters once it is filled in; 1 to {LONGEST_NAME} are allowed"
+        raise NonRetryableError(message, suggestion="name a short value, such as an id")
     return name
 
 
 def scoped_name(limit: Limit, name: str, *, pipeline: str, run: str, provider: str | None) -> str:
-    """Return the name under which an attempt is counted: the limit's name, filled in, with its scope.
-
-    Raises:
-        NonRetryableError: the scope is `provider`, and the provider of the step's model is unknown.
-    """
+    """Return the name under which an attempt is counted, with its scope; raises NonRetryableError for the scope `provider` if that is unknown."""
     if limit.scope == "global":
         return name
     if limit.scope == "provider":
         if provider is None:
-            raise NonRetryableError(
-                f"the limit '{name}' is counted for each model provider, and the step's agent asks none that is known",
-                suggestion="give the limit another scope, or the step an agent with a model, such as openai:gpt-5",
-            )
+            why = f"the limit '{name}' is counted for each model provider, and the step's agent asks none that is known"
+            way_out = "give the limit another scope, or the step an agent with a model, such as openai:gpt-5"
+            raise NonRetryableError(why, suggestion=way_out)
         return f"{name} of {provider}"
     return f"{name} of pipeline {pipeline}" if limit.scope == "pipeline" else f"{name} of {run}"
 
@@ -202,13 +167,12 @@ class AdmissionOptions:
 def gates_of(
     settings: AdmissionSettings, options: AdmissionOptions, *, plan: Plan, tenant: str, value: Any, now: float
 ) -> tuple[Gate, ...]:
-    """Return the gates of a run that is recorded `now`; none for a run without limits. The plan's limits apply beside those of the caller.
-
-    Raises:
-        ConfigurationError: an option is invalid, or a template does not fit the input; names it.
-    """
+    """Return the gates of a run that is recorded `now`, by the plan's limits and the caller's; raises ConfigurationError, which names the option."""
+    given: Any = options.run_limits
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigurationError(f"`run_limits` must be a list of RunLimits, got a {type(given).__name__}")
     pipeline, of_plan = plan.name, [RunLimit(**each) for each in plan.run_limits or ()]
-    options = replace(options, run_limits=[*of_plan, *options.run_limits])
+    options = replace(options, run_limits=[*of_plan, *given])
     share, own = _fitting(settings.tenant, tenant), _fitting(settings.pipeline, pipeline)
     weight, of_pipeline = (1.0 if share is None else share.weight), (1.0 if own is None else own.weight)
     gates = [*_begins_later(options, now), *_asked(options, pipeline=pipeline, tenant=tenant, value=value)]
@@ -244,17 +208,19 @@ def _asked(options: AdmissionOptions, *, pipeline: str, tenant: str, value: Any)
     of_tenant = f" of tenant '{tenant}'" if tenant else ""
     here, gates = f" of pipeline {pipeline}{of_tenant}", []
     if options.debounce_s is not None:
-        check_seconds("debounce_s", options.debounce_s)
+        admission.check_seconds("debounce_s", options.debounce_s)
         name = _rendered("debounce_key", options.debounce_key, names) if options.debounce_key else ""
         gates.append(Gate(f"debounce '{name}'{here}", None, policy="cancel_oldest", wait_s=options.debounce_s))
     elif options.debounce_key:
         raise ConfigurationError("`debounce_key` needs `debounce_s`: for how long the run waits for a later input")
-    check_choice("singleton", options.singleton, get_args(Singleton))
+    admission.check_choice("singleton", options.singleton, get_args(Singleton))
     if options.singleton_key is not None:
-        check_key("singleton_key", options.singleton_key)
+        admission.check_key("singleton_key", options.singleton_key)
         policies: dict[str, Policy] = {"return": "return", "queue": "queue", "replace": "cancel_oldest"}
         name = _rendered("singleton_key", options.singleton_key, names)
         gates.append(Gate(f"singleton '{name}'{here}", 1, policy=policies[options.singleton]))
+    elif options.singleton != "return":
+        raise ConfigurationError("`singleton` needs `singleton_key`: which runs are not to be under way at once")
     scopes = {"global": "", "pipeline": f" of pipeline {pipeline}", "tenant": of_tenant}
     for index, limit in enumerate(options.run_limits):
         if not isinstance(limit, RunLimit):
@@ -264,10 +230,9 @@ def _asked(options: AdmissionOptions, *, pipeline: str, tenant: str, value: Any)
     if (throttle := options.throttle) is not None:
         if not isinstance(throttle, Throttle):
             raise ConfigurationError(f"`throttle` must be a Throttle, got a {type(throttle).__name__}")
-        name = _rendered("throttle.key", throttle.key, names) if throttle.key else ""
-        gates.append(
-            Gate(f"throttle '{name}'{here}", throttle.most, period_s=throttle.period_s, policy=throttle.on_full)
-        )
+        key = _rendered("throttle.key", throttle.key, names) if throttle.key else ""
+        name = f"throttle '{key}'{here}"
+        gates.append(Gate(name, throttle.most, period_s=throttle.period_s, policy=throttle.on_full))
     twice = {gate.name for gate in gates if [each.name for each in gates].count(gate.name) > 1}
     if twice:
         raise ConfigurationError(f"{min(twice)} is given twice; give each key one limit")
@@ -275,8 +240,8 @@ def _asked(options: AdmissionOptions, *, pipeline: str, tenant: str, value: Any)
 
 
 def _fitting(table: Mapping[str, T], name: str) -> T | None:
-    """Find what counts for a name: its own entry, else the first pattern that fits."""
-    return table.get(name) or next((found for pattern, found in table.items() if fnmatchcase(name, pattern)), None)
+    key = _key_of(table, name)
+    return None if key is None else table[key]
 
 
 def run_key(text: str) -> Template:
@@ -287,7 +252,7 @@ def run_key(text: str) -> Template:
 def _rendered(where: str, text: str, names: Mapping[str, Any]) -> str:
     try:
         key = run_key(text).render(names)
-    except (BlueprintTextError, TemplateResolutionError) as error:
+    except FlujoError as error:
         problem = f"the template {text[:80]!r} of `{where}` does not fit this run: {error.message}"
         raise ConfigurationError(problem, suggestion=error.suggestion, cause=error) from error
     if not 0 < len(key) <= MAX_WORD or not key.isprintable():

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
+from flujo_client.pipeline.authoring import under
 from flujo_client.pipeline.container import Container, aliases, count_findings
 from flujo_client.pipeline.context_info import ContextInfo
-from flujo_client.pipeline.conversation import (
-    HITL,
-    LAST,
-    HistoryManagement,
-    conversation_findings,
-    conversation_rules,
-)
+from flujo_client.pipeline.conversation import HITL, LAST, HistoryManagement, conversation_findings, conversation_rules
 from flujo_client.pipeline.pipeline import Body
 from flujo_client.plan import kinds
 
@@ -47,14 +41,12 @@ class LoopStep(Container):
     """
 
     spec = kinds.LOOP
-    roles = MappingProxyType(
-        {
-            "exit_condition": ("exit_condition_callable", "last_output, context"),
-            "initial_input": ("initial_input_to_loop_body_mapper", "input, context"),
-            "iteration_input": ("iteration_input_mapper", "output, context, index"),
-            "output": ("loop_output_mapper", "last_output, context"),
-        }
-    )
+    roles: ClassVar = {
+        "exit_condition": ("exit_condition_callable", "last_output, context"),
+        "initial_input": ("initial_input_to_loop_body_mapper", "input, context"),
+        "iteration_input": ("iteration_input_mapper", "output, context, index"),
+        "output": ("loop_output_mapper", "last_output, context"),
+    }
 
     loop_body_pipeline: Body
     exit_condition_callable: Callable[..., Any]
@@ -74,13 +66,10 @@ class LoopStep(Container):
         return {"body": self.loop_body_pipeline}
 
     def rules(self) -> dict[str, Any]:
-        return super().rules() | {
-            "max_loops": self.max_loops,
-            "fails_at_max": self.fails_at_max,
-            **conversation_rules(self),
-        }
+        own = {"max_loops": self.max_loops, "fails_at_max": self.fails_at_max}
+        return super().rules() | own | conversation_rules(self)
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         yield from count_findings("max_loops", self.max_loops)
-        yield from conversation_findings(self, place)
+        yield from under("V-L2", conversation_findings(self, place))

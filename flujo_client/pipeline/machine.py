@@ -6,8 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings, takes_answer
+from flujo_client.pipeline.authoring import under
+from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings
 from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.pipeline.function_code import signature_of
 from flujo_client.pipeline.pipeline import Body
 from flujo_client.plan import kinds
 
@@ -62,10 +64,7 @@ class StateMachineStep(Container):
         return super().rules() | {
             "start": self.start_state,
             "ends": sorted(self.end_states),
-            "transitions": [
-                {"from": each["from"], "on": each["on"], "to": each["to"], "when": each["when"] is not None}
-                for each in self._transitions()
-            ],
+            "transitions": [each | {"when": each["when"] is not None} for each in self._transitions()],
             "max_visits": self.max_visits,
         }
 
@@ -81,6 +80,9 @@ class StateMachineStep(Container):
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
+        yield from under("V-SM1", self._state_findings())
+
+    def _state_findings(self) -> Iterator[str]:
         yield from count_findings("max_visits", self.max_visits)
         if not self.bodies():
             yield f"states must be a mapping that is not empty, got a {type(self.states).__name__}"
@@ -108,11 +110,9 @@ class StateMachineStep(Container):
             yield f"on {str(each['on'])[:40]!r} must be one of {', '.join(ENDINGS)}"
         if each["when"] is not None:
             yield from function_findings("when", each["when"], "output, context")
-            if each["on"] in NO_WAITING and takes_answer(each["when"]):
-                yield (
-                    f"its `when` takes `resume_input` to ask a person, but a run cannot wait for one at `on: {each['on']}`; "
-                    "ask in a step of the state that it leads to, or at `on: success`"
-                )
+            signature = signature_of(each["when"])
+            if each["on"] in NO_WAITING and signature is not None and "resume_input" in signature.parameters:
+                yield f"its `when` takes `resume_input` to ask a person, but a run cannot wait for one at `on: {each['on']}`; ask in a step of the state that it leads to, or at `on: success`"
 
     def _transitions(self) -> list[dict[str, Any]]:
         return [_read(each) for each in _listed(self.transitions)]

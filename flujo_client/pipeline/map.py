@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
+from flujo_client.pipeline.authoring import Ruled, under
 from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.parallel import FanOutStep
@@ -29,7 +29,7 @@ class MapStep(FanOutStep):
     """
 
     spec = kinds.MAP
-    roles = MappingProxyType({"output": ("finalize", "outputs, context")})
+    roles: ClassVar = {"output": ("finalize", "outputs, context")}
 
     pipeline_to_run: Body
     iterable_input: str
@@ -50,9 +50,9 @@ class MapStep(FanOutStep):
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         if is_dotted(self.iterable_input):
-            yield from place.lacks("iterable_input", self.iterable_input)
+            yield from under("V-C1", place.lacks("iterable_input", self.iterable_input))
         else:
-            yield f"iterable_input {str(self.iterable_input)[:40]!r} is not a dotted path"
+            yield Ruled(f"iterable_input {str(self.iterable_input)[:40]!r} is not a dotted path", "V-C1")
         if not self.is_fan_out:
             for name in _SIDE_BY_SIDE:
                 if getattr(self, name) != getattr(type(self), name):

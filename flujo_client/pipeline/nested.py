@@ -8,6 +8,7 @@ from typing import Any
 
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import SerializationError
+from flujo_client.pipeline.authoring import NO_RULE, Ruled, under
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.pipeline import Body, Pipeline, model_name
@@ -75,10 +76,7 @@ class ImportStep(Container):
         return rules if self.propagate_hitl else rules | {"asks_nobody": True}
 
     def traits(self) -> dict[str, Any]:
-        return {
-            "inherit_conversation": self.inherit_conversation,
-            "propagate_hitl": self.propagate_hitl,
-        }
+        return {"inherit_conversation": self.inherit_conversation, "propagate_hitl": self.propagate_hitl}
 
     def begins_with(self, parent: Any) -> dict[str, Any]:
         """Return what a context of the child's own takes over from `parent`, the one around it: the conversation."""
@@ -93,9 +91,9 @@ class ImportStep(Container):
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
-        for name, choices in (("input_to", INPUTS), ("on_failure", FAILURES)):
+        for name, choices, rule in (("input_to", INPUTS, "V-I2"), ("on_failure", FAILURES, NO_RULE)):
             if getattr(self, name) not in choices:
-                yield f"{name} {str(getattr(self, name))[:40]!r} must be one of {', '.join(choices)}"
+                yield Ruled(f"{name} {str(getattr(self, name))[:40]!r} must be one of {', '.join(choices)}", rule)
         key: Any = self.input_scratchpad_key
         if not isinstance(key, str) or not key or not key.isprintable():
             yield f"input_scratchpad_key {str(key)[:40]!r} is not a printable text"
@@ -104,8 +102,8 @@ class ImportStep(Container):
         except SerializationError as error:
             yield error.message
         if self.input_to in ("import_artifacts", "both"):
-            yield from self.place_inside(place).lacks("input_to", "import_artifacts")
-        yield from self._outputs_findings(place)
+            yield from under("V-I2", self.place_inside(place).lacks("input_to", "import_artifacts"))
+        yield from under("V-I2", self._outputs_findings(place))
 
     def _outputs_findings(self, place: ContextInfo) -> Iterator[str]:
         for pair in _pairs(self.outputs) or ():

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from flujo_client.errors import NonRetryableError
+from flujo_client.pipeline.authoring import under
 from flujo_client.pipeline.container import Container, aliases, count_findings, function_findings, names_findings
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import Body
@@ -62,14 +63,14 @@ class FanOutStep(Container):
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
-        yield from _choice_findings(
-            "merge_strategy", self.merge_strategy, MergeStrategy, called_with="context, branch_contexts"
-        )
+        merge, called_with = self.merge_strategy, "context, branch_contexts"
+        yield from _choice_findings("merge_strategy", merge, MergeStrategy, called_with=called_with)
         yield from _choice_findings("on_branch_failure", self.on_branch_failure, BranchFailureStrategy)
         if self.max_concurrency is not None:
             yield from count_findings("max_concurrency", self.max_concurrency)
         if self.context_include_keys is not None:
-            yield from _fields_findings("context_include_keys", self.context_include_keys, place)
+            keys = self.context_include_keys
+            yield from under("V-P2", _fields_findings("context_include_keys", keys, place))
 
 
 @aliases(strategy="on_branch_failure")
@@ -118,16 +119,15 @@ class ParallelStep(FanOutStep):
         yield from names_findings("branch", (name for name, _ in _named(branches)))
         if self.reduce is not None:
             yield from _choice_findings("reduce", self.reduce, REDUCERS, called_with="outputs")
-        yield from self._mapping_findings(place)
+        yield from under("V-P2", self._mapping_findings(place))
 
     def _mapping_findings(self, place: ContextInfo) -> Iterator[str]:
         fields: Any = {} if self.field_mapping is None else self.field_mapping
         if not isinstance(fields, Mapping):
             yield f"field_mapping must be a mapping of branches to fields, got a {type(fields).__name__}"
             return
-        branches = self.bodies()
         for name, each in fields.items():
-            if name not in branches:
+            if name not in self.bodies():
                 yield f"field_mapping names '{name}', which is not a branch"
             yield from _fields_findings(f"field_mapping of '{name}'", each, place)
 
@@ -157,10 +157,7 @@ def _fields_findings(option: str, fields: Any, place: ContextInfo) -> Iterator[s
     if not is_list or not all(isinstance(name, str) and name.isprintable() for name in fields):
         yield f"{option} must be a list of field names"
         return
-    if not place.has_context:
-        yield from place.lacks(option)
-        return
-    for each in fields:
+    for each in fields if place.has_context else [None]:
         yield from place.lacks(option, each)
 
 
@@ -177,12 +174,9 @@ class Gatherer:
     def run(self, _data: Any, *, context: Any = None) -> dict[str, Any]:
         """Return the outputs by the names of their steps. Raises NonRetryableError if a step has none."""
         outputs = getattr(context, "step_outputs", None) or {}
-        missing = [name for name in self.wait_for if name not in outputs]
-        if missing:
-            raise NonRetryableError(
-                f"the context's step_outputs have no output of {', '.join(map(repr, missing))}",
-                suggestion="gather steps that have succeeded before, in the same context",
-            )
+        if missing := [name for name in self.wait_for if name not in outputs]:
+            message = f"the context's step_outputs have no output of {', '.join(map(repr, missing))}"
+            raise NonRetryableError(message, suggestion="gather steps that have succeeded before, in the same context")
         return {name: outputs[name] for name in self.wait_for}
 
 
@@ -194,9 +188,9 @@ class GatherStep(Step):
         names = self.agent.wait_for
         if not names or not all(isinstance(name, str) for name in names):
             yield "wait_for must be a list of step names that is not empty"
-        yield from place.lacks("gather, which reads", "step_outputs")
+        yield from under("V-C1", place.lacks("gather, which reads", "step_outputs"))
 
 
-def gather(name: str, wait_for: Sequence[str], options: dict[str, Any]) -> Step:
+def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:
     """Make the step; `options` are those of `Step`."""
     return GatherStep(name, Gatherer(tuple(wait_for)), **options)

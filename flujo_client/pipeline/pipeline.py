@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
@@ -17,8 +16,8 @@ from flujo_client.contract.validation import ValidationReport
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.authoring import BriefRepr
 from flujo_client.pipeline.background import BackgroundStep
+from flujo_client.pipeline.factories import forward
 from flujo_client.pipeline.fallback import FallbackStep
-from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig, as_a_step, described
 from flujo_client.plan.plan import ON_CHANGE, OnChange
 from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
@@ -101,7 +100,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
         """Build a pipeline from a blueprint: a file if `source` is a name that ends with `.yaml` or `.yml`, else a text."""
         named = str(source)
-        is_named = _blueprints().is_file(named) and "\n" not in named
+        is_named = forward.is_file(named) and "\n" not in named
         return cls.from_yaml_file(named, allowed=allowed) if is_named else cls.from_yaml_text(named, allowed=allowed)
 
     @classmethod
@@ -124,19 +123,15 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         Raises:
             BlueprintError: lists every error with its line; nothing was imported from outside the prefixes.
         """
-        return _blueprints().load_text(text, name=name, folder=folder, allowed=_allowed(allowed))
+        return forward.load_text(text, name=name, folder=folder, allowed=_allowed(allowed))
 
     @classmethod
     def from_yaml_file(cls, path: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
         """Build a pipeline of a blueprint's file, which gives it its name if the text does not. Otherwise as `from_yaml_text`."""
-        return _blueprints().load_file(path, allowed=_allowed(allowed))
+        return forward.load_file(path, allowed=_allowed(allowed))
 
     def validate_graph(
-        self,
-        *,
-        raise_on_error: bool = False,
-        include_imports: bool = False,
-        allowed: Sequence[str] | None = None,
+        self, *, raise_on_error: bool = False, include_imports: bool = False, allowed: Sequence[str] | None = None
     ) -> ValidationReport:
         """Find errors and likely mistakes (docs/reference/validation.md).
 
@@ -148,9 +143,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         Raises:
             PipelineError: with `raise_on_error`, lists every error.
         """
-        report = _blueprints(".validate").validate_pipeline(
-            self, allowed=_allowed(allowed), include_imports=include_imports
-        )
+        report = forward.validate_pipeline(self, allowed=_allowed(allowed), include_imports=include_imports)
         if raise_on_error and report.errors:
             raise PipelineError(f"{report.target} is not valid:", findings=tuple(map(str, report.errors)))
         return report
@@ -171,7 +164,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         Raises:
             PipelineError: a part has an option that a run cannot keep, or the app does not have its task; names it.
         """
-        return cast("Pipeline", import_module("flujo_client.pipeline.canvas").from_canvas(canvas, name=name))
+        return forward.from_canvas(canvas, name=name)
 
     def to_yaml(self) -> str:
         """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same.
@@ -179,19 +172,17 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         Raises:
             BlueprintError: lists what YAML cannot express, such as a function outside a module.
         """
-        return _blueprints().to_text(self)
+        return forward.to_text(self)
 
     def __rshift__(self, other: Step[StepOutputT] | Pipeline[StepOutputT, Any]) -> Pipeline[StepOutputT, ContextT]:
         ours: Any = self
         if not isinstance(other, Pipeline):
             return replace(ours, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
-        hooks = (*self.hooks, *other.hooks)
         steps, migrations = [*self.steps, *other.steps], {**other.context_migrations, **self.context_migrations}
-        invariants = (*self.static_invariants, *other.static_invariants)
-        limits = (*self.run_limits, *other.run_limits)
-        given = {"resources": resources, "hooks": hooks, "context_migrations": migrations, "run_limits": limits}
-        return replace(ours, steps=steps, blueprint=None, static_invariants=invariants, **given)
+        names = ("hooks", "static_invariants", "run_limits")
+        given = {name: (*getattr(self, name), *getattr(other, name)) for name in names}
+        return replace(ours, steps=steps, blueprint=None, resources=resources, context_migrations=migrations, **given)
 
     def s(self, value: Any = ..., **options: Any) -> Any:
         """Make a Celery signature that starts a run, for chains, groups, chords and beat (docs/how-to/use-in-a-canvas.md).
@@ -200,11 +191,11 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
             value: the run's input; without one, the result of what is before it in the canvas, else None.
             options: those of `BulkOptions`, such as `tenant` and `priority`.
         """
-        return import_module("flujo_client.pipeline.canvas").signature(self, value, is_immutable=False, **options)
+        return forward.signature(self, value, is_immutable=False, **options)
 
     def si(self, value: Any = ..., **options: Any) -> Any:
         """Make an immutable signature, which does not take the result of what is before it; otherwise as `s`."""
-        return import_module("flujo_client.pipeline.canvas").signature(self, value, is_immutable=True, **options)
+        return forward.signature(self, value, is_immutable=True, **options)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
@@ -216,9 +207,8 @@ def _check_migrations(given: Any) -> None:
         raise PipelineError(f"`context_migrations` must be a mapping of functions, got {described(given)}")
     for key, function in given.items():
         if not isinstance(key, str) or not callable(function):
-            raise PipelineError(
-                f"context_migrations[{str(key)[:40]!r}] must be a function under a version or a fingerprint, got {described(function)}"
-            )
+            message = f"context_migrations[{str(key)[:40]!r}] must be a function under a version or a fingerprint, got {described(function)}"
+            raise PipelineError(message)
 
 
 def _as_list(given: Any) -> str | None:
@@ -245,25 +235,6 @@ def _unfolded(step: Step) -> Step:
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)
 
 
-class _Blueprints(Protocol):
-    """The functions of the blueprint package for pipelines."""
-
-    def load_text(
-        self, text: str | bytes, *, name: str | None, folder: Path | None, allowed: Sequence[str]
-    ) -> Pipeline: ...
-    def is_file(self, named: str) -> bool: ...
-    def load_file(self, path: str | Path, *, allowed: Sequence[str]) -> Pipeline: ...
-    def validate_pipeline(
-        self, pipeline: Pipeline, *, allowed: Sequence[str], include_imports: bool
-    ) -> ValidationReport: ...
-    def to_text(self, pipeline: Pipeline) -> str: ...
-
-
-def _blueprints(module: str = "") -> _Blueprints:
-    """Return the package of blueprints, imported when first used: it is made of pipelines, and not needed to write one in Python."""
-    return cast("_Blueprints", import_module(f"flujo_client.blueprint{module}"))
-
-
 def _allowed(given: Sequence[str] | None) -> Sequence[str]:
     if given is not None:
         return given
@@ -278,12 +249,7 @@ def model_name(model: type[BaseModel] | None) -> str | None:
 
 
 def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
-    """Return every step with its path, a container before what it holds, all in declared order.
-
-    Raises:
-        PipelineError: containers are nested more than 20 deep, as in a pipeline that contains itself; or there are more
-            than 10 000 steps that hold no others.
-    """
+    """Return every step with its path, a container before what it holds, all in declared order; raises PipelineError if it is too deep or large."""
     count = 0
     for path, step, holds_steps in _walk(pipeline, "", 0):
         count += not holds_steps

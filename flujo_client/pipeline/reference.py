@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, Final
@@ -72,10 +72,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     """Find the pipeline that `module:attribute` names: a Pipeline, a Step, or a function without parameters that makes one.
 
     With the suffix `?resources=module:attribute` the pipeline has those resources instead of its own; with `?hooks=module:attribute,…` it
-    has those hooks after its own; with `?canvas=celery` a Celery task waits for the end of its runs. `&` joins them.
-
-    Raises:
-        PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
+    has those hooks after its own; with `?canvas=celery` a Celery task waits for the end of its runs. `&` joins them. Raises PipelineError.
     """
     place, _ = _read(reference)
     thing = load(place, allowed=allowed, what="pipeline")
@@ -92,10 +89,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
 
 
 def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
-    """Return a pipeline with the resources of its reference instead of its own, and with the reference's hooks after its own.
-
-    A reference to a blueprint names all of the hooks.
-    """
+    """Return a pipeline with what its reference names: resources instead of its own, and hooks after its own; a blueprint's names all hooks."""
     place, options = _read(reference)
     if not options:
         return pipeline
@@ -111,10 +105,7 @@ def reference_with_options(
 ) -> str | Pipeline:
     """Return a pipeline with these resources, unless None, instead of its own, and these hooks after its own; each an object or its reference.
 
-    That is a reference, or the pipeline itself if it travels as its blueprint.
-
-    Raises:
-        PipelineError: one of the objects is not an attribute of an importable module.
+    That is a reference, or the pipeline itself if it travels as its blueprint. Raises PipelineError if no importable module holds an object.
     """
     named: dict[str, Any] = {} if resources is None else {"resources": _named(resources, RESOURCES)}
     added = [_named(hook, "hook") for hook in hooks]
@@ -136,10 +127,9 @@ def _read(reference: str) -> tuple[str, dict[str, str]]:
     pairs = [part.partition("=") for part in rest[0].split("&")] if rest else []
     is_more = _WITH in place and not is_file(place)
     if is_more or not all(key in _OPTIONS and value for key, _, value in pairs):
-        raise PipelineError(
-            f"'{reference}' may have only resources and hooks after the '{_WITH}'",
-            suggestion="write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'",
-        )
+        message = f"'{reference}' may have only resources and hooks after the '{_WITH}'"
+        way_out = "write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'"
+        raise PipelineError(message, suggestion=way_out)
     return place, {key: value for key, _, value in pairs}
 
 
@@ -152,42 +142,31 @@ def _named(thing: Any, what: str) -> str:
 
 
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
-    """Import what `module:attribute` names, if its module is under an allowed prefix, or it is one of `OURS`.
+    """Import what `module:attribute` names, if its module is under an allowed prefix, or it is one of `OURS`; else raise PipelineError.
 
     Other objects of this package are rejected under every prefix: they read settings, start programs and connect to services.
-
-    Raises:
-        PipelineError: as for `load_pipeline`, or its import fails, which includes a module that exits.
     """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
         or_a_file = ", or name a blueprint's .yaml file" if what == "pipeline" else ""
-        raise PipelineError(
-            f"'{reference}' is not a reference to a {what}",
-            suggestion=f"write it as 'package.module:attribute'{or_a_file}",
-        )
+        message = f"'{reference}' is not a reference to a {what}"
+        raise PipelineError(message, suggestion=f"write it as 'package.module:attribute'{or_a_file}")
     if is_ours(module_name) and attribute not in OURS:
         raise _into_ours(what, reference)
     if not Resolver(allowed).allows(module_name):
-        raise PipelineError(
-            f"{what} '{reference}' is outside the allowed imports ({', '.join(allowed) or 'none'})",
-            suggestion=f"add '{module_name.split('.')[0]}' to allowed_imports in flujo.toml on clients and workers",
-        )
+        message = f"{what} '{reference}' is outside the allowed imports ({', '.join(allowed) or 'none'})"
+        way_out = f"add '{module_name.split('.')[0]}' to allowed_imports in flujo.toml on clients and workers"
+        raise PipelineError(message, suggestion=way_out)
     if any(part.startswith("__") for part in attribute.split(".")):  # a module's `__loader__` reads and writes any file
-        raise PipelineError(
-            f"{what} '{reference}' leads into Python's internals",
-            suggestion="name an attribute of the module that does not begin with '__'",
-        )
+        message = f"{what} '{reference}' leads into Python's internals"
+        raise PipelineError(message, suggestion="name an attribute of the module that does not begin with '__'")
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise PipelineError(
-                f"{what} '{reference}' not found: no module named '{error.name}'",
-                suggestion=_way_to_module(module_name, attribute, error.name),
-                code="UNKNOWN_REFERENCE",
-                cause=error,
-            ) from error
+            message = f"{what} '{reference}' not found: no module named '{error.name}'"
+            suggestion = _way_to_module(module_name, attribute, error.name)
+            raise PipelineError(message, suggestion=suggestion, code="UNKNOWN_REFERENCE", cause=error) from error
         raise _import_failed(f"importing {what} '{reference}'", error) from error
     try:
         found = _follow(module, attribute)
@@ -196,41 +175,31 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         suggestion = _pipelines_of(module) if what == "pipeline" else None
         raise PipelineError(message, suggestion=suggestion, code="UNKNOWN_REFERENCE", cause=error) from error
     if isinstance(found, ModuleType):
-        raise PipelineError(
-            f"{what} '{reference}' leads into the module '{found.__name__}'",
-            suggestion=f"write the module before the colon: '{found.__name__}:…'",
-        )
+        message = f"{what} '{reference}' leads into the module '{found.__name__}'"
+        raise PipelineError(message, suggestion=f"write the module before the colon: '{found.__name__}:…'")
     if _is_of_ours(found):
         raise _into_ours(what, reference)
     return as_agent(found) if what == "agent" else found
 
 
-def reference_findings(
-    reference: str, allowed: Sequence[str], what: str, findings: Callable[[Any], Iterable[str]]
-) -> Iterator[str]:
-    """Find the reason why a reference cannot be loaded, else the faults of the object that it names."""
+def found_by(given: Any, allowed: Sequence[str], what: str) -> tuple[Any, str]:
+    """Return what a reference names, or why that cannot be loaded; return anything else as it is."""
     try:
-        found = load(reference, allowed=allowed, what=what)
+        return load(given, allowed=allowed, what=what) if isinstance(given, str) else given, ""
     except FlujoError as error:
-        yield error.message
-    else:
-        yield from findings(found)
+        return None, error.message
 
 
 def _is_of_ours(found: Any) -> bool:
-    """Return whether it is a function of this package, such as `Pipeline.from_yaml_file`, that another package's module also holds.
-
-    A function that one of ours made counts as the user's.
-    """
+    """Return whether it is a function of this package; one that a function of ours made counts as the user's."""
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", "")
     return inspect.isroutine(found) and is_ours(module or "") and name not in OURS and "<locals>" not in name
 
 
 def _into_ours(what: str, reference: str) -> PipelineError:
-    return PipelineError(
-        f"{what} '{reference}' leads into Flujo's internals",
-        suggestion=f"of flujo_client, {' and '.join(OURS)} can be named; call anything else from a function of your own",
-    )
+    message = f"{what} '{reference}' leads into Flujo's internals"
+    way_out = f"of flujo_client, {' and '.join(OURS)} can be named; call anything else from a function of your own"
+    return PipelineError(message, suggestion=way_out)
 
 
 def _way_to_module(name: str, attribute: str, missing: str | None) -> str | None:
@@ -260,13 +229,9 @@ def _follow(module: ModuleType, attribute: str) -> Any:
 def _import_failed(what: str, error: BaseException) -> PipelineError:
     """Return an error that shows where in the user's code it was raised, with the traceback as a note."""
     place, traceback = place_in(error), traceback_of(error)
-    message = error.msg if isinstance(error, SyntaxError) else error
-    failed = PipelineError(
-        f"{what} raised {type(error).__name__}: {message}{f' ({place})' if place else ''}",
-        suggestion=rename_advice(error),
-        code="IMPORT_FAILED",
-        cause=error,
-    )
+    reason = error.msg if isinstance(error, SyntaxError) else error
+    message = f"{what} raised {type(error).__name__}: {reason}{f' ({place})' if place else ''}"
+    failed = PipelineError(message, suggestion=rename_advice(error), code="IMPORT_FAILED", cause=error)
     if traceback:
         failed.add_note(traceback)
     return failed
@@ -289,11 +254,7 @@ def reference_to(pipeline: Pipeline | Step) -> str:
 
 
 def reference_of(thing: Any, *, what: str = "pipeline") -> str:
-    """Find the module attribute that holds this very object; a script's own name for it comes last.
-
-    Raises:
-        PipelineError: no importable module holds it, so no worker could find it.
-    """
+    """Find the module attribute that holds this very object; a script's own name for it comes last. Raises PipelineError if there is none."""
     module_name, attribute = _place_of(thing, what)
     if (name := importable(module_name)) is None:
         message = f"a {what} defined in an interactive session cannot be found by workers"
@@ -313,7 +274,6 @@ def _place_of(thing: Any, what: str) -> tuple[str, str]:
                 if is_own:
                     _held_by[thing] = module_name, attribute
                 return module_name, attribute
-    raise PipelineError(
-        f"this {what} is not an attribute of a module, so workers cannot find it",
-        suggestion="assign it to a name at the top of a module, or give 'package.module:attribute' instead",
-    )
+    message = f"this {what} is not an attribute of a module, so workers cannot find it"
+    way_out = "assign it to a name at the top of a module, or give 'package.module:attribute' instead"
+    raise PipelineError(message, suggestion=way_out)

@@ -1,7 +1,4 @@
-"""Check a pipeline's resources, and agents' `deps`, as far as possible without opening any: for the check, and for workers.
-
-It must not call a factory or enter a context manager: an attempt does, on a worker.
-"""
+"""Check a pipeline's resources, and agents' `deps`, as far as possible without opening any: only an attempt calls a factory or enters a manager."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flujo_client.pipeline.authoring import is_mock
-from flujo_client.pipeline.reference import RESOURCES, reference_findings
+from flujo_client.pipeline.function_code import can_call, signature_of
+from flujo_client.pipeline.reference import RESOURCES, found_by
 from flujo_client.plan.identity import asks_a_model
 
 
@@ -32,27 +30,13 @@ def is_factory(thing: Any) -> bool:
 
 def resources_findings(resources: Any, allowed: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with a pipeline's resources."""
-    if isinstance(resources, str):
-        yield from reference_findings(
-            resources,
-            allowed,
-            RESOURCES,
-            lambda found: () if isinstance(found, str) else resources_findings(found, allowed),
-        )
-    elif is_mock(resources):
+    found, wrong = found_by(resources, allowed, RESOURCES)
+    if wrong:
+        yield wrong
+    elif is_mock(found):
         yield "its resources are a mock, which no worker can rebuild"
-    elif is_factory(resources) and _needs_arguments(resources):
-        yield f"its resources: {getattr(resources, '__name__', 'the partial')} is called without arguments, but requires some"
-
-
-def _needs_arguments(factory: Any) -> bool:
-    try:
-        inspect.signature(factory).bind()
-    except TypeError:
-        return True
-    except ValueError:  # a compiled function may have no signature
-        return False
-    return False
+    elif is_factory(found) and (signature := signature_of(found)) is not None and not can_call(signature):
+        yield f"its resources: {getattr(found, '__name__', 'the partial')} is called without arguments, but requires some"
 
 
 def deps_type_of(agent: Any) -> Any:
@@ -71,10 +55,7 @@ def fits(value: Any, wanted: Any) -> bool:
 
 
 def deps_findings(agent: Any, resources: Any, model: Any) -> Iterator[str]:
-    """Report an agent whose deps nothing available can satisfy: neither the resources in force at the step nor the context's model, if known.
-
-    The value of a factory or a context manager is known only in the attempt.
-    """
+    """Report an agent whose deps nothing can satisfy: neither the resources in force, as far as they are known, nor the context's model."""
     wanted = deps_type_of(agent)
     if wanted is None or _may_be(resources, wanted) or (inspect.isclass(model) and _is_subclass(model, wanted)):
         return

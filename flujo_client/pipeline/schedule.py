@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Pipeline
     from flujo_client.pipeline.step import Step
 
-RUN_OPTIONS: Final[Sequence[str]] = (
-    "context",
-    "queue",
-    "priority",
-    "deadline_s",
-    "metadata",
-    "limits",
-    "run_limits",
-    "throttle",
-)
+RUN_OPTIONS: Final = ("context", "queue", "priority", "deadline_s", "metadata", "limits", "run_limits", "throttle")
 """The options of enqueue that the runs of a schedule may have."""
+_TYPES: Final[Mapping[str, Any]] = {
+    "name": str,
+    "cron": str | None,
+    "zone": str,
+    "jitter_s": int | float,
+    "until": datetime | str | None,
+    "tenant": str,
+    "options": Mapping,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +64,12 @@ class Schedule:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, kind in _TYPES.items():
+            given, called = getattr(self, name), getattr(kind, "__name__", kind)
+            self._require(isinstance(given, kind), f"{name} must be of type {called}, got {repr(given)[:40]}")
         if NAME.fullmatch(self.name) is None:
-            raise ConfigurationError(
-                f"the name of schedule '{self.name:.80}' must have 1 to 60 letters, digits, '_' and '-', and begin with a letter or digit"
-            )
+            message = f"the name of schedule '{self.name:.80}' must have 1 to 60 letters, digits, '_' and '-', and begin with a letter or digit"
+            raise ConfigurationError(message)
         for name, given, known in (("overlap", self.overlap, OVERLAPS), ("catch_up", self.catch_up, CATCH_UPS)):
             self._require(given in known, f"{name} must be one of {', '.join(known)}, got '{given}'")
         for option in self.options:
@@ -76,9 +78,8 @@ class Schedule:
         try:
             self.timing.check()
         except ConfigurationError as error:
-            raise ConfigurationError(
-                f"schedule '{self.name}': {error.message}", suggestion=error.suggestion, cause=error.__cause__
-            ) from (error.__cause__ or error)
+            message, cause = f"schedule '{self.name}': {error.message}", error.__cause__
+            raise ConfigurationError(message, suggestion=error.suggestion, cause=cause) from (cause or error)
 
     @property
     def timing(self) -> Timing:

@@ -1,7 +1,4 @@
-"""Sleep: a step at which the run waits for a time, without occupying a worker.
-
-How long is decided when the step begins. It must not decide anything else about a run: that is the workers' part.
-"""
+"""Sleep: a step at which the run waits for a time, without occupying a worker."""
 
 from __future__ import annotations
 
@@ -68,3 +65,8 @@ class Sleep(Container):
                 READERS[name](value)
             except ValueError as error:
                 yield f"{name} {error}"
+
+
+def SleepUntil(name: str, until: Any, **options: Any) -> Sleep:  # noqa: N802 - it is used like the class
+    """Return `Sleep(name, until=until, **options)`: wait until a time."""
+    return Sleep(name, until=until, **options)

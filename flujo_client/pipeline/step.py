@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Protocol, Self, TypeVar, Unpack, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from flujo_client.contract.limits import Limit, UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.processing import ProcessingConfigModel
+from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
 from flujo_client.pipeline.annotations import call_alone
-from flujo_client.pipeline.authoring import (
-    BriefRepr,
-    as_agent,
-    refuse_coroutine,
-    refuse_unknown,
-    refuse_unknown_of_decorator,
-)
+from flujo_client.pipeline.authoring import BriefRepr, as_agent, refuse_coroutine, refuse_unknown
 from flujo_client.pipeline.context_info import ContextInfo
-from flujo_client.pipeline.factories import Factories
-from flujo_client.pipeline.forward import forward
+from flujo_client.pipeline.factories import Factories, forward
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import defaults_of
 from flujo_client.plan.plan import Backoff
@@ -216,10 +210,9 @@ class Step(BriefRepr, Factories, Generic[OutputT]):
             object.__setattr__(self, "config", StepConfig(**self.config.model_dump(exclude_unset=True), **known))
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        raise StepInvocationError(
-            f"step '{self.name}' was called like a function",
-            suggestion="put it in a pipeline and enqueue that; to test the agent alone, call `step.agent`",
-        )
+        message = f"step '{self.name}' was called like a function"
+        way_out = "put it in a pipeline and enqueue that; to test the agent alone, call `step.agent`"
+        raise StepInvocationError(message, suggestion=way_out)
 
     def __rshift__(self, other: Step[NextOutputT] | Pipeline[NextOutputT, ContextT]) -> Pipeline[NextOutputT, ContextT]:
         if isinstance(other, forward.Pipeline):
@@ -355,15 +348,21 @@ def as_a_step(given: Any) -> str | None:
         return 'write Step("name", agent)'
     if callable(given):
         name = str(getattr(given, "__name__", ""))
-        return (
-            f'write Step("{name}", {name}), or @step above it'
-            if name.isidentifier()
-            else 'write Step("name", function)'
-        )
+        has_name = name.isidentifier()
+        return f'write Step("{name}", {name}), or @step above it' if has_name else 'write Step("name", function)'
     return "list steps, or join them with >>" if isinstance(given, list | tuple) else None
 
 
 _NOT_CONFIG = {each.name for each in fields(Step)} - {"name", "agent", "config", "meta", "static_invariants"}
+
+
+class StepDecorator(Protocol):
+    """What `@step(…)` returns: makes a step of a function, and keeps the type of its output."""
+
+    @overload
+    def __call__(self, func: Callable[..., Coroutine[Any, Any, NextOutputT]], /) -> Step[NextOutputT]: ...
+    @overload
+    def __call__(self, func: Callable[..., NextOutputT], /) -> Step[NextOutputT]: ...
 
 
 @overload
@@ -388,13 +387,16 @@ def step(
     validate_fields: bool = False,
     strict_validation: bool = True,
     **config: Any,
-) -> Callable[[Callable[..., Any]], Step]: ...
+) -> StepDecorator: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:
     """Make a step of a function: `@step` or `@step(name=…, max_retries=…, timeout_s=…, sink_to=…)`.
 
     Whatever `Step` does not take by name goes to its `StepConfig`.
     """
-    refuse_unknown_of_decorator(rest, _NOT_CONFIG, StepConfig.model_fields)
+    for key in rest:
+        if key not in _NOT_CONFIG and key not in StepConfig.model_fields:
+            near = closest_match(key, [*_NOT_CONFIG, *StepConfig.model_fields])
+            raise TypeError(f"@step has no option '{key}'" + (f": write @step({near}=…)" if near else ""))
     own = {key: rest.pop(key) for key in _NOT_CONFIG if key in rest}
     config = StepConfig(**rest)
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pydantic
 from pydantic import BaseModel
 
+from flujo_client import errors
 from flujo_client.address import ROOT, is_run_id
 from flujo_client.contract.admission import Gate
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, RunHeader
 from flujo_client.contract.records import NewRun
-from flujo_client.errors import (
-    ConfigurationError,
-    PipelineContextInitializationError,
-    SerializationError,
-    SnapshotTooLarge,
-)
+from flujo_client.errors import ConfigurationError, SerializationError, SnapshotTooLarge
 from flujo_client.plan.plan import Node, Plan
 from flujo_client.schemas.ambiguity import ambiguity
+from flujo_client.schemas.fail_fast import places_of
+from flujo_client.schemas.parts import mappings_in
 from flujo_client.serial import MAIN, Packed, Resolver, decode, digest, encode, importable, loads, stored
 from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
+
+if TYPE_CHECKING:
+    from flujo_client.config.models import SizeLimits
 
 PRIORITIES = range(10)
 _TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
@@ -39,6 +40,10 @@ class ValueLimits:
 
     inline: int = 65_536
     most: int = 16_777_216
+
+    @classmethod
+    def of(cls, limits: SizeLimits) -> Self:
+        return cls(limits.snapshot_inline_bytes, limits.snapshot_max_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +79,12 @@ def new_run(
 ) -> NewRun:
     """Make the value that enqueue records. A pipeline that begins with a container begins with work for the control queue.
 
-    Raises:
-        SerializationError: input or context cannot travel; the path inside it is named.
-        SnapshotTooLarge: it is above the limit.
-        PipelineContextInitializationError: the context does not fit its model.
-        ConfigurationError: an option that cannot be.
+    Raises SerializationError, SnapshotTooLarge, PipelineContextInitializationError or ConfigurationError.
     """
     check_order(order)
     if len(reference) > MAX_REFERENCE:
-        raise ConfigurationError(
-            f"the pipeline's reference has {len(reference):,} characters; at most {MAX_REFERENCE:,} are allowed"
-        )
+        message = f"the pipeline's reference has {len(reference):,} characters; at most {MAX_REFERENCE:,} are allowed"
+        raise ConfigurationError(message)
     tree = encode(value, path="input")
     if MAIN not in allowed and importable(MAIN) is None:
         _refuse_session_classes(tree)
@@ -106,9 +106,8 @@ def new_run(
         limits=order.limits,
         is_gated=bool(order.gates),
     )
-    first, large = first_of(
-        ticket, plan.nodes[0], sent_input, snapshot, inline=size.inline, control_queue=control_queue
-    )
+    node, inline = plan.nodes[0], size.inline
+    first, large = first_of(ticket, node, sent_input, snapshot, inline=inline, control_queue=control_queue)
     metadata = stored_metadata(order.metadata)
     return NewRun(first, plan, same, large, order.idempotency_key, metadata, order.gates, order.key_marks)
 
@@ -142,24 +141,22 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
     if isinstance(context, BaseModel):
         if model is not None and not isinstance(context, model):
             message = f"the context is a {type(context).__name__}; the pipeline needs a {model.__name__}"
-            raise PipelineContextInitializationError(message)
+            raise errors.PipelineContextInitializationError(message)
         return context
     if context is None and model is None:
         return None
     if not isinstance(context, Mapping | None):
-        raise PipelineContextInitializationError(
+        raise errors.PipelineContextInitializationError(
             f"the context must be a mapping or a model, got a {type(context).__name__}"
         )
-    kind = model or PipelineContext
-    if ambiguous := ambiguity(kind, dict(context or {})):
-        raise PipelineContextInitializationError(f"the context does not fit {kind.__name__}: {ambiguous}")
+    kind, given = model or PipelineContext, dict(context or {})
+    if ambiguous := ambiguity(kind, given):
+        raise errors.PipelineContextInitializationError(f"the context does not fit {kind.__name__}: {ambiguous}")
     try:
-        return kind.model_validate(dict(context or {}))
+        return kind.model_validate(given)
     except pydantic.ValidationError as error:
-        places = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'context'}: {each['msg']}" for each in error.errors())
-        raise PipelineContextInitializationError(
-            f"the context does not fit {kind.__name__}: {places}", cause=error
-        ) from error
+        problem = f"the context does not fit {kind.__name__}: {places_of(error, 'context')}"
+        raise errors.PipelineContextInitializationError(problem, cause=error) from error
 
 
 def _snapshot(
@@ -178,20 +175,11 @@ def _snapshot(
 
 def _refuse_session_classes(tree: Any) -> None:
     """Refuse an input with a value of a class that only the interactive session in this process has."""
-    pending = [tree]
-    while pending:
-        each = pending.pop()
-        if isinstance(each, dict):
-            if "$" in each and str(each.get("c", "")).startswith(f"{MAIN}:"):
-                name = each["c"].partition(":")[2]
-                raise SerializationError(
-                    f"the class {name} is defined in an interactive session, where no worker can import it",
-                    path="input",
-                    suggestion="define it in a module, or run the pipeline here: flujo_worker.LocalEngine().run(pipeline, value)",
-                )
-            pending.extend(each.values())
-        elif isinstance(each, list):
-            pending.extend(each)
+    for each in mappings_in(tree):
+        if "$" in each and str(each.get("c", "")).startswith(f"{MAIN}:"):
+            message = f"the class {each['c'].partition(':')[2]} is defined in an interactive session, where no worker can import it"
+            way_out = "define it in a module, or run the pipeline here: flujo_worker.LocalEngine().run(pipeline, value)"
+            raise SerializationError(message, path="input", suggestion=way_out)
 
 
 def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
@@ -199,11 +187,9 @@ def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
     packed = Packed.of(tree)
     length = packed.length
     if length > size.most:
-        raise SnapshotTooLarge(
-            f"{length:,} bytes of JSON; at most {size.most:,} can be sent",
-            path=what,
-            suggestion="keep large data in your own store and send its key, or raise snapshot_max_bytes",
-        )
+        message = f"{length:,} bytes of JSON; at most {size.most:,} can be sent"
+        way_out = "keep large data in your own store and send its key, or raise snapshot_max_bytes"
+        raise SnapshotTooLarge(message, path=what, suggestion=way_out)
     return packed
 
 
@@ -211,38 +197,44 @@ def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of metadata as it is stored and read back; raises SerializationError, or SnapshotTooLarge above the limit."""
     text = stored(dict(metadata), path="metadata").encode()
     if len(text) > MAX_METADATA_BYTES:
-        raise SnapshotTooLarge(
-            f"{len(text):,} bytes of JSON; at most {MAX_METADATA_BYTES:,} are allowed",
-            path="metadata",
-            suggestion="put large data into the input or the context, or keep it in your own store and name its key",
-        )
+        message = f"{len(text):,} bytes of JSON; at most {MAX_METADATA_BYTES:,} are allowed"
+        way_out = "put large data into the input or the context, or keep it in your own store and name its key"
+        raise SnapshotTooLarge(message, path="metadata", suggestion=way_out)
     kept: dict[str, Any] = loads(text)
     return kept
+
+
+def deadline_in(seconds: Any, now: float) -> float | None:
+    """Return the moment of a deadline that is so many seconds after now; None without one. Raises ConfigurationError for another type."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
+        raise ConfigurationError(f"`deadline_s` must be a number of seconds, got a {type(seconds).__name__}")
+    return None if seconds is None else now + seconds
 
 
 def check_order(order: Order) -> None:
     """Refuse an option that cannot be; raises ConfigurationError."""
     if not is_run_id(order.run_id):
-        raise ConfigurationError(
-            f"run id {order.run_id!r} may contain only letters, digits, '_', '-' and '.', {MAX_RUN_ID} at most"
-        )
-    if order.priority is not None and order.priority not in PRIORITIES:
+        message = f"run id {order.run_id!r} may contain only letters, digits, '_', '-' and '.', {MAX_RUN_ID} at most"
+        raise ConfigurationError(message)
+    if order.priority is not None and (type(order.priority) is not int or order.priority not in PRIORITIES):
         raise ConfigurationError(f"priority {order.priority!r} must be from 0, which is served first, to 9")
     if order.deadline is not None and not 0 <= order.deadline <= LAST_DEADLINE:
         raise ConfigurationError(f"a deadline at unix second {order.deadline:g} must be before the year 10000")
     key = order.idempotency_key
     if key is not None and not _is_word(key):
         raise ConfigurationError(f"an idempotency key must have 1 to {MAX_WORD} printable characters")
-    if order.trace_parent is not None and not _TRACE_PARENT.fullmatch(order.trace_parent):
-        raise ConfigurationError(
-            f"trace_parent {order.trace_parent[:80]!r} is not a W3C trace context",
-            suggestion="give the value of a `traceparent` header: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>",
-        )
-    for name, word in (("tenant", order.tenant), ("queue", order.queue)):
-        if word and not _is_word(word):
-            raise ConfigurationError(f"{name} {word[:40]!r} must have 1 to {MAX_WORD} printable characters")
+    trace_parent: Any = order.trace_parent
+    if trace_parent is not None and not (isinstance(trace_parent, str) and _TRACE_PARENT.fullmatch(trace_parent)):
+        message = f"trace_parent {str(trace_parent)[:80]!r} is not a W3C trace context"
+        way_out = "give the value of a `traceparent` header: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
+        raise ConfigurationError(message, suggestion=way_out)
+    for name, word in (("tenant", order.tenant), ("queue", order.queue or "")):
+        if word != "" and not _is_word(word):
+            raise ConfigurationError(f"{name} {str(word)[:40]!r} must have 1 to {MAX_WORD} printable characters")
+    if not isinstance(order.metadata, Mapping):
+        raise ConfigurationError(f"`metadata` must be a mapping, got a {type(order.metadata).__name__}")
 
 
-def _is_word(text: str) -> bool:
+def _is_word(text: Any) -> bool:
     """Return whether Postgres and a broker take it as it is."""
-    return 0 < len(text) <= MAX_WORD and text.isprintable()
+    return isinstance(text, str) and 0 < len(text) <= MAX_WORD and text.isprintable()

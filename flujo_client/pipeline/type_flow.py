@@ -1,12 +1,12 @@
 """Whether a step takes what the one before it returns, as far as both declare it.
 
 Pydantic's own schemas of the two types are compared, with its lax rules. What is not known is accepted: `Any`, type variables, types with
-validators of their own, wrapped functions. In: a pipeline that has passed the other checks. Out: steps whose input is certainly refused.
+validators of their own, wrapped functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -17,18 +17,14 @@ from flujo_client.plan import kinds
 from flujo_client.plan.identity import asks_a_model
 from flujo_client.schemas.core import Core, core_of
 
-_PASSED_IN: Final = {
-    kinds.PARALLEL: None,
-    kinds.CACHE: None,
-    kinds.NESTED: None,
-    kinds.FALLBACK: None,
+_PASSED_IN: Final[dict[Any, str | None]] = {
+    **dict.fromkeys((kinds.PARALLEL, kinds.CACHE, kinds.NESTED, kinds.FALLBACK)),
     kinds.CONDITIONAL: "branch_input_mapper",
     kinds.LOOP: "initial_input_to_loop_body_mapper",
 }
 """The containers whose bodies get their input, unless they have this function."""
-_PASSED_OUT: Final = {
-    kinds.FALLBACK: None,
-    kinds.CACHE: None,
+_PASSED_OUT: Final[dict[Any, str | None]] = {
+    **dict.fromkeys((kinds.FALLBACK, kinds.CACHE)),
     kinds.CONDITIONAL: "branch_output_mapper",
     kinds.LOOP: "loop_output_mapper",
 }
@@ -44,15 +40,9 @@ class _End(NamedTuple):
 
 
 def type_findings(pipeline: Pipeline, live: Callable[[Any], Any]) -> Iterator[tuple[str, str]]:
-    """Find the steps that certainly refuse what the step before them returns; yield what is wrong, and the step's path.
-
-    The pipeline is not circular; `live` finds the agent of a reference.
-    """
-    bodies = [
-        ("", pipeline),
-        *((f"{path}/{key}/", body) for path, step in walk(pipeline) for key, body in step.bodies().items()),
-    ]
-    for above, body in bodies:
+    """Find the steps that certainly refuse what the step before them returns: what is wrong, and the step's path; `live` loads references."""
+    inner = ((f"{path}/{key}/", body) for path, step in walk(pipeline) for key, body in step.bodies().items())
+    for above, body in (("", pipeline), *inner):
         for before, after in pairwise(steps_of(body)):
             for text in _between(before, after, live):
                 yield text, f"{above}{after.name}"
@@ -64,10 +54,7 @@ def _between(before: Step, after: Step, live: Callable[[Any], Any]) -> Iterator[
         wrong = next((each for each in given if entry.type is not Any and is_refused(each.type, entry.type)), None)
         if wrong is not None:
             name, parameter = getattr(entry.agent, "__name__", entry.step.name), declared_types(entry.agent).parameter
-            yield (
-                f"its input is what step '{wrong.step.name}' returns, {type_text(wrong.type)}, "
-                f"which does not fit `{name}({parameter}: {type_text(entry.type)})`"
-            )
+            yield f"its input is what step '{wrong.step.name}' returns, {type_text(wrong.type)}, which does not fit `{name}({parameter}: {type_text(entry.type)})`"
             return
 
 
@@ -103,29 +90,19 @@ _DEEPEST: Final = 10
 """Lists in lists that are compared: a type may contain itself."""
 _OURS: Final = frozenset({"flujo_client", "flujo_worker", "pydantic_ai"})
 """The packages whose classes are unwrapped, or mean more than themselves, when a function returns them."""
-_FAMILIES: Final = {
-    kind: family
-    for family, kinds_of_schema in {
-        "record": ("model", "dataclass"),
-        "mapping": ("typed-dict", "dict"),
-        "items": ("list", "tuple", "set", "frozenset"),
-        "text": ("str", "bytes"),
-        "number": ("int", "float", "bool"),
-        "scalar": ("date", "datetime", "time", "timedelta", "uuid", "decimal", "enum", "url"),
-        "none": ("none",),
-    }.items()
-    for kind in kinds_of_schema
+_FAMILIES: Final[Mapping[str, tuple[set[str], set[str]]]] = {
+    "record": ({"model", "dataclass"}, {"mapping"}),
+    "mapping": ({"typed-dict", "dict"}, {"mapping"}),
+    "items": ({"list", "tuple", "set", "frozenset"}, {"items"}),
+    "text": ({"str", "bytes"}, {"text", "scalar"}),
+    "number": ({"int", "float", "bool"}, {"number", "text", "scalar"}),
+    "scalar": (
+        {"date", "datetime", "time", "timedelta", "uuid", "decimal", "enum", "url"},
+        {"scalar", "number", "text"},
+    ),
+    "none": ({"none"}, {"none"}),
 }
-_ACCEPTED: Final = {
-    "record": {"mapping"},
-    "mapping": {"mapping"},
-    "items": {"items"},
-    "text": {"text", "scalar"},
-    "number": {"number", "text", "scalar"},
-    "scalar": {"scalar", "number", "text"},
-    "none": {"none"},
-}
-"""The families that pydantic converts to each."""
+"""The types of schemas in each family, and the families that pydantic converts to it."""
 
 
 def is_refused(given: Any, taken: Any) -> bool:
@@ -174,11 +151,8 @@ class _Schema(NamedTuple):
                 members = (each[0] if isinstance(each, tuple) else each for each in self.core["choices"])
                 return [part for each in members for part in self.part(each).choices()]
             case "literal":
-                return [
-                    part
-                    for kind in {type(each) for each in self.core["expected"]}
-                    for part in _Schema.of(kind).choices()
-                ]
+                types = {type(each) for each in self.core["expected"]}
+                return [part for kind in types for part in _Schema.of(kind).choices()]
         return [self]
 
     @property
@@ -196,14 +170,12 @@ class _Schema(NamedTuple):
             return None
         if core["type"] == "model" and self.part(core["schema"]).core["type"] != "model-fields":
             return None
-        return _FAMILIES.get(core["type"])
+        return next((family for family, (types, _) in _FAMILIES.items() if core["type"] in types), None)
 
 
 def _is_refused(given: _Schema, taken: _Schema, depth: int = 0) -> bool:
-    if depth > _DEEPEST:
-        return False
-    pairs = [(a, b) for a in given.choices() for b in taken.choices()]
-    return all(_is_pair_refused(a, b, depth) for a, b in pairs)
+    pairs = ((a, b) for a in given.choices() for b in taken.choices())
+    return depth <= _DEEPEST and all(_is_pair_refused(a, b, depth) for a, b in pairs)
 
 
 def _is_pair_refused(given: _Schema, taken: _Schema, depth: int) -> bool:
@@ -212,7 +184,7 @@ def _is_pair_refused(given: _Schema, taken: _Schema, depth: int) -> bool:
         return False
     if given.family is None or taken.family is None:
         return False
-    if given.family not in _ACCEPTED[taken.family]:
+    if given.family not in _FAMILIES[taken.family][1]:
         return True
     inside = "values_schema" if given.family == "mapping" else "items_schema"
     inner, wanted = given.core.get(inside), taken.core.get(inside)

@@ -1,7 +1,4 @@
-"""An agent's identity in a plan's fingerprint: plain data that is the same in every process.
-
-It must not contain memory addresses, reprs of objects or secrets: the client and every worker compute it independently.
-"""
+"""An agent's identity in a plan's fingerprint: plain data, without addresses, reprs of objects or secrets, that is the same in every process."""
 
 from __future__ import annotations
 

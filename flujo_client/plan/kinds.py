@@ -1,7 +1,4 @@
-"""The kinds of step, one `KindSpec` each: plans, traces, blueprints and workers look up here what they need to know about a kind.
-
-Adding a kind begins here; docs/development.md shows the other three files. Each of them is named after the spec.
-"""
+"""The kinds of step, one `KindSpec` each. Adding a kind begins here; docs/development.md shows the other three files."""
 
 from __future__ import annotations
 

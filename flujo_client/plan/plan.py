@@ -1,12 +1,8 @@
-"""A pipeline as data: what decides needs to know, and the fingerprint that client and workers compare.
-
-A plan holds no live object. Workers find those by resolving the pipeline's reference and compiling it again; a different
-fingerprint means that the code is not the code with which the run was started.
-"""
+"""A pipeline as data, without live objects, and its fingerprint, which tells whether code is that with which a run was started."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -19,11 +15,8 @@ from flujo_client.serial import digest
 PLAN_VERSION = 1
 
 OnChange = Literal["carry_on", "pin", "park"]
-"""The policies for a run whose code has changed.
-
-It continues under the new code if that is possible, waits for a worker that still has the old code, or waits until it is moved or cancelled
-(ADR 37).
-"""
+"""The policies for a run whose code has changed: it continues under the new code if that is possible, waits for a worker that still has the old
+code, or waits until it is moved or cancelled (ADR 37)."""
 ON_CHANGE: Final = get_args(OnChange)
 
 
@@ -48,6 +41,13 @@ class Nodes(tuple["Node", ...]):  # noqa: SLOT001 - the places are cached in its
     def named(self, name: str) -> Node:
         """Find a node by its name; raises KeyError if there is none."""
         return self[self._places[name]]
+
+    def walk(self) -> Iterator[Node]:
+        """Yield every node, a container before what it holds."""
+        for node in self:
+            yield node
+            for body in node.bodies.values():
+                yield from body.walk()
 
     @cached_property
     def _places(self) -> dict[str, int]:

@@ -63,16 +63,13 @@ class Difference:
             return f"{where}: '{self.key}' was {self.what}"
         if self.what == "renamed":
             return f"{where} was renamed to '{self.new}'"
-        aspect = _WORDS.get(self.aspect, self.aspect)
+        if not self.aspect:
+            return f"{where} was {self.what}"
+        aspect, shown = _WORDS.get(self.aspect, self.aspect), self.old or self.new
         if self.what != "changed":
-            shown = self.old or self.new
-            return (
-                f"{where}: {aspect} was {self.what}{f' ({shown})' if shown else ''}"
-                if aspect
-                else f"{where} was {self.what}"
-            )
-        shown = f" from {self.old} to {self.new}" if self.old is not None and self.new is not None else ""
-        return f"{where}: {aspect} changed{shown}"
+            return f"{where}: {aspect} was {self.what}{f' ({shown})' if shown else ''}"
+        values = f" from {self.old} to {self.new}" if self.old is not None and self.new is not None else ""
+        return f"{where}: {aspect} changed{values}"
 
 
 def differences(old: Plan, new: Plan) -> tuple[Difference, ...]:
@@ -90,11 +87,11 @@ def _of_pipeline(old: Plan, new: Plan) -> Iterator[Difference]:
 
 def _of_bodies(old: Nodes, new: Nodes, path: str, above: tuple[tuple[str, int], ...]) -> Iterator[Difference]:
     was, now = [node.name for node in old], [node.name for node in new]
-    if was == now:
-        for place, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from _of_node(one, other, place, (*above, (path, place)))
-        return
     moved = _moved(was, now)
+
+    def found(what: What, node: Node, place: int, name: str | None = None) -> Difference:
+        return Difference(what, "structure", node.path, place, (*above, (path, place)), new=name)
+
     for tag, start, end, first, last in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
         if tag == "equal":
             for place, each in zip(range(start, end), new[first:last], strict=True):
@@ -108,17 +105,12 @@ def _of_bodies(old: Nodes, new: Nodes, path: str, above: tuple[tuple[str, int], 
             if same is not None:
                 gone.remove(place)
                 came.remove(same)
-                yield Difference(
-                    "renamed", "structure", old[place].path, place, (*above, (path, place)), new=new[same].name
-                )
-        yield from (
-            Difference("removed", "structure", old[place].path, place, (*above, (path, place))) for place in gone
-        )
-        yield from (Difference("added", "structure", new[each].path, start, (*above, (path, start))) for each in came)
+                yield found("renamed", old[place], place, new[same].name)
+        yield from (found("removed", old[place], place) for place in gone)
+        yield from (found("added", new[each], start) for each in came)
     for name in moved:
         place, target = was.index(name), now.index(name)
-        first = min(place, target)
-        yield Difference("moved", "structure", old[place].path, first, (*above, (path, first)))
+        yield found("moved", old[place], min(place, target))
         yield from _of_node(old[place], new[target], place, (*above, (path, place)))
 
 
@@ -155,12 +147,9 @@ def _of_keys(old: Node, new: Node) -> Iterator[Difference]:
 
 def _facts(node: Node) -> dict[str, Any]:
     """Return what a plan says of a node itself, flat."""
-    tree = node.to_tree()
-    tree.pop("name")
-    tree.pop("bodies", None)
-    rules = {name: rule for name, rule in tree.pop("rules", {}).items() if name != "keys"}  # those of its bodies
-    traits = tree.pop("traits")
-    return dict(_flat({**tree, **traits, "rules": rules}))
+    rules = {name: rule for name, rule in node.rules.items() if name != "keys"}  # those of its bodies
+    tree = replace(node, rules={}, bodies={}, traits={}).to_tree()
+    return dict(_flat({**tree, **node.traits, "rules": rules}))
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,8 +1,6 @@
 """The agentic loop: a planner decides what is done next, turn by turn, until it finishes.
 
-It is composed of existing kinds: a loop whose body is the planner's step, a conditional on its command, and a step that records the turn.
-So each turn, each agent's call and each question is an attempt of its own. It must not decide anything about a run: that is the workers'
-part. In: a planner and a registry of agents; out: a loop.
+Its body is the planner's step, a conditional on its command, and a step that records the turn: each turn, call and question is an attempt.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from pydantic import BaseModel
 from flujo_client.contract.commands import COMMAND_SCHEMA
 from flujo_client.contract.context import PipelineContext
 from flujo_client.pipeline.agents import DeclaredAgent
+from flujo_client.pipeline.authoring import under
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.container import aliases, names_findings
 from flujo_client.pipeline.context_info import ContextInfo
@@ -68,10 +67,9 @@ class AgenticLoopStep(LoopStep):
         super().__post_init__()
         agents = self._agents()
         briefing = agentic_protocol.Briefing(tuple(agents), self.max_loops)
+        steps = [_planning(self.planner), _acting(agents, self.ask_expires_s), Step(RECORD, agentic_protocol.record)]
         made = {
-            "loop_body_pipeline": Pipeline(
-                [_planning(self.planner), _acting(agents, self.ask_expires_s), Step(RECORD, agentic_protocol.record)]
-            ),
+            "loop_body_pipeline": Pipeline(steps),
             "exit_condition_callable": agentic_protocol.is_finished,
             "initial_input_to_loop_body_mapper": briefing.first,
             "iteration_input_mapper": briefing.following,
@@ -81,7 +79,7 @@ class AgenticLoopStep(LoopStep):
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
-        yield from place.lacks("the log of its turns", agentic_protocol.LOG)
+        yield from under("V-C1", place.lacks("the log of its turns", agentic_protocol.LOG))
         if isinstance(self.planner, Step | Pipeline) and not _is_plain(self.planner):
             yield f"planner, a {type(self.planner).__name__}, must be an agent or a plain step in the foreground"
         if self.on_agent_failure not in FAILURES:
@@ -95,7 +93,7 @@ class AgenticLoopStep(LoopStep):
     def _agents(self) -> dict[str, Body]:
         """Return the agents that can run, by name; `findings` reports the others."""
         given: Any = self.registry if isinstance(self.registry, Mapping) else {}
-        return {name: self._agent(name, each) for name, each in given.items() if not [*registry_findings(name)]}
+        return {name: self._agent(name, each) for name, each in given.items() if not any(registry_findings(name))}
 
     def _agent(self, name: str, given: Any) -> Body:
         body = given if isinstance(given, Step | Pipeline) else Step(name, given)
@@ -137,13 +135,10 @@ def registry_findings(name: Any) -> Iterator[str]:
 
 
 def _is_plain(step: Any) -> bool:
-    if (
-        not isinstance(step, Step)
-        or step.spec is not kinds.STEP
-        or getattr(step.config, "execution_mode", None) == BACKGROUND
-    ):
+    if not isinstance(step, Step) or step.spec is not kinds.STEP:
         return False
-    return step.fallback_step is None or _is_plain(step.fallback_step)
+    is_in_background = getattr(step.config, "execution_mode", None) == BACKGROUND
+    return not is_in_background and (step.fallback_step is None or _is_plain(step.fallback_step))
 
 
 def _planning(planner: Any) -> Step:
@@ -154,19 +149,14 @@ def _planning(planner: Any) -> Step:
     agent, own = step.agent, step.processors
     if isinstance(agent, DeclaredAgent) and agent.output_schema is None:
         agent = replace(agent, output_schema=COMMAND_SCHEMA)
+    has_type = isinstance(agent, DeclaredAgent) or getattr(agent, "output_type", str) is not str
     return replace(
         step,
         agent=agent,
-        processing={**_shape(agent), **(step.processing or {})},
+        processing={**({} if has_type else {"schema": COMMAND_SCHEMA}), **(step.processing or {})},
         processors=AgentProcessors(own.prompt_processors, [*own.output_processors, agentic_protocol.read_command]),
         fallback_step=None if step.fallback_step is None else _planning(step.fallback_step),
     )
-
-
-def _shape(agent: Any) -> dict[str, Any]:
-    """Return the settings that request a command; none for an agent with its own output type."""
-    own = agent.output_schema if isinstance(agent, DeclaredAgent) else getattr(agent, "output_type", str)
-    return {"schema": COMMAND_SCHEMA} if own is str else {}
 
 
 def _acting(agents: Mapping[str, Body], ask_expires_s: float | None) -> ConditionalStep:

@@ -1,13 +1,7 @@
-"""The functions that the steps of an agentic loop's turn call.
-
-They make the planner's input, read its command, choose the branch, and record the turn. Pure except `record`, which needs to know its
-attempt. The context holds all turns so far, so none of these functions decodes it. In: what the engine hands to a user's function; out:
-values.
-"""
+"""The functions that the steps of an agentic loop's turn call. The context holds all turns so far, so none of them decodes it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,18 +34,14 @@ class Briefing:
     """Make a planner's input, turn by turn."""
 
     agents: tuple[str, ...]
-    """The names of the agents that the planner may run."""
     max_turns: int
-    """The maximum of turns."""
 
     @without_context
     def first(self, goal: Any, _context: Any) -> PlannerBrief:
-        """Make the first turn's input."""
         return self._of(goal, 1)
 
     @without_context
     def following(self, _result: Any, _context: Any, index: int, *, original_input: Any) -> PlannerBrief:
-        """Make a later turn's input."""
         return self._of(original_input, index + 1)
 
     def _of(self, goal: Any, turn: int) -> PlannerBrief:
@@ -66,8 +56,7 @@ def gets_turns(step: Step) -> bool:
 def with_turns(given: Any, context: StoredContext | None) -> Any:
     """Return a step's input; a planner's with the turns of this execution of its loop.
 
-    These are as many as there were, the last of those with the loop's address. An earlier run's may have that address too, where its context
-    was passed on.
+    An earlier run's may have the loop's address too, where its context was passed on: as many as there were are this one's.
     """
     if not isinstance(given, PlannerBrief):
         return given
@@ -78,24 +67,18 @@ def with_turns(given: Any, context: StoredContext | None) -> Any:
 
 @reads_answer
 def read_command(output: Any) -> AgentCommand:
-    """Read a planner's answer: text, data, or a model of the user's own with a command's fields.
-
-    Raises:
-        AgentIOValidationError: it is not a command; the next attempt gets the places and the faults.
-    """
+    """Read a planner's answer: text, data, or a model of the user's own with a command's fields; raises AgentIOValidationError."""
     try:
         if isinstance(output, str):
             return COMMAND.validate_json(output)
         return COMMAND.validate_python(output, from_attributes=True)
     except pydantic.ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
-    problems = "; ".join(f"at {_pointer(each['loc']) or '(root)'}: {each['msg'][:_LONGEST]}" for each in wrong)
-    raise AgentIOValidationError(f"it is not a command: {problems}; {_COMMANDS}", pointer=_pointer(wrong[0]["loc"]))
-
-
-def _pointer(place: Sequence[str | int]) -> str:
-    """Write a place as a JSON pointer; pydantic's begins with the command's type."""
-    return "".join(f"/{part}" for part in place[1:])
+    # A place begins with the command's type.
+    pointers = ["".join(f"/{part}" for part in each["loc"][1:]) for each in wrong]
+    places = zip(pointers, wrong, strict=True)
+    problems = "; ".join(f"at {pointer or '(root)'}: {each['msg'][:_LONGEST]}" for pointer, each in places)
+    raise AgentIOValidationError(f"it is not a command: {problems}; {_COMMANDS}", pointer=pointers[0])
 
 
 @dataclass(frozen=True)
@@ -103,7 +86,6 @@ class Registry:
     """The agents that a planner may have run."""
 
     names: tuple[str, ...]
-    """The names of these agents."""
 
     @without_context
     def path(self, answer: Any, _context: Any) -> str:

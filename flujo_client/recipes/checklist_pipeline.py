@@ -1,7 +1,4 @@
-"""The default pipeline: a checklist, then solutions until one passes it.
-
-It is composed of existing kinds; agents come from the caller. In: the task, as the run's input. Out: a `Candidate`.
-"""
+"""The default pipeline: a checklist, then solutions until one passes it."""
 
 from __future__ import annotations
 
@@ -46,21 +43,18 @@ def make_default_pipeline(
         name: the name of the runs.
     """
     config = StepConfig() if max_retries is None else StepConfig(max_retries=max_retries)
-    solution = Step.solution(solution_agent, config=config, processors=_reading(to_solve, as_text), sink_to="solution")
-    validate = Step(
-        "validate", validator_agent, config=config, processors=_reading(to_validate, judged), sink_to="checklist"
-    )
-    body = [solution, validate]
+
+    def asking(step: str, agent: Any, before: list[Any], after: Any, field: str) -> Step:
+        return Step(step, agent, config=config, processors=AgentProcessors(before, [after]), sink_to=field)
+
+    body = [
+        asking("solution", solution_agent, [to_solve], as_text, "solution"),
+        asking("validate", validator_agent, [to_validate], judged, "checklist"),
+    ]
     if reflection_agent is not None:
-        reflection = Step(
-            "reflection", reflection_agent, config=config, processors=_reading(to_solve, as_text), sink_to="reflection"
-        )
-        body.insert(
-            0,
-            ConditionalStep(
-                "reflect", condition_callable=has_failed, branches={True: reflection, False: Step("begin", unchanged)}
-            ),
-        )
+        reflection = asking("reflection", reflection_agent, [to_solve], as_text, "reflection")
+        branches = {True: reflection, False: Step("begin", unchanged)}
+        body.insert(0, ConditionalStep("reflect", condition_callable=has_failed, branches=branches))
     solve = LoopStep(
         "solve",
         loop_body_pipeline=Pipeline(body),
@@ -68,12 +62,8 @@ def make_default_pipeline(
         max_loops=max_iters,
         loop_output_mapper=candidate,
     )
-    review = Step.review(review_agent, config=config, processors=_reading(None, reviewed), sink_to="checklist")
+    review = asking("review", review_agent, [], reviewed, "checklist")
     return Pipeline([Step("task", begin, sink_to="task"), review, solve], name=name, context_model=DefaultContext)
-
-
-def _reading(before: Any, after: Any) -> AgentProcessors:
-    return AgentProcessors([] if before is None else [before], [after])
 
 
 def begin(task: Any, *, context: DefaultContext) -> Any:
@@ -107,10 +97,11 @@ def reviewed(output: Any) -> Checklist:
 def judged(output: Any, *, context: DefaultContext) -> Checklist:
     """Read the verdict on each item, in the items' order; their names stay as they are. Raises AgentError."""
     items, verdicts = _checklist(context).items, _read(output).items
-    if len(verdicts) != len(items) or any(item.passed is None for item in verdicts):
+    count = sum(item.passed is not None for item in verdicts)
+    if not len(items) == len(verdicts) == count:
         raise AgentError(
             f"the answer must repeat the {len(items)} items of the checklist in order, each with `passed`: {len(verdicts)} came, "
-            f"{sum(item.passed is not None for item in verdicts)} of them judged",
+            f"{count} of them judged"
         )
     pairs = zip(items, verdicts, strict=True)
     return Checklist(items=[item.model_copy(update={"description": each.description}) for each, item in pairs])
@@ -148,9 +139,8 @@ def _read(output: Any) -> Checklist:
     try:
         return Checklist.model_validate(output, from_attributes=True)
     except ValidationError:  # its text would contain the answer
-        raise AgentError(
-            f"expected a checklist, {_FORM}, got a {type(output).__name__} of another form", suggestion=_WANTED
-        ) from None
+        problem = f"expected a checklist, {_FORM}, got a {type(output).__name__} of another form"
+        raise AgentError(problem, suggestion=_WANTED) from None
 
 
 def _descriptions(context: DefaultContext) -> list[str]:

@@ -10,7 +10,6 @@ from flujo_client.contract.results import Refinement, RefinementCheck
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Body, Pipeline, steps_of
-from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import identify
 
 GENERATOR = "generator"
@@ -21,26 +20,22 @@ def refine_until(
     name: str,
     generator_pipeline: Body,
     critic_pipeline: Body,
-    max_refinements: int = 5,
-    feedback_mapper: Callable[..., Any] | None = None,
+    max_refinements: int,
+    feedback_mapper: Callable[..., Any] | None,
 ) -> LoopStep:
-    """Make the loop. Its output is the last artifact if it is complete, else the critic's last check."""
+    """Make the loop; see `Step.refine_until`."""
+    steps = steps_of(generator_pipeline)
+    if len(steps) != 1 or steps[0].name == CRITIC:
+        steps = [ImportStep(GENERATOR, pipeline=generator_pipeline, inherit_context=True)]
     critic = ImportStep(CRITIC, pipeline=critic_pipeline, inherit_context=True, keeps_input=True)
     return LoopStep(
         name,
-        loop_body_pipeline=Pipeline([_generator(generator_pipeline), critic]),
+        loop_body_pipeline=Pipeline([*steps, critic]),
         exit_condition_callable=is_complete,
         max_loops=max_refinements,
         iteration_input_mapper=Feedback(feedback_mapper or with_feedback),
         loop_output_mapper=refined,
     )
-
-
-def _generator(body: Body) -> Step:
-    steps = steps_of(body)
-    if len(steps) == 1 and steps[0].name != CRITIC:
-        return steps[0]
-    return ImportStep(GENERATOR, pipeline=body, inherit_context=True)
 
 
 def is_complete(refinement: Refinement, _: Any) -> bool:

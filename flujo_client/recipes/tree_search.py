@@ -1,7 +1,6 @@
 """Tree search: candidates are proposed, judged, and the best of them continued, until one is good enough.
 
-It is composed of a nested pipeline with its own context, and in it a loop over depths with two maps, of proposers and of evaluators.
-Workers know nothing of it, so every call is an ordinary attempt. `tree_search_steps.py` has the steps in between.
+It is a nested pipeline with its own context, and in it a loop over depths with two maps, so that every call is an ordinary attempt.
 """
 
 from __future__ import annotations
@@ -23,15 +22,8 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan import kinds
 from flujo_client.recipes.tree_search_steps import Begin, candidates_of, expand, is_over, keep, score_of, settle
 
-BOUNDS: Final = (
-    "branching_factor",
-    "beam_width",
-    "max_depth",
-    "max_iterations",
-    "path_max_tokens",
-    "goal_score_threshold",
-    "require_goal",
-)
+_COUNTS: Final = ("branching_factor", "beam_width", "max_depth", "max_iterations", "path_max_tokens")
+BOUNDS: Final = (*_COUNTS, "goal_score_threshold", "require_goal")
 """The arguments that say how far a search goes."""
 
 PROPOSER, EVALUATOR = "proposer", "evaluator"
@@ -108,7 +100,7 @@ class TreeSearchStep(ImportStep):
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
-        for name in ("branching_factor", "beam_width", "max_depth", "max_iterations", "path_max_tokens"):
+        for name in _COUNTS:
             if getattr(self, name) is not None or name != "max_iterations":
                 yield from count_findings(name, getattr(self, name))
         wanted: Any = self.goal_score_threshold
@@ -131,9 +123,8 @@ class TreeSearchStep(ImportStep):
             _side_by_side("evaluate", "judged", _read_by(self.body_of(EVALUATOR), score_of, _SCORE)),
             Step("keep", keep, config=_ONCE),
         ]
-        depths = LoopStep(
-            "depths", loop_body_pipeline=Pipeline(depth), exit_condition_callable=is_over, max_loops=self.max_depth
-        )
+        body, most = Pipeline(depth), self.max_depth
+        depths = LoopStep("depths", loop_body_pipeline=body, exit_condition_callable=is_over, max_loops=most)
         bounds = {name: getattr(self, name) for name in SearchBounds.model_fields}
         steps = [Step("begin", Begin(bounds), config=_ONCE), depths, Step("settle", settle, config=_ONCE)]
         return Pipeline(steps, context_model=TreeSearchContext)

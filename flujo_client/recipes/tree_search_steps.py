@@ -1,7 +1,6 @@
-"""The steps of a tree search between its proposers and evaluators.
+"""The steps of a tree search between its proposers and evaluators, which change the state in the attempt's copy of the context.
 
-Pure except for the search's own context. Each takes the output of the previous fan-out, and changes the state in the attempt's copy of the
-context. A failed branch is left out, with its reason recorded; if all have failed, the search fails.
+A failed branch is left out, with its reason recorded; if all have failed, the search fails.
 """
 
 from __future__ import annotations
@@ -12,14 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flujo_client.contract.recipes import (
-    Score,
-    ScoredPath,
-    SearchBounds,
-    SearchState,
-    TreeSearchContext,
-    TreeSearchResult,
-)
+from flujo_client.contract import recipes
+from flujo_client.contract.recipes import ScoredPath, SearchBounds, SearchState, TreeSearchContext, TreeSearchResult
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import AgentError, NonRetryableError
 from flujo_client.pipeline.function_marks import reads_answer
@@ -53,18 +46,11 @@ def expand(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, i
 
 
 def keep(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, Any]:
-    """Keep the best of the candidates, the first of those that are equal.
-
-    Raises:
-        NonRetryableError: there are candidates, and none could be evaluated.
-    """
+    """Keep the best of the candidates, the first of those that are equal. Raises NonRetryableError: none could be evaluated."""
     state = _state(context)
     scores = _read(state, outputs, score_of, "candidate")
-    found = [
-        ScoredPath(path=path, score=each.score, reason=each.reason)
-        for path, each in zip(state.candidates, scores, strict=True)
-        if each is not None
-    ]
+    judged = ((path, each) for path, each in zip(state.candidates, scores, strict=True) if each is not None)
+    found = [ScoredPath(path=path, score=each.score, reason=each.reason) for path, each in judged]
     ranked = sorted(found, key=lambda each: -each.score)
     bests = [each for each in (state.best, *ranked[:1]) if each is not None]
     state.best = max(bests, key=lambda each: each.score, default=None)
@@ -92,20 +78,16 @@ def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
     state = _state(context)
     best, wanted = state.best, state.bounds.goal_score_threshold
     if best is None:
-        raise NonRetryableError(
-            "the proposer made no candidates",
-            suggestion="return a list with at least one",
-            code="NOTHING_PROPOSED",
-        )
+        problem, way_out = "the proposer made no candidates", "return a list with at least one"
+        raise NonRetryableError(problem, suggestion=way_out, code="NOTHING_PROPOSED")
     if best.score < wanted and state.bounds.require_goal:
         raise NonRetryableError(
             f"no path reached the goal: {wanted:g} is required, and the best of {state.visited} has {best.score:g}",
             suggestion="give it more max_depth, beam_width or max_iterations, or a lower goal_score_threshold",
             code="GOAL_NOT_REACHED",
         )
-    return TreeSearchResult(
-        **dict(best), goal_reached=best.score >= wanted, visited=state.visited, left_out=state.left_out
-    )
+    reached = best.score >= wanted
+    return TreeSearchResult(**dict(best), goal_reached=reached, visited=state.visited, left_out=state.left_out)
 
 
 @reads_answer
@@ -121,10 +103,10 @@ def candidates_of(output: Any) -> list[Any]:
 
 
 @reads_answer
-def score_of(output: Any) -> Score:
+def score_of(output: Any) -> recipes.Score:
     """Read an evaluator's answer: a number from 0 to 1, or what has one as its `score`; raises AgentError."""
     try:
-        return Score(score=_part(output, "score", output), reason=_part(output, "reason", None))
+        return recipes.Score(score=_part(output, "score", output), reason=_part(output, "reason", None))
     except ValidationError:  # its text would contain the answer
         raise AgentError(
             "an evaluator must return a number from 0 to 1, or an object with such a `score` and a text as its `reason`",

@@ -1,14 +1,14 @@
-"""Count how often pydantic would look at the parts of a value, before it does.
+"""Count how often pydantic would look at the parts of a value, before it does. Pure.
 
 Pydantic tries all members of a union, and collects the errors of each. In a recursive type, that is width to the power
-of depth, and the author of the value chooses the depth (ADR 26). Here each part is counted once for each part of the type, so that the
-power is a product of small numbers. Pure. In: a type and plain data; out: None, or why the data are not to be validated.
+of depth, and the author of the value chooses the depth (ADR 26). Here each part is counted once for each part of the type.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -36,9 +36,7 @@ Part = tuple[Core, Any]
 def ambiguity(kind: Any, value: Any) -> str | None:
     """Return why data are not to be validated by a type: there are too many ways through its unions. None: they may be.
 
-    Args:
-        kind: anything a `TypeAdapter` takes, or pydantic's validator of it.
-        value: the data; models in it are not examined, for pydantic does not either.
+    `kind` is anything a `TypeAdapter` takes, or pydantic's validator of it. Models in the data are not examined, for pydantic does not either.
     """
     found = _known(kind)
     if found is None:
@@ -138,10 +136,9 @@ class _Count:
     def _inside(self, core: Core, text: str | bytes) -> Iterator[Part]:
         """Look into a text that is JSON, as pydantic-ai accepts for an output that is not an object."""
         if id(text) not in self.decoded:
-            try:
+            self.decoded[id(text)] = text, None
+            with suppress(orjson.JSONDecodeError):
                 self.decoded[id(text)] = text, orjson.loads(text)
-            except orjson.JSONDecodeError:
-                self.decoded[id(text)] = text, None
         if isinstance(core.get("schema"), dict):
             yield core["schema"], self.decoded[id(text)][1]
 

@@ -1,4 +1,4 @@
-"""Pydantic's core schemas: how pydantic validates a type. Pure. In: a type, or a validator. Out: its core schema."""
+"""Pydantic's core schemas: how pydantic validates a type. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ _NO_SCHEMAS: Final = frozenset({"metadata", "serialization", "default", "expecte
 
 
 def core_of(kind: Any) -> Core | None:
-    """Return the core schema of a type or of a validator; None where pydantic has none.
-
-    Args:
-        kind: anything a `TypeAdapter` takes, or what pydantic-core or a `TypeAdapter` validates with.
-    """
+    """Return the core schema of anything a `TypeAdapter` takes, or of what pydantic validates with; None where it has none."""
     validator = getattr(kind, "_schema_validator", kind)  # the validator behind pydantic's plugins
     if isinstance(validator, SchemaValidator):
         made: Any = validator.__reduce__()  # its pickled form; nothing else exposes its schema
@@ -94,21 +90,16 @@ def is_by_name(name: str, value: Any) -> bool:
 
 
 def with_parts(core: Core, change: Callable[[Core], Any], *, unchanged: Collection[str] = ()) -> Core:
-    """Copy a core schema and apply `change` to each schema right below it; values that only look like schemas stay.
-
-    Parts with the names in `unchanged` stay too.
-    """
+    """Copy a core schema and apply `change` to each schema right below it; values that only look like schemas, and `unchanged` parts, stay."""
 
     def mapped(part: Any) -> Any:
         if isinstance(part, list | tuple):
             return type(part)(map(mapped, part))
         return change(part) if isinstance(part, dict) else part
 
-    return {
-        name: {key: mapped(each) for key, each in value.items()}
-        if is_by_name(name, value)
-        else value
-        if name in _NO_SCHEMAS or name in unchanged
-        else mapped(value)
-        for name, value in core.items()
-    }
+    def part(name: str, value: Any) -> Any:
+        if is_by_name(name, value):
+            return {key: mapped(each) for key, each in value.items()}
+        return value if name in _NO_SCHEMAS or name in unchanged else mapped(value)
+
+    return {name: part(name, value) for name, value in core.items()}

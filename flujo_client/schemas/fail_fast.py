@@ -1,13 +1,13 @@
-"""Pydantic's errors about large values, bounded: the first wrong element of a list or mapping ends its validation.
+"""Pydantic's errors about large values, bounded: the first wrong element of a list or mapping ends its validation. Pure.
 
 Pydantic collects an error of up to a kilobyte for each wrong element, so 5 MB of wrong elements take gigabytes (ADR 26). Before a large
-value is validated, a copy of the type's validator that stops early looks at it. Small values are left to pydantic. Pure. In: a type and
-a value. Out: nothing, or a `ValidationError` with a few errors.
+value is validated, a copy of the type's validator that stops early looks at it. Small values are left to pydantic.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -30,26 +30,16 @@ _SAME_IN_BOTH: Final = frozenset({"str", "int", "float", "bool"})
 
 
 def fail_fast(kind: Any, data: Any, **options: Any) -> None:
-    """Validate large data by a type until the first wrong element.
+    """Validate large data until the first wrong element, which raises ValidationError.
 
-    Args:
-        kind: anything a `TypeAdapter` takes, or pydantic's validator of it.
-        data: plain data or models.
-        options: of `validate_python`, such as `by_name`.
-
-    Raises:
-        ValidationError: the data do not fit the type.
+    `kind` is anything a `TypeAdapter` takes, or pydantic's validator of it; `options` are those of `validate_python`, such as `by_name`.
     """
     if _is_large(data) and (validator := _validator(kind)) is not None:
         validator.validate_python(data, **options)
 
 
 def fail_fast_json(kind: Any, text: str, **options: Any) -> None:
-    """Validate a large JSON text by a type until the first wrong element, as `fail_fast` validates data.
-
-    Raises:
-        ValidationError: the text does not fit the type; a text that is not JSON is left to pydantic.
-    """
+    """Validate a large JSON text by a type as `fail_fast` validates data; a text that is not JSON is left to pydantic."""
     if len(text) < LARGE_TEXT or (validator := _validator(kind)) is None:
         return
     try:
@@ -60,13 +50,17 @@ def fail_fast_json(kind: Any, text: str, **options: Any) -> None:
 
 
 def fail_fast_assignment(model: BaseModel, name: str, value: Any) -> None:
-    """Validate a large value as a model validates what is assigned to a field, until the first wrong element; the model is not changed.
-
-    Raises:
-        ValidationError: the value does not fit the field.
-    """
+    """Validate a large value as a model validates what is assigned to a field, as `fail_fast` does; the model is not changed."""
     if _is_large(value) and (validator := _validator(type(model))) is not None:
         validator.validate_assignment(model.model_copy(), name, value)
+
+
+def places_of(error: ValidationError, whole: str = "", most: int = sys.maxsize) -> str:
+    """Return the places that do not fit, and why, without their values; `whole` is the name of the value itself."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    named = ((".".join(map(str, each["loc"])) or whole, each["msg"]) for each in found[:most])
+    texts = [f"{place}: {message}" if place else message for place, message in named]
+    return "; ".join(texts) + (f"; and {len(found) - most} more" if len(found) > most else "")
 
 
 def _is_large(data: Any) -> bool:
@@ -107,10 +101,8 @@ def _is_strict(core: Core) -> bool:
 def stopping(core: Core, *, with_functions: bool, forbids: bool = False) -> Core:
     """Copy a core schema so that it stops at the first wrong element; it accepts the same values.
 
-    Args:
-        core: the schema.
-        with_functions: put functions in front of mappings and objects as well: those of strict types would see Python instead of JSON.
-        forbids: the type around it forbids unknown members.
+    `with_functions` puts functions in front of mappings and objects as well: those of strict types would see Python instead of JSON. `forbids`
+    says whether the type around it forbids unknown members.
     """
     extra = (core.get("config") or {}).get("extra_fields_behavior", "forbid" if forbids else "ignore")
     forbids = core.get("extra_behavior", extra) == "forbid"

@@ -1,20 +1,18 @@
-"""Find the first few faults of a value by a schema, in bounded work.
+"""Find the first few faults of a value by a schema, in bounded work. Pure. A `Check` decides whether the value is valid.
 
-Pure. It checks only whether parts of a compiled schema hold, and follows one branch of each union: the one that the value most likely
-means, by its constants, its type, and its members. So the work is proportional to the value, not to the number of paths through the schema.
-It must not decide whether a value is valid: a `Check` does. In: a check and a value that it rejects. Out: `SchemaFault`s, at least one.
+One branch of each union is followed: the one that the value most likely means, by its constants, its type, and its members. So the work is
+proportional to the value, not to the number of paths through the schema.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from flujo_client.schemas.branches import Branch, likeliest
-from flujo_client.schemas.parts import Schema, kind_of, parts, size_of, step
+from flujo_client.schemas.parts import Part, Schema, constants_of, is_same, kind_of, parts, size_of, step
 from flujo_client.schemas.schema import Check
 
 Path = tuple[str | int, ...]
@@ -31,6 +29,17 @@ UNKNOWN_RULE: Final = "schema"
 _SMALL: Final = 300
 _WHOLE: Final = frozenset({"enum", "const", "uniqueItems"})
 """Rules that examine all of a container; its other own rules examine its keys or its length."""
+
+
+class Branch(NamedTuple):
+    """The branch of a union that a value most likely means."""
+
+    number: int
+    """Its place under the keyword, from 0."""
+    name: str
+    """A constant that the branch requires, its title or its type; its number if it has none of them."""
+    is_meant: bool
+    """Whether the value has the constants of this branch, and of no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +60,15 @@ class SchemaFault:
 
 
 class _Place(NamedTuple):
-    sub: Schema
+    sub: Any
     pointer: str
     value: Any
     path: Path
     is_guess: bool = False
     """It is in a branch that the value may not have meant: unions inside it are not reported."""
+
+    def at(self, keyword: str) -> _Place:
+        return self._replace(sub=self.sub[keyword], pointer=f"{self.pointer}/{keyword}")
 
 
 def faults(check: Check, value: Any, most: int = MOST) -> list[SchemaFault]:
@@ -109,118 +121,78 @@ class _Walk:
         if len(place.path) >= DEEPEST:
             return [], []
         below: list[_Place] = []
-        own = [*self._own(place.sub, place), *self._of_members(place.sub, place, below)]
-        own += self._applied(place.sub, place, below)
-        if not own and not below:
-            own = list(self._unevaluated(place.sub, place))
+        own = [*self._own(place), *self._of_members(place, below), *self._applied(place, below)]
+        if not own and not below and "unevaluatedProperties" in place.sub and isinstance(place.value, dict):
+            # Everything else holds, so no other errors are listed.
+            own = self._listed(self.check.compiled_part(place.sub, place.pointer), place, place.value)
         return own, below
 
-    # --- the schema's own rules
-
-    def _own(self, sub: dict[str, Any], place: _Place) -> Iterator[SchemaFault]:
-        rules = self.check.own_rules(sub)
-        if rules is None:
-            return
-        value = place.value
-        if not (sub.keys() & _WHOLE) and size_of(value, _SMALL) >= _SMALL:
+    def _own(self, place: _Place) -> list[SchemaFault]:
+        """Return which rules that look no deeper than the value are broken."""
+        rules, value = self.check.own_rules(place.sub), place.value
+        if not (place.sub.keys() & _WHOLE) and size_of(value, _SMALL) >= _SMALL:
             value = dict.fromkeys(value) if isinstance(value, dict) else [None] * len(value)
+        return [] if rules is None else self._listed(rules, place, value)
+
+    def _listed(self, rules: Any, place: _Place, value: Any) -> list[SchemaFault]:
         self._spend(value)
         try:
             errors = list(rules.iter_errors(value))
         except (ValueError, RecursionError):
-            errors = []
+            return []
+        faults = []
         for error in errors:
+            found = error.instance if error.instance_path else place.value
             path = (*place.path, *error.instance_path)
-            found = place.value if path == place.path else error.instance
-            yield SchemaFault(path, error.kind.name, str(error.message), found, error.kind.as_dict())
+            faults.append(SchemaFault(path, error.kind.name, str(error.message), found, error.kind.as_dict()))
+        return faults
 
-    # --- what the schema says of the parts of a value
-
-    def _of_members(self, sub: dict[str, Any], place: _Place, below: list[_Place]) -> Iterator[SchemaFault]:
-        children = _children(self.check, sub, place)
-        below += islice((child for child in children if not self._holds(child)), self.most)
-        if isinstance(place.value, list) and "contains" in sub:
-            wanted = _Place(sub["contains"], f"{place.pointer}/contains", None, ())
+    def _of_members(self, place: _Place, below: list[_Place]) -> Iterator[SchemaFault]:
+        """Yield what the schema says of the parts of a value, and collect those that do not hold."""
+        children = self.check.children(place.sub, place.pointer, place.value)
+        parts_of = (_Place(*part, value, (*place.path, key), place.is_guess) for part, value, key in children)
+        below += islice((part for part in parts_of if not self._holds(part)), self.most)
+        if isinstance(place.value, list) and "contains" in place.sub:
+            wanted, sub = place.at("contains"), place.sub
             held = sum(self._holds(wanted._replace(value=each)) for each in place.value)
             if not sub.get("minContains", 1) <= held <= sub.get("maxContains", held):
                 yield _fault(place, "contains", f"{held} items match the 'contains' schema")
-        if isinstance(place.value, dict) and "propertyNames" in sub:
-            names = _Place(sub["propertyNames"], f"{place.pointer}/propertyNames", None, ())
+        if isinstance(place.value, dict) and "propertyNames" in place.sub:
+            names = place.at("propertyNames")
             for key in place.value:
                 if not self._holds(names._replace(value=key)):
                     yield _fault(place, "propertyNames", f"{key!r} is not allowed as a name")
 
-    # --- what further schemas say of the same value
-
-    def _applied(self, sub: dict[str, Any], place: _Place, below: list[_Place]) -> Iterator[SchemaFault]:
-        below += [part for part in self._demanded(sub, place) if not self._holds(part)]
+    def _applied(self, place: _Place, below: list[_Place]) -> Iterator[SchemaFault]:
+        """Yield what further schemas say of the same value, and collect those that do not hold."""
+        below += [part for part in self._demanded(place) if not self._holds(part)]
         for keyword in ("anyOf", "oneOf"):
-            branches = [place._replace(sub=each, pointer=where) for each, where in parts(sub, place.pointer, keyword)]
+            branches = [place._replace(sub=each, pointer=at) for each, at in parts(place.sub, place.pointer, keyword)]
             held = sum(map(self._holds, branches)) if keyword == "oneOf" else any(map(self._holds, branches))
             if branches and not held:
-                branch = likeliest(
-                    self.check, [(each.sub, each.pointer) for each in branches], place.value, self._check_holds
-                )
+                branch = _likeliest(self.check, [each[:2] for each in branches], place.value, self._check_holds)
                 below.append(branches[branch.number]._replace(is_guess=place.is_guess or not branch.is_meant))
-                yield _fault(place, keyword, _FITS_NONE.format(_written(place.value), keyword), branch=branch)
+                why = f"is not valid under any of the schemas listed in the '{keyword}' keyword"
+                yield _fault(place, keyword, f"{_written(place.value)} {why}", branch=branch)
             elif held > 1:
-                yield _fault(
-                    place,
-                    keyword,
-                    f"{_written(place.value)} is valid under more than one of the schemas listed in the 'oneOf' keyword",
-                )
-        if "not" in sub and self._holds(place._replace(sub=sub["not"], pointer=f"{place.pointer}/not")):
-            yield _fault(
-                place, "not", f"{_written(place.value)} matches the schema under 'not'", {"schema": sub["not"]}
-            )
+                why = "is valid under more than one of the schemas listed in the 'oneOf' keyword"
+                yield _fault(place, keyword, f"{_written(place.value)} {why}")
+        if "not" in place.sub and self._holds(place.at("not")):
+            message = f"{_written(place.value)} matches the schema under 'not'"
+            yield _fault(place, "not", message, {"schema": place.sub["not"]})
 
-    def _demanded(self, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
+    def _demanded(self, place: _Place) -> Iterator[_Place]:
         """Return the schemas that must hold in addition to this one."""
-        value, pointer = place.value, place.pointer
-        for each, where in self.check.demanded(sub, pointer):
+        for each, where in self.check.demanded(place.sub, place.pointer):
             yield place._replace(sub=each, pointer=where)
-        if "if" in sub:
-            chosen = "then" if self._holds(place._replace(sub=sub["if"], pointer=f"{pointer}/if")) else "else"
-            if chosen in sub:
-                yield place._replace(sub=sub[chosen], pointer=f"{pointer}/{chosen}")
-        for key, each in (sub.get("dependentSchemas") or {}).items() if isinstance(value, dict) else ():
-            if key in value:
-                yield place._replace(sub=each, pointer=f"{pointer}/dependentSchemas/{step(key)}")
-
-    def _unevaluated(self, sub: dict[str, Any], place: _Place) -> Iterator[SchemaFault]:
-        if isinstance(place.value, dict) and "unevaluatedProperties" in sub:
-            known = self._evaluated(sub, place, set())
-            rest = _Place(sub["unevaluatedProperties"], f"{place.pointer}/unevaluatedProperties", None, ())
-            unknown = [key for key in place.value if key not in known]
-            keys = [key for key in unknown if not self._holds(rest._replace(value=place.value[key]))]
-            if keys:
-                listed = ", ".join(map(repr, keys))
-                message = f"Unevaluated properties are not allowed ({listed} {'was' if len(keys) == 1 else 'were'} unexpected)"
-                yield _fault(place, "unevaluatedProperties", message, {"unexpected": keys})
-
-    def _evaluated(self, sub: Schema, place: _Place, seen: set[int]) -> set[str]:
-        """Return the members that the schema names, or another one that applies to the same value and holds."""
-        if isinstance(sub, bool) or id(sub) in seen:
-            return set()
-        seen.add(id(sub))
-        known = {child.path[-1] for child in _children(self.check, sub, place) if isinstance(child.path[-1], str)}
-        known |= set(place.value) if sub.get("additionalProperties") is not None else set()
-        beside = [*self._demanded(sub, place)]
-        for keyword in ("anyOf", "oneOf"):
-            beside += [place._replace(sub=each, pointer=at) for each, at in parts(sub, place.pointer, keyword)]
-        for each in beside:
-            if self._holds(each):
-                resolved = self._resolved(each)
-                nested = isinstance(resolved.sub, dict) and "unevaluatedProperties" in resolved.sub
-                known |= set(place.value) if nested else self._evaluated(resolved.sub, resolved, seen)
-        return known
-
-    # --- questions
+        if "if" in place.sub and (chosen := "then" if self._holds(place.at("if")) else "else") in place.sub:
+            yield place.at(chosen)
+        for key, each in (place.sub.get("dependentSchemas") or {}).items() if isinstance(place.value, dict) else ():
+            if key in place.value:
+                yield place._replace(sub=each, pointer=f"{place.pointer}/dependentSchemas/{step(key)}")
 
     def _holds(self, place: _Place) -> bool:
-        if isinstance(place.sub, bool):
-            return place.sub
-        return self._check_holds(place.sub, place.pointer, place.value)
+        return place.sub if isinstance(place.sub, bool) else self._check_holds(*place[:3])
 
     def _check_holds(self, sub: Schema, pointer: str, value: Any) -> bool:
         self._spend(value)
@@ -234,14 +206,6 @@ class _Walk:
         self.left -= size_of(value, self.left + 1)
         if self.left < 0:
             raise _Spent
-
-
-_FITS_NONE: Final = "{} is not valid under any of the schemas listed in the '{}' keyword"
-
-
-def _children(check: Check, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
-    for (part, pointer), value, key in check.children(sub, place.pointer, place.value):
-        yield place._replace(sub=part, pointer=pointer, value=value, path=(*place.path, key))
 
 
 def _fault(
@@ -261,3 +225,45 @@ def _written(value: Any) -> str:
         return kind_of(value)
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text if len(text) <= _SMALL else f"{text[:_SMALL]}…"
+
+
+class _Score(NamedTuple):
+    """The evidence for a branch, the strongest first."""
+
+    suits: bool
+    right: int = 0
+    wrong: int = 0
+    missing: int = 0
+    known: int = 0
+    held: int = 0
+
+
+def _likeliest(check: Check, branches: list[Part], value: Any, holds: Callable[[Schema, str, Any], bool]) -> Branch:
+    """Choose the branch; the first of equal ones."""
+    resolved = [check.resolved(*branch) for branch in branches]
+    scores = [_score(check, branch, value, holds) for branch in resolved]
+    number = scores.index(max(scores))
+    meant = [each for each in scores if each.right and not each.wrong]
+    return Branch(number, _name_of(resolved[number][0], number), meant == [scores[number]])
+
+
+def _score(check: Check, branch: Part, value: Any, holds: Callable[[Schema, str, Any], bool]) -> _Score:
+    sub, pointer = branch
+    suits = kind_of(value) in check.kinds(sub, pointer)
+    if isinstance(sub, bool) or not isinstance(value, dict):
+        return _Score(suits)
+    given = [is_same(value[key], constant) for key, constant in constants_of(sub).items() if key in value]
+    missing = sum(key not in value for key in sub.get("required") or ())
+    known = [holds(*part, member) for part, member, _ in check.children(sub, pointer, value)]
+    return _Score(suits, given.count(True), -given.count(False), -missing, len(known), sum(known))
+
+
+def _name_of(sub: Schema, number: int) -> str:
+    if isinstance(sub, dict):
+        constant = next(iter(constants_of(sub).items()), None)
+        if constant is not None:
+            return f"{constant[0]} {json.dumps(constant[1], ensure_ascii=False)}"
+        named = sub.get("title") or sub.get("type")
+        if isinstance(named, str):
+            return named
+    return f"branch {number}"

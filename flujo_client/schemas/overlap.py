@@ -1,8 +1,7 @@
-"""Check values by schemas whose alternatives overlap on several levels, in time proportional to schema and value.
+"""Check values by schemas whose alternatives overlap on several levels, in time proportional to schema and value. Pure.
 
 jsonschema-rs checks each alternative of a union again: if two of them check the same parts below, the checks double with every level (ADR
-26). Here each part of the schema is checked once for each part of the value; checks of a single part are left to jsonschema-rs. Pure. In: a
-`Check` and a value; out: whether a part of the schema holds for it.
+26). Here each part of the schema is checked once for each part of the value; checks of a single part are left to jsonschema-rs.
 """
 
 from __future__ import annotations
@@ -26,16 +25,8 @@ _REST: Final = ("items", "additionalProperties")
 _BELOW: Final = frozenset({"$ref", "allOf", "prefixItems", "$defs", "definitions", *_UNIONS, *_MEMBERS, *_REST})
 _WHOLE: Final = frozenset(
     [
-        "not",
-        "if",
-        "then",
-        "else",
-        "contains",
-        "propertyNames",
-        "dependentSchemas",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "$dynamicRef",
+        *("not", "if", "then", "else", "contains", "propertyNames", "dependentSchemas"),
+        *("unevaluatedItems", "unevaluatedProperties", "$dynamicRef"),
     ]
 )
 """Keywords that are checked with everything below them."""
@@ -85,9 +76,8 @@ class Overlap:
         )
 
     def _fits_union(self, sub: dict[str, Any], place: str, keyword: str, value: Any, known: Known) -> bool:
-        fitting = (branch for branch in parts(sub, place, keyword) if self._asked(branch, value, known))
-        found = next(fitting, None) is not None
-        return found and (keyword == "anyOf" or next(fitting, None) is None)
+        fitting = (True for branch in parts(sub, place, keyword) if self._asked(branch, value, known))
+        return any(fitting) and (keyword == "anyOf" or not any(fitting))
 
     def _count(self, part: Part, levels: int) -> int:
         """Count how often one part of a value is checked at most, so many levels below."""
@@ -117,12 +107,8 @@ class Overlap:
 def _has_wide_union(root: Any) -> bool:
     """Return whether some union has two alternatives that look below the value itself."""
     unions = (part.get(keyword) for part in mappings_in(root) for keyword in _UNIONS)
-    wide = (
-        [each for each in union if isinstance(each, dict) and _BELOW & each.keys()]
-        for union in unions
-        if isinstance(union, list)
-    )
-    return any(len(each) > 1 for each in wide)
+    lists = (union for union in unions if isinstance(union, list))
+    return any(sum(isinstance(each, dict) and bool(_BELOW & each.keys()) for each in union) > 1 for union in lists)
 
 
 def _descending(sub: Mapping[str, Any], place: str) -> Iterator[Part]:

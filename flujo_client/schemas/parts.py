@@ -91,17 +91,13 @@ def tags_of(sub: Any) -> dict[str, list[Any]]:
 def telling(objects: Sequence[Any]) -> tuple[str, ...]:
     """Return the members that always identify one of some objects' schemas: no two schemas allow the same value for them."""
     tags = [tags_of(each) for each in objects]
-    return tuple(
-        name
-        for name in (tags[0] if tags else ())
-        if all(name in each for each in tags)
-        and not any(
-            is_same(one, other)
-            for some, others in combinations(tags, 2)
-            for one in some[name]
-            for other in others[name]
-        )
-    )
+    pairs = list(combinations(tags, 2))
+
+    def is_shared(name: str) -> bool:
+        return any(is_same(one, other) for some, others in pairs for one in some[name] for other in others[name])
+
+    common = (name for name in (tags[0] if tags else ()) if all(name in each for each in tags))
+    return tuple(name for name in common if not is_shared(name))
 
 
 def is_same(one: Any, other: Any) -> bool:

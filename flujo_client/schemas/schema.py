@@ -1,9 +1,8 @@
-"""A JSON Schema, compiled once: the only module that uses jsonschema-rs.
+"""A JSON Schema (2020-12), compiled once: the only module that uses jsonschema-rs. No reference is fetched.
 
-It must not change a value, nor have jsonschema-rs list errors of a whole schema: that takes the errors of every branch of nested unions,
-and in a recursive schema the value decides how deep they nest (ADR 26). In: a JSON Schema (2020-12); out: whether it holds, in time
-proportional to the value, and which part of the schema applies to each part of the value. No reference is fetched. Patterns run on a linear
-engine; those that need another engine get a low limit on backtracking.
+It must not have jsonschema-rs list errors of a whole schema: that takes the errors of every branch of nested unions, and in a recursive
+schema the value decides how deep they nest (ADR 26). Patterns run on a linear engine; those that need another engine get a low limit on
+backtracking.
 """
 
 from __future__ import annotations
@@ -24,26 +23,13 @@ _BACKTRACKS: Final = 1000
 _LONGEST_CHAIN: Final = 64
 _OWN: Final = frozenset(
     [
-        *(
-            "type",
-            "enum",
-            "const",
-            "format",
-            "pattern",
-            "minLength",
-            "maxLength",
-            "uniqueItems",
-            "minItems",
-            "maxItems",
-        ),
+        *("type", "enum", "const", "format", "pattern", "minLength", "maxLength"),
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-        *("required", "dependentRequired", "minProperties", "maxProperties"),
+        *("required", "dependentRequired", "minProperties", "maxProperties", "uniqueItems", "minItems", "maxItems"),
     ]
 )
 """Rules that look no deeper than the value itself."""
-_BESIDE_A_REFERENCE: Final = frozenset(
-    {"$ref", "title", "description", "default", "examples", "$comment", "$defs", "definitions"}
-)
+_ANNOTATIONS: Final = {"$ref", "title", "description", "default", "examples", "$comment", "$defs", "definitions"}
 """Keywords beside a reference that do not restrict the value."""
 
 
@@ -57,11 +43,7 @@ class UnusableSchema(ValueError):
 
 
 class Check:
-    """One compiled schema.
-
-    Args:
-        schema: JSON Schema 2020-12.
-        formats: assert `format`.
+    """One compiled schema, JSON Schema 2020-12; with `formats` it asserts `format`.
 
     Attributes:
         is_valid: returns whether the schema holds for a value; raises ValueError for half a surrogate pair.
@@ -74,7 +56,7 @@ class Check:
     def __init__(self, schema: Schema, *, formats: bool = True) -> None:
         self.root = schema
         self._formats = formats
-        self._branches: dict[int, tuple[Schema, Callable[[Any], bool]]] = {}
+        self._parts: dict[int, tuple[Schema, Any]] = {}
         self._own_rules: dict[int, tuple[Schema, Any]] = {}
         self._kinds: dict[int, frozenset[str]] = {}
         self._patterns: dict[str, Callable[[Any], bool]] = {}
@@ -83,13 +65,11 @@ class Check:
             self._registry = jsonschema_rs.Registry([(_ROOT, schema)])
         except (ValueError, RecursionError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as cause:
             raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
-        self.is_valid: Callable[[Any], bool] = validator.is_valid
         for part in mappings_in(schema):  # the checker would accept anything for a circular chain of bare references
             self.resolved(part, "")
         self._overlap = Overlap(self)
         self.is_overlapping = self._overlap.is_costly
-        if self.is_overlapping:
-            self.is_valid = self._overlap.is_valid
+        self.is_valid: Callable[[Any], bool] = self._overlap.is_valid if self.is_overlapping else validator.is_valid
 
     def valid(self, value: Any) -> bool:
         """Return whether the value matches the whole schema; half a surrogate pair in a text never does."""
@@ -105,21 +85,21 @@ class Check:
             return build(schema, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS), **given)
 
     def holds(self, sub: Schema, pointer: str, value: Any) -> bool:
-        """Return whether one part of the schema, at its place in the root, holds for one part of the value.
-
-        Raises:
-            UnusableSchema: the part cannot be compiled.
-        """
+        """Return whether one part of the schema, at its place in the root, holds for one part of the value; raises UnusableSchema."""
         if self.is_overlapping:
             return _holds(functools.partial(self._overlap.holds, sub, pointer), value)
         return self.natively(sub, pointer, value)
 
     def natively(self, sub: Schema, pointer: str, value: Any) -> bool:
         """Ask jsonschema-rs whether one part of the schema holds for one part of the value."""
-        known = self._branches.get(id(sub))
+        return _holds(self.compiled_part(sub, pointer).is_valid, value)
+
+    def compiled_part(self, sub: Schema, pointer: str) -> Any:
+        """Compile one part, once; raises UnusableSchema."""
+        known = self._parts.get(id(sub))
         if known is None:
-            known = self._branches[id(sub)] = (sub, self._part_compiled(pointer).is_valid)
-        return _holds(known[1], value)
+            known = self._parts[id(sub)] = (sub, self._part_compiled(pointer))
+        return known[1]
 
     def _part_compiled(self, pointer: str) -> Any:
         """Compile one part. A pointer does not lead through schemas that have names of their own: if it fails, the names are left out."""
@@ -139,10 +119,9 @@ class Check:
         if known is None:
             rules = {name: rule for name, rule in sub.items() if name in _OWN}
             if sub.get("additionalProperties") is False:
-                rules |= {
-                    name: dict.fromkeys(sub.get(name) or {}, True) for name in ("properties", "patternProperties")
-                }
                 rules["additionalProperties"] = False
+                for name in ("properties", "patternProperties"):
+                    rules[name] = dict.fromkeys(sub.get(name) or {}, True)
             if sub.get("items") is False:
                 first = [True] * len(sub.get("prefixItems") or ())
                 rules |= {"items": False, **({"prefixItems": first} if first else {})}
@@ -153,14 +132,14 @@ class Check:
     def members(self, sub: Mapping[str, Any], pointer: str, key: str) -> Iterator[Part]:
         """Return an object's schemas for one member; the schema of remaining members only if no other applies."""
         properties, patterns = sub.get("properties") or {}, sub.get("patternProperties") or {}
-        found = [(properties[key], f"{pointer}/properties/{step(key)}")] if key in properties else []
-        found += [
-            (part, f"{pointer}/patternProperties/{step(pattern)}")
-            for pattern, part in patterns.items()
-            if self.matches(pattern, key)
-        ]
-        yield from found
-        if not found and isinstance(sub.get("additionalProperties"), dict):
+        is_named = key in properties
+        if is_named:
+            yield properties[key], f"{pointer}/properties/{step(key)}"
+        for pattern, part in patterns.items():
+            if self.matches(pattern, key):
+                is_named = True
+                yield part, f"{pointer}/patternProperties/{step(pattern)}"
+        if not is_named and isinstance(sub.get("additionalProperties"), dict):
             yield sub["additionalProperties"], f"{pointer}/additionalProperties"
 
     def children(self, sub: Mapping[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any, str | int]]:
@@ -184,17 +163,12 @@ class Check:
         return _holds(known, key)
 
     def resolved(self, sub: Schema, pointer: str) -> Part:
-        """Follow `$ref` to the part it names; a part with other keywords beside the reference stays itself.
-
-        Raises:
-            UnusableSchema: for a chain of references without end.
-        """
+        """Follow `$ref` to the part it names; a part with other keywords beside the reference stays itself. Raises UnusableSchema: without end."""
         for _ in range(_LONGEST_CHAIN):
             target = sub.get("$ref") if isinstance(sub, dict) else None
-            if not isinstance(target, str) or not isinstance(sub, dict) or sub.keys() - _BESIDE_A_REFERENCE:
+            if not isinstance(target, str) or not isinstance(sub, dict) or sub.keys() - _ANNOTATIONS:
                 return sub, pointer
-            found = self.referred(target)
-            if found is None:
+            if (found := self.referred(target)) is None:
                 return sub, pointer
             sub, pointer = found
         raise UnusableSchema("the schema refers to itself without end", is_endless=True)

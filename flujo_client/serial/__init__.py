@@ -13,37 +13,8 @@ from flujo_client.serial.text import storable_text
 from flujo_client.serial.tree import Tree, canonical, digest, dumps, loads
 from flujo_client.serial.types_refused import refused_type
 
-__all__ = [
-    "MAIN",
-    "Manifest",
-    "Outline",
-    "Packed",
-    "Resolver",
-    "Tree",
-    "canonical",
-    "cipher_in_use",
-    "decode",
-    "digest",
-    "digest_of",
-    "dumps",
-    "encode",
-    "header_of_key",
-    "held_at",
-    "importable",
-    "is_ours",
-    "is_plain_key",
-    "items_of",
-    "loads",
-    "part_key",
-    "reference",
-    "refused_type",
-    "register_custom_deserializer",
-    "register_custom_serializer",
-    "renewed",
-    "safe_serialize",
-    "storable_text",
-    "stored",
-    "stored_apart",
-    "stored_safely",
-    "use_cipher",
-]
+__all__ = ["MAIN", "Manifest", "Outline", "Packed", "Resolver", "Tree", "canonical", "cipher_in_use", "decode"]
+__all__ += ["digest", "digest_of", "dumps", "encode", "header_of_key", "held_at", "importable", "is_ours"]
+__all__ += ["is_plain_key", "items_of", "loads", "part_key", "reference", "refused_type", "renewed", "safe_serialize"]
+__all__ += ["register_custom_deserializer", "register_custom_serializer", "storable_text", "stored", "stored_apart"]
+__all__ += ["stored_safely", "use_cipher"]

@@ -69,11 +69,8 @@ def require_key(stored: bytes) -> tuple[str, bytes]:
 
 def _key_of(key_id: str) -> Cipher:
     if _cipher is None or key_id not in _cipher.key_ids:
-        raise KeyMissing(
-            f"encrypted with the key '{key_id}', which `value_keys` lacks here",
-            key_id=key_id,
-            suggestion="add that key to `value_keys`",
-        )
+        what = f"encrypted with the key '{key_id}', which `value_keys` lacks here"
+        raise KeyMissing(what, key_id=key_id, suggestion="add that key to `value_keys`")
     return _cipher
 
 

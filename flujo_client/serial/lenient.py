@@ -47,10 +47,7 @@ _LONGEST_INT: Final = 10_000  # bits; Python refuses to write much longer ones i
 def safe_serialize(obj: Any, *, max_nodes: int = MAX_NODES, max_depth: int = MAX_DEPTH) -> Tree:
     """Return a plain tree that shows `obj` to people and programs; it cannot be converted back.
 
-    Args:
-        obj: any object.
-        max_nodes: the maximum size of the tree; every hundred characters of text count as one more node.
-        max_depth: its maximum depth; deeper values become placeholders.
+    Every hundred characters of text count as one more of the nodes. Values deeper than `max_depth` become placeholders.
     """
     return _Walk(max_nodes, max_depth).tree(obj, 0)
 

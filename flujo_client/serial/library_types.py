@@ -37,10 +37,9 @@ def zone_apart(zone: dt.tzinfo | None) -> Any:
         return [zone.utcoffset(None)]
     if type(zone) is ZoneInfo and zone.key:
         return zone.key
-    raise EncodingRefused(
-        f"a time zone of type {type(zone).__qualname__} cannot be serialized",
-        "use datetime.timezone or zoneinfo.ZoneInfo, or convert the time with .astimezone(datetime.UTC)",
-    )
+    what = f"a time zone of type {type(zone).__qualname__} cannot be serialized"
+    way_out = "use datetime.timezone or zoneinfo.ZoneInfo, or convert the time with .astimezone(datetime.UTC)"
+    raise EncodingRefused(what, way_out)
 
 
 def zone_together(written: Any) -> dt.tzinfo | None:
@@ -63,10 +62,8 @@ def _factory_reference(value: defaultdict[Any, Any]) -> str:
     try:
         return names.name_of(factory) or reference(factory)
     except SerializationError as error:
-        raise EncodingRefused(
-            f"a defaultdict's factory must be importable: {error.message}",
-            "use a class such as list, or a function at the top level of a module",
-        ) from None
+        what = f"a defaultdict's factory must be importable: {error.message}"
+        raise EncodingRefused(what, "use a class such as list, or a function at the top level of a module") from None
 
 
 # --- pydantic's ------------------------------------------------------------------------------------------------------
@@ -132,9 +129,8 @@ ADDRESSES: Final = (
     ipaddress.IPv4Interface,
     ipaddress.IPv6Interface,
 )
-_URLS = [
-    each for each in vars(networks).values() if isinstance(each, type) and is_url(each) and each.__name__[0] != "_"
-]
+_CLASSES = (each for each in vars(networks).values() if isinstance(each, type))
+_URLS = [each for each in _CLASSES if is_url(each) and each.__name__[0] != "_"]
 
 EXACT: Final[dict[type, EncodingRule]] = {
     Counter: simple("counter", dict, Counter),

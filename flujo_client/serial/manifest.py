@@ -72,14 +72,9 @@ class Manifest:
 
 
 def renewed(key: str, body: bytes) -> bytes:
-    """Return a stored value as this process would store it now: encrypted with its first key, if it has one.
+    """Return a value of `flujo_blobs` or another column as this process would store it now: encrypted with its first key, if it has one.
 
-    Args:
-        key: what a blob is stored under; of any use for manifests only.
-        body: what is stored, in `flujo_blobs` or another column.
-
-    Raises:
-        SerializationError: it is damaged, or its key is missing here.
+    The `key` that a blob is stored under matters for manifests only. Raises SerializationError if it is damaged, or its key is missing here.
     """
     manifest = Manifest.read(key, body)
     if manifest is None:

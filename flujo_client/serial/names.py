@@ -84,14 +84,9 @@ def parameters_of(kind: Any) -> tuple[Any, tuple[Any, ...]] | None:
 
 
 def written(kind: Any, refer: Refer) -> str | None:
-    """Write a generic model; None if the same class cannot be made from what would be written.
+    """Write a generic model with its parameters; None if the same class cannot be made from what would be written.
 
-    Args:
-        kind: the model, with its parameters.
-        refer: writes the reference of a class.
-
-    Raises:
-        SerializationError: of `refer`: a worker could not find the class, or one of the parameters.
+    `refer` writes the reference of a class; it raises SerializationError if a worker could not find the class, or one of the parameters.
     """
     origin, args = parameters_of(kind) or (kind, ())
     try:
@@ -109,14 +104,9 @@ def has_parameters(reference: str) -> bool:
 
 
 def made(reference: str, resolve: Find) -> Any:
-    """Make the generic model that a reference with parameters names.
+    """Make the generic model that a reference with parameters names; raises SerializationError if it is damaged.
 
-    Args:
-        reference: what `written` gave.
-        resolve: gives what a reference without parameters names, and refuses what is not allowed.
-
-    Raises:
-        SerializationError: the reference is damaged, or one of `resolve`.
+    `resolve` returns what a reference without parameters names, and refuses what is not allowed.
     """
     name, _, parameters = reference.partition("[")
     origin: Any = resolve(name)
@@ -155,11 +145,8 @@ def _parameter_tree(kind: Any, refer: Refer) -> Tree:
 
 def _alias_tree(alias: Any, refer: Refer) -> Tree:
     origin, args = typing.get_origin(alias), typing.get_args(alias)
-    spelled = (
-        origin
-        if isinstance(alias, types.GenericAlias)
-        else getattr(typing, getattr(alias, "_name", None) or "", origin)
-    )
+    name = "" if isinstance(alias, types.GenericAlias) else getattr(alias, "_name", None) or ""
+    spelled = getattr(typing, name, origin)
     if spelled is typing.Optional:
         spelled = typing.Union
     if origin is typing.Literal:

@@ -57,12 +57,9 @@ class Packed:
 
     @classmethod
     def of(cls, tree: Tree, *, like: Iterable[Packed | None] = (), held: Held = ()) -> Packed:
-        """Pack a tree.
+        """Pack what `encode` returned; `held` are the fragments left out of it, if it is an outline.
 
-        Args:
-            tree: the result of `encode`.
-            like: values that may share large parts with it; those are not hashed, compressed or stored again.
-            held: the fragments left out of the tree, if it is an outline.
+        It may share large parts with the values `like`; those are not hashed, compressed or stored again.
         """
         known = {_ends(part.json()): part for each in like if each is not None for part in each.parts}
         if not known and not held:
@@ -122,9 +119,8 @@ class Packed:
     def json(self, *, max_bytes: int = MAX_BYTES) -> bytes:
         """Return the JSON. Raises SerializationError for a reference, damaged data, or more than `max_bytes`."""
         if self.is_reference:
-            raise SerializationError(
-                f"only a reference to {self.digest[:12]}…, not the value", suggestion="load the value it refers to"
-            )
+            what = f"only a reference to {self.digest[:12]}…, not the value"
+            raise SerializationError(what, suggestion="load the value it refers to")
         if self._json is None and not self._parts:
             plain = decrypted(self.stored)
             self._json = plain[1:] if plain[:1] == b"j" else _decompress(plain[1:], max_bytes)

@@ -69,9 +69,8 @@ def is_ours(module: str) -> bool:
 class Resolver:
     """Finds what a reference names, if its module is allowed.
 
-    Args:
-        allowed_prefixes: `"*"` allows every module; any other entry allows the module of that name and those below. This package's
-            own classes, which contexts and results are made of, are always allowed; `__main__` only where it is named.
+    The prefix `"*"` allows every module; any other one the module of that name and those below. This package's own classes, which contexts and
+    results are made of, are always allowed; `__main__` only where it is named.
     """
 
     def __init__(self, allowed_prefixes: Sequence[str]) -> None:
@@ -105,9 +104,8 @@ class Resolver:
         if not module or not name or "<locals>" in name:
             raise SerializationError(f"{ref!r} is not a reference of the form package.module:Name")
         if not self.allows(module):
-            raise SerializationError(
-                f"{ref!r} is outside the allowed modules", suggestion="add its package to the allowed modules"
-            )
+            what = f"{ref!r} is outside the allowed modules"
+            raise SerializationError(what, suggestion="add its package to the allowed modules")
         found = _follow(_main_with(module, name) or _import(module, ref), name)
         if found is None:
             raise CodeMissing(f"{ref!r}: the module has no such name", suggestion="deploy the same code here")
@@ -125,11 +123,8 @@ def _import(module: str, ref: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # an import runs foreign code
-        raise CodeMissing(
-            f"{ref!r}: the module cannot be imported ({type(error).__name__}: {error})",
-            suggestion="deploy the module that defines it here",
-            cause=error,
-        ) from error
+        what = f"{ref!r}: the module cannot be imported ({type(error).__name__}: {error})"
+        raise CodeMissing(what, suggestion="deploy the module that defines it here", cause=error) from error
 
 
 def _follow(root: ModuleType | None, name: str) -> Any:

@@ -62,11 +62,8 @@ class EncodingRefused(Exception):
         path = root
         for holder, step in reversed(self.trail):
             if id(holder) in seen:
-                return SerializationError(
-                    f"refers back to {seen[id(holder)]}: cycles cannot be serialized",
-                    path=path,
-                    suggestion="hold an id instead of the object",
-                )
+                what = f"refers back to {seen[id(holder)]}: cycles cannot be serialized"
+                return SerializationError(what, path=path, suggestion="hold an id instead of the object")
             seen[id(holder)] = path
             path += step
         return None

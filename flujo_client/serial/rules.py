@@ -210,9 +210,7 @@ _EXACT: dict[type, EncodingRule] = {
     **library_types.EXACT,
 }
 
-BY_TAG = {rule.tag: rule for rule in (*_EXACT.values(), *_CLASS_RULES)} | {
-    MAP: simple(MAP, dict.items, dict),
-}
+BY_TAG = {rule.tag: rule for rule in (*_EXACT.values(), *_CLASS_RULES)} | {MAP: simple(MAP, dict.items, dict)}
 
 
 @lru_cache(maxsize=1024)
@@ -233,11 +231,7 @@ def reference_of(kind: type) -> str:
 
 
 def rule_of(kind: type) -> EncodingRule:
-    """Return the rule by which values of a class are written.
-
-    Raises:
-        EncodingRefused: they cannot be, or no worker could find the class.
-    """
+    """Return the rule by which values of a class are written; raises EncodingRefused if they cannot be, or no worker could find the class."""
     rule = _rule_for(kind) or _refuse_kind(kind)
     if rule.owns and not rule.named:
         reference_of(kind)
@@ -249,10 +243,7 @@ def _refuse_kind(kind: type) -> EncodingRule:
         raise EncodingRefused("a mock object cannot be serialized", "use a real value, or a scripted agent in tests")
     refuse_secret(kind)
     if issubclass(kind, Awaitable):
-        raise EncodingRefused(
-            f"a {kind.__name__} cannot be serialized", "write `await` in front of the call that returned it"
-        )
-    raise EncodingRefused(
-        f"object of type {type_name(kind)} cannot be serialized",
-        "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",
-    )
+        what = f"a {kind.__name__} cannot be serialized"
+        raise EncodingRefused(what, "write `await` in front of the call that returned it")
+    what = f"object of type {type_name(kind)} cannot be serialized"
+    raise EncodingRefused(what, "use plain data, a pydantic model or a dataclass, or register_custom_serializer()")

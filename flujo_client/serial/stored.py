@@ -62,9 +62,8 @@ def _check(tree: Tree, depth: int, checked: dict[int, int]) -> None:
                 refused.past(tree, step_to(key))
                 raise
     elif kind not in _IS_KEPT:
-        raise EncodingRefused(
-            f"object of type {type_name(kind)} is not plain JSON", "use texts, numbers, lists and mappings"
-        )
+        what = f"object of type {type_name(kind)} is not plain JSON"
+        raise EncodingRefused(what, "use texts, numbers, lists and mappings")
     elif not _IS_KEPT[kind](tree):
         raise EncodingRefused(f"Postgres would not return this {type_name(kind)} unchanged: {tree!r:.80}")
 

@@ -48,9 +48,8 @@ def _write(tree: Tree, option: int) -> bytes:
     try:
         return orjson.dumps(tree, option=option)
     except orjson.JSONEncodeError as error:
-        raise SerializationError(
-            f"not a plain tree: {error}", suggestion="encode() the value first", cause=error
-        ) from error
+        what = f"not a plain tree: {error}"
+        raise SerializationError(what, suggestion="encode() the value first", cause=error) from error
 
 
 _MOCKS = frozenset({"unittest.mock", "mock", "mock.mock"})

@@ -1,1 +1,1 @@
-"""Reads runs' streams from Redis, and says what was lost (ADR 57)."""
+"""Read runs' streams from Redis, and report what was lost (ADR 57)."""

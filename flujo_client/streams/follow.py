@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.read import plain
 from flujo_client.contract.records import LIVE_RUN, RUN_STATUSES, RunRecord, StepRecord
-from flujo_client.contract.stream import BEGINNING, Cursor, StreamEvent, keys_of, place_of, read_entry
+from flujo_client.contract.stream import BEGINNING, Cursor, StreamEvent, keys_of, read_entry
 from flujo_client.errors import ClientError, ServiceUnreachable
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AwaitNews, Operation, query
@@ -29,12 +29,9 @@ LAST_S: Final = 1.0
 
 
 class RunStream:
-    """One reader of one run's stream.
+    """Read a run's stream until the run has one of the statuses `until`.
 
-    Args:
-        run_id: the run's.
-        feed: what it is given of the stream.
-        until: the statuses that end it; `paused` among them ends it at a question, without the event `end`.
+    With `paused` among them, the stream stops at a question, without the event `end`.
     """
 
     def __init__(self, run_id: str, feed: Feed, until: Collection[str] = ENDED) -> None:
@@ -68,7 +65,7 @@ class RunStream:
             with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
                 if page := (yield from self._next()):
                     return page
-                # After all was taken: `take` ends what wakes this reader.
+                # After everything is taken, because `take` also clears the signal that woke this reader.
                 if self._may_have_ended and self._ended is None:
                     yield from self._read_run()
             if not (yield AwaitNews(self._feed.listening, IDLE_S if self._ended is None else LAST_S)):
@@ -88,14 +85,12 @@ class RunStream:
 
     def _require_stream(self, run: RunRecord) -> None:
         if not (run.settings or {}).get("stream"):
-            raise ClientError(
-                f"run {self.run_id} has no stream",
-                suggestion="pass stream=True to `enqueue`, or to its pipeline or its steps; `follow()` yields the events of any run",
-                code="NO_STREAM",
-            )
+            what = f"run {self.run_id} has no stream"
+            way_out = "pass stream=True to `enqueue`, or to its pipeline or its steps; `follow()` yields the events of any run"
+            raise ClientError(what, suggestion=way_out, code="NO_STREAM")
 
     def _next(self) -> Operation[list[StreamEvent]]:
-        """Return what has come; what was taken stays until it is given, whatever a query raises."""
+        """Return the events that have come. Entries are kept until a page has them, even if a query raises."""
         if not self._entries and self._look is None:
             taken, self._look = self._feed.take()
             self._entries = [read_entry(*entry) for entry in taken]
@@ -111,10 +106,8 @@ class RunStream:
         return page
 
     def _rows_for(self, entries: Sequence[StreamEvent]) -> Operation[Rows]:
-        places = None
-        if not self._reading.misses(entries):
-            places = [place_of(entry.address, entry.step) for entry in entries if entry.kind == "step_end"]
-        steps = [] if places == [] else (yield from query(requests.merged(self.run_id, places)))
+        places = self._reading.needs(entries)
+        steps = [] if places is not None and not places else (yield from query(requests.merged(self.run_id, places)))
         return (yield from _with_outputs(steps))
 
     def _regain(self, look: StreamLook) -> Operation[list[StreamEvent]]:
@@ -127,7 +120,7 @@ class RunStream:
         return [*self._reading.gap(at, rows)]
 
     def _end(self, run: RunRecord, look: StreamLook) -> Operation[list[StreamEvent]]:
-        """Give the end, unless entries are still to come: a worker writes its last ones after its merge, unless it dies."""
+        """Return the last events, unless entries are still to come: a worker writes its last ones after its merge, if it does not die."""
         if look.standing == "behind" or (look.claims is None and look.standing != "away"):
             return []
         if run.is_live:
@@ -143,7 +136,7 @@ class RunStream:
         rows = yield from _with_outputs([row for row in steps if self._reading.lacks(row)])
         data: dict[str, Any] = {"status": run.status}
         if run.status == "succeeded":
-            data["output"] = yield from _output_of(run)
+            data["output"] = _plain(run.output, (yield from _blobs([run.output])))
         elif run.error is not None or run.reason is not None:
             data["error"] = run.reason if run.error is None else run.error.feedback
         return [*page, *self._reading.end(data, rows, look.claims or {})]
@@ -153,10 +146,6 @@ def _with_outputs(steps: Sequence[StepRecord]) -> Operation[Rows]:
     """Read the outputs that rows only refer to."""
     blobs = yield from _blobs([row.output for row in steps if row.status == "succeeded"])
     return Rows(steps, lambda row: _plain(row.output, blobs))
-
-
-def _output_of(run: RunRecord) -> Operation[Any]:
-    return _plain(run.output, (yield from _blobs([run.output])))
 
 
 def _blobs(values: Sequence[Packed | None]) -> Operation[Mapping[str, Packed]]:
@@ -182,11 +171,9 @@ def reading_stream(
     """
     at = BEGINNING if after is None else Cursor.parse(after)
     if not settings.has_redis:
-        raise ClientError(
-            f"the stream of run {run_id} cannot be read, for streams are in Redis, and there is none",
-            suggestion="set result_backend_url to the workers' Redis; `follow()` yields the events of any run",
-            code="NO_STREAM",
-        )
+        what = f"the stream of run {run_id} cannot be read, for streams are in Redis, and there is none"
+        way_out = "set result_backend_url to the workers' Redis; `follow()` yields the events of any run"
+        raise ClientError(what, suggestion=way_out, code="NO_STREAM")
     feed = Feed(keys_of(settings.broker_key_prefix, run_id), at)
     stream = RunStream(run_id, feed, until)
     waits = [each for each in LIVE_RUN if each not in until]

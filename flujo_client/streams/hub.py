@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from flujo_client.contract.stream import BEGINNING, Cursor
@@ -36,11 +36,11 @@ LINGER_S: Final = 5.0
 
 Entry = tuple[bytes, Mapping[bytes, bytes]]
 Standing = Literal["level", "behind", "ahead", "gone", "away"]
-"""How a reader's place compares with its stream: at its end, before that, beyond it; or there is no stream any more, or no Redis."""
+"""The position of a reader: at the end of its stream, before it, or beyond it. `gone`: the stream does not exist; `away`: Redis does not answer."""
 
 
 class StreamLook(NamedTuple):
-    """What a look at a stream has found: the reader's standing, the last entry, and the claims of its places if they were asked for."""
+    """The answer to `Feed.look`: the reader's standing, the last entry, and the claims of the stream's places if they were requested."""
 
     standing: Standing
     last: Cursor = BEGINNING
@@ -48,11 +48,11 @@ class StreamLook(NamedTuple):
 
 
 class Feed:
-    """What one reader is given of a stream.
+    """The buffer of one reader of a stream.
 
     Args:
-        keys: the stream and its claims in Redis.
-        at: the cursor of the last entry that the reader has.
+        keys: the keys in Redis of the stream and of its claims.
+        at: the cursor of the last entry that the reader has; later, of the last one that was put into the buffer.
     """
 
     def __init__(self, keys: tuple[str, str], at: Cursor) -> None:
@@ -70,12 +70,12 @@ class Feed:
         return len(self._entries) < FULL
 
     def look(self, *, with_claims: bool = False) -> None:
-        """Ask how the reader stands; the answer comes with `take`."""
+        """Request the reader's standing; `take` returns it."""
         with self._lock:
             self._wants = "claims" if with_claims else self._wants or "last"
 
     def asked(self) -> str:
-        """Return what the reader has asked for since the last call: `last`, `claims`, or nothing."""
+        """Return what the reader has requested since the last call: `last`, `claims`, or nothing."""
         with self._lock:
             wants, self._wants = self._wants, ""
             return wants
@@ -118,7 +118,7 @@ class Feed:
                 self._wake = None
 
     def give(self, entries: Sequence[tuple[Cursor, Entry]]) -> None:
-        """Give the reader those entries that it does not have."""
+        """Add the entries that the reader does not have."""
         with self._lock:
             fresh = [(cursor, entry) for cursor, entry in entries if cursor > self.at] if self.has_room else []
             if fresh:
@@ -145,26 +145,22 @@ class Feed:
 
 
 class StreamHub:
-    """Feed the readers of one Redis. Its thread and its connection live while there are readers, and a little longer.
-
-    Args:
-        connecting: makes a client that has one connection.
-    """
+    """Feed the readers of one Redis. Its thread and its only connection live while there are readers, and a little longer."""
 
     def __init__(self, connecting: Callable[[], Redis]) -> None:
         self._connect, self._lock = connecting, threading.Lock()
         self._feeds: set[Feed] = set()
-        self._asking: dict[Feed, str] = {}
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def feeding(self, feed: Feed) -> Iterator[None]:
         """Feed a reader."""
         with self._lock:
-            self._feeds.add(feed)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="flujo-streams", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="flujo-streams", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._feeds.add(feed)
         try:
             yield
         finally:
@@ -174,26 +170,25 @@ class StreamHub:
     def _run(self) -> None:
         is_away = False
         while True:
-            redis = self._connect()
             try:
-                redis.ping()
-                is_away = False
-                self._serve(redis)
+                with closing(self._connect()) as redis:
+                    redis.ping()
+                    is_away = False
+                    self._serve(redis)
             except RedisError as error:
                 if not is_away:
                     logger.warning("streams wait for Redis: %s", error)
                 is_away = True
-            except Exception:
+            except Exception:  # without this thread every reader would wait for ever
                 logger.exception("reading streams failed")
-            finally:
-                redis.close()
             with self._lock:
                 if not self._feeds:
                     self._thread = None
                     return
-                asking = [feed for feed in self._feeds if feed.asked() or feed in self._asking]
-            for feed in asking:
-                feed.answer_away()
+                feeds = list(self._feeds)
+            for feed in feeds:
+                if feed.asked():
+                    feed.answer_away()
             time.sleep(RETRY_S)
 
     def _serve(self, redis: Redis) -> None:
@@ -206,15 +201,13 @@ class StreamHub:
                 needed_at = time.monotonic()
             elif time.monotonic() - needed_at >= LINGER_S:
                 return
-            self._asking = {feed: wants for feed in feeds if (wants := feed.asked())}
-            _look(redis, self._asking)
-            self._asking = {}
+            _look(redis, feeds)
             if not _read(redis, feeds):
                 time.sleep(BLOCK_S)
 
 
 def _read(redis: Redis, feeds: Sequence[Feed]) -> bool:
-    """Read what readers with room lack, and wait for it a moment; return whether there is any such reader."""
+    """Read the next entries of readers with room, and wait for them a moment; return whether there is such a reader."""
     readers: dict[str, list[Feed]] = {}
     for feed in feeds:
         if feed.has_room:
@@ -230,8 +223,9 @@ def _read(redis: Redis, feeds: Sequence[Feed]) -> bool:
     return True
 
 
-def _look(redis: Redis, asking: Mapping[Feed, str]) -> None:
-    """Answer the readers that ask where their streams end."""
+def _look(redis: Redis, feeds: Sequence[Feed]) -> None:
+    """Answer the readers that have called `look`."""
+    asking = {feed: wants for feed in feeds if (wants := feed.asked())}
     if not asking:
         return
     pipe = redis.pipeline(transaction=False)
@@ -239,7 +233,12 @@ def _look(redis: Redis, asking: Mapping[Feed, str]) -> None:
         pipe.xrevrange(feed.stream, count=1)
         if wants == "claims":
             pipe.hgetall(feed.claims)
-    answers: Iterator[Any] = iter(pipe.execute())
+    try:
+        answers: Iterator[Any] = iter(pipe.execute())
+    except RedisError:
+        for feed in asking:
+            feed.answer_away()
+        raise
     for feed, wants in asking.items():
         last, claims = next(answers), next(answers) if wants == "claims" else None
         feed.answer(Cursor.parse(last[0][0].decode()) if last else None, claims)

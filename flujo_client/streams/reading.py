@@ -1,11 +1,12 @@
 """The rules of reading a stream: entries and rows in, events out. Pure.
 
-Each event is given once and in order. What is missing is a `gap`, and after it a `snapshot` of what is merged.
+Each event is given once and in order. What is missing is a `gap`, and after it a `snapshot` of what is merged. A reader that goes on after a cursor
+gets no text of steps that are merged by then: it may have their outputs already, and each has its `step_end`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,53 +24,52 @@ class Rows(NamedTuple):
 
 
 class StreamReading:
-    """What a reader has been given of a stream.
-
-    Args:
-        after: the last event that it has.
-    """
+    """Decide which events of a stream a reader is given. `after` is the cursor of the last event that it has."""
 
     def __init__(self, after: Cursor) -> None:
-        self.at, self.is_over = after, False
+        self.at, self.is_over, self._goes_on = after, False, after != BEGINNING
         self._given: dict[str, int] = {}
+        """The attempts whose results have been given, by place."""
         self._open: dict[str, int] = {}
-        self._told: set[str] = set()
-        """The places whose writers have still to say that another epoch began."""
-        self._is_told = False
+        self._replaced: dict[str, int] = {}
+        """The attempts, by place, whose results were merged when their first text came; 0 for none."""
+        self._gaps_due: set[str] = set()
+        """The places whose writers will write a `gap` because another epoch began, which the reader has had."""
+        self._is_after_gap = False
 
-    def misses(self, entries: Iterable[StreamEvent]) -> bool:
-        """Return whether something before one of these entries may be missing: then they need all rows."""
-        at = self.at
+    def needs(self, entries: Iterable[StreamEvent]) -> Collection[str] | None:
+        """Return the places whose rows `take` needs; None: all, because something before one of these entries may be missing."""
+        at, places = self.at, set[str]()
         for entry in entries:
-            cursor = Cursor.parse(entry.cursor)
+            cursor, place = Cursor.parse(entry.cursor), place_of(entry.address, entry.step)
             if entry.kind == "gap" or not _follows(at, cursor):
-                return True
+                return None
+            if entry.kind == "step_end" or (entry.kind == "token" and self._goes_on and place not in self._replaced):
+                places.add(place)
             at = cursor
-        return False
+        return places
 
     def take(self, entries: Iterable[StreamEvent], rows: Rows) -> Iterator[StreamEvent]:
-        """Yield what entries bring.
+        """Yield the events of entries.
 
-        Args:
-            entries: as they are in the stream.
-            rows: if they miss something, all that succeeded or run; else those that succeeded at the places of `step_end`s. They were read
-                after the entries.
+        `rows` succeeded at the places that `needs` returned; if that was None, all that succeeded or run. They were read after the entries.
         """
-        self._is_told = False
+        self._is_after_gap = False
         for entry in entries:
             cursor = Cursor.parse(entry.cursor)
             if not _follows(self.at, cursor):
                 yield from self.gap(Cursor(cursor.epoch, cursor.seq - 1), rows)
-            if entry.kind == "gap" and not self._is_told and place_of(entry.address, entry.step) not in self._told:
+            is_gap = entry.kind == "gap" and not self._is_after_gap
+            if is_gap and place_of(entry.address, entry.step) not in self._gaps_due:
                 yield from self.gap(cursor, rows)
             self.at = cursor
             yield from self._event(entry, rows)
 
     def gap(self, to: Cursor, rows: Rows) -> Iterator[StreamEvent]:
-        """Yield that all up to an entry is lost, and what is merged."""
+        """Yield a `gap` up to an entry, and a `snapshot` of these rows."""
         if to.epoch != self.at.epoch:
-            self._told |= self._open.keys()
-        lost, self.at, self._is_told = self.at, to, True
+            self._gaps_due |= self._open.keys()
+        lost, self.at, self._is_after_gap = self.at, to, True
         self._open.clear()
         self._given |= {_place(row): row.attempt for row in rows.steps if row.status == "succeeded"}
         yield StreamEvent("gap", {"from": str(lost), "to": str(to)}, cursor=str(lost))
@@ -81,24 +81,23 @@ class StreamReading:
         return self._given.get(_place(row), 0) < row.attempt
 
     def awaits_ends(self, steps: Iterable[StepRecord], claims: Mapping[bytes, bytes]) -> bool:
-        """Return whether one of these attempts has ended without having written so yet."""
+        """Return whether the worker of an attempt that is merged has yet to write its end."""
         writing = _in_state("open", claims)
-        return any(
-            row.status == "succeeded" and self.lacks(row) and writing.get(_place(row)) == row.attempt for row in steps
-        )
+        merged = (row for row in steps if row.status == "succeeded" and self.lacks(row))
+        return any(writing.get(_place(row)) == row.attempt for row in merged)
 
     def end(self, data: Mapping[str, Any], rows: Rows, claims: Mapping[bytes, bytes]) -> Iterator[StreamEvent]:
-        """Yield what is left to say at the run's end.
+        """Yield the last events of a run that has ended.
 
         Args:
-            data: how the run ended.
-            rows: all that succeeded and this lacks.
-            claims: of the stream's places.
+            data: the data of the event `end`.
+            rows: the attempts that succeeded and whose ends have not been given.
+            claims: those of the stream's places.
         """
-        told = _in_state("ended", claims)
+        written = _in_state("ended", claims)
         for row in rows.steps:
             place = _place(row)
-            was_before = place not in self._open and told.get(place) == row.attempt  # before `after`
+            was_before = place not in self._open and written.get(place) == row.attempt  # before `after`
             if row.status == "succeeded" and self.lacks(row) and not was_before:
                 self._given[place] = row.attempt
                 ended = {"status": row.status, "output": rows.output(row)}
@@ -114,10 +113,10 @@ class StreamReading:
     def _event(self, entry: StreamEvent, rows: Rows) -> Iterator[StreamEvent]:
         place = place_of(entry.address, entry.step)
         if entry.kind == "gap":
-            self._told.discard(place)
+            self._gaps_due.discard(place)
             return
-        self._is_told = False
-        if 0 < entry.attempt <= self._given.get(place, 0):
+        self._is_after_gap = False
+        if 0 < entry.attempt <= self._given.get(place, 0) or (entry.kind == "token" and self._is_replaced(entry, rows)):
             return
         if entry.kind == "step_end":
             row = next((row for row in rows.steps if _place(row) == place and row.attempt == entry.attempt), None)
@@ -132,9 +131,18 @@ class StreamReading:
             self._open[place] = entry.attempt
         yield entry
 
+    def _is_replaced(self, token: StreamEvent, rows: Rows) -> bool:
+        """Return whether the reader needs the output of a step, and not its text."""
+        place = place_of(token.address, token.step)
+        if self._goes_on and place not in self._replaced:
+            merged = (row.attempt for row in rows.steps if row.status == "succeeded" and _place(row) == place)
+            self._replaced[place] = max(merged, default=0)
+        return token.attempt <= self._replaced.get(place, 0)
+
 
 def _follows(at: Cursor, cursor: Cursor) -> bool:
-    return at.is_followed_by(cursor) or (at == BEGINNING and cursor.seq == 1)
+    """Return whether no entry is missing between the two."""
+    return cursor == (at.epoch, at.seq + 1) or (at == BEGINNING and cursor.seq == 1)
 
 
 def _in_state(state: str, claims: Mapping[bytes, bytes]) -> dict[str, int]:

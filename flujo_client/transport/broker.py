@@ -40,12 +40,7 @@ _TAGS, _NUMBERS = uuid.uuid4().hex, count()
 
 
 class Broker:
-    """Publishes messages to Redis. Safe for several threads.
-
-    Args:
-        settings: the broker's URL, its key prefix, and the signing keys.
-        options: of the connections, as `connect` takes them.
-    """
+    """Publishes messages to Redis. Safe for several threads. The `options` are those of `connect`."""
 
     def __init__(self, settings: Settings, **options: Any) -> None:
         self._url, self._prefix = settings.broker(), settings.broker_key_prefix
@@ -152,31 +147,23 @@ class Broker:
         try:
             yield
         except RedisError as error:
-            raise ServiceUnreachable(
-                f"the broker does not answer at {mask_url(self._url)}: {error}",
-                suggestion="check FLUJO_BROKER_URL",
-                cause=error,
-            ) from error
+            what = f"the broker does not answer at {mask_url(self._url)}: {error}"
+            raise ServiceUnreachable(what, suggestion="check FLUJO_BROKER_URL", cause=error) from error
 
 
 def celery_message(message: TaskMessage) -> bytes:
     """Write a task message as kombu's Redis transport stores it."""
-    written = {
-        "body": base64.b64encode(message.body).decode(),
-        "content-encoding": "binary",
-        "content-type": CONTENT_TYPE,
-        "headers": message.headers,
-        "properties": {
-            "correlation_id": message.headers["id"],
-            "reply_to": "",
-            "delivery_mode": 2,
-            "delivery_info": {"exchange": "", "routing_key": message.queue},
-            "priority": message.priority or 0,
-            "body_encoding": "base64",
-            "delivery_tag": f"{_TAGS}-{os.getpid():x}-{next(_NUMBERS):x}",
-        },
+    properties = {
+        "correlation_id": message.headers["id"],
+        "reply_to": "",
+        "delivery_mode": 2,
+        "delivery_info": {"exchange": "", "routing_key": message.queue},
+        "priority": message.priority or 0,
+        "body_encoding": "base64",
+        "delivery_tag": f"{_TAGS}-{os.getpid():x}-{next(_NUMBERS):x}",
     }
-    return orjson.dumps(written)
+    body, kind = base64.b64encode(message.body).decode(), {"content-encoding": "binary", "content-type": CONTENT_TYPE}
+    return orjson.dumps({"body": body, **kind, "headers": message.headers, "properties": properties})
 
 
 def _portions(messages: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

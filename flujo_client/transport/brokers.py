@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def broker_for(settings: Settings) -> Broker | RabbitBroker:
-    """Return the broker that settings name, not connected yet."""
-    return _rabbit(settings) if settings.uses_rabbitmq else Broker(settings)
+    """Return the broker that settings name, not connected yet, for callers that a sweeper relieves of what has no answer."""
+    return _rabbit(settings) if settings.uses_rabbitmq else Broker(settings, repeats=False)
 
 
 def dead_letters_for(settings: Settings, *, patience_s: float) -> DeadLetters | RabbitBroker:

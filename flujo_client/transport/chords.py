@@ -16,7 +16,7 @@ from flujo_client.transport.wire import SERIALIZER
 NO_LANE = -1
 """The lane of a branch that paused and whose lane a sibling has got."""
 MOST_NESTED = 100
-"""The maximum of nested fan-outs in a message: they are walked by recursion."""
+"""The maximum number of nested fan-outs in a message: they are walked by recursion."""
 
 
 def group_of(run: str, fan_out: str) -> str:
@@ -27,9 +27,7 @@ def group_of(run: str, fan_out: str) -> str:
 def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
     """Return whether a message's part in chords is one that `membership` returns for some lanes of the run; being part of none counts too.
 
-    Raises:
-        SerializationError: what the chord sends is not a join signal.
-        KeyError, TypeError, IndexError, AttributeError: it is not a signature.
+    Raises SerializationError, KeyError, TypeError, IndexError or AttributeError for a chord that sends no join signal.
     """
     if chord is None:
         return group is None and index is None
@@ -48,11 +46,7 @@ def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
 def membership(run: str, lanes: Mapping[str, int], *, queue: str, priority: int | None = None) -> dict[str, Any]:
     """Return the options `group_id`, `group_index` and `chord` of work in these lanes; none outside fan-outs, nor without a lane.
 
-    Args:
-        run: the run.
-        lanes: fan-out address → lane.
-        queue: where joins are sent.
-        priority: the run's.
+    `lanes` are by the addresses of fan-outs; joins are sent to `queue`.
     """
     if not lanes:
         return {}

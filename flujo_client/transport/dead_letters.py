@@ -21,9 +21,7 @@ COUNTS_KEY = "flujo:refused"
 MAX_ENTRIES = 1000
 MOST_BYTES = 2048
 
-Reason = Literal[
-    "malformed", "too_large", "compressed", "foreign", "undecodable", "mismatched", "unknown_task", "unhandled"
-]
+Reason = Literal["malformed", "too_large", "compressed", "foreign", "undecodable", "mismatched", "unknown_task", "unhandled"]  # fmt: skip
 """Why a message was refused.
 
 - `malformed`: it is not a message, or Celery cannot read it
@@ -61,30 +59,21 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A refused message without its contents.
-
-    Attributes:
-        at: the time of its refusal, in unix seconds.
-        queue: the queue that it was in.
-        reason: why it was refused, one of `Reason`.
-        detail: the reason in words.
-        bytes: its size.
-    """
+    """A refused message without its contents."""
 
     at: float
+    """The time of its refusal, in unix seconds."""
     queue: str
     reason: str
+    """Why it was refused, one of `Reason`."""
     detail: str
+    """The reason in words."""
     bytes: int
+    """Its size."""
 
 
 class DeadLetters:
-    """The list and the counts in one Redis database. Every method raises RedisError.
-
-    Args:
-        client: the broker's.
-        prefix: the broker's key prefix.
-    """
+    """The list and the counts in one Redis database, under the broker's key prefix. Every method raises RedisError."""
 
     def __init__(self, client: Redis, prefix: str = "") -> None:
         self._redis, self._list, self._counts = client, prefix + LIST_KEY, prefix + COUNTS_KEY
@@ -104,9 +93,8 @@ class DeadLetters:
         pipe.llen(self._list)
         pipe.lindex(self._list, 0)
         counts, kept, newest = pipe.execute()
-        return Refused(
-            {name.decode(): int(count) for name, count in sorted(counts.items())}, kept, _at(newest), self._list
-        )
+        reasons = {name.decode(): int(count) for name, count in sorted(counts.items())}
+        return Refused(reasons, kept, None if newest is None else float(json.loads(newest)["at"]), self._list)
 
     def newest(self, most: int) -> list[DeadLetter]:
         """Return the stored messages that were refused last, newest first, at most so many."""
@@ -130,7 +118,3 @@ def read_letter(stored: Mapping[str, Any]) -> DeadLetter:
     """Read what `write_letter` wrote."""
     texts = {name: storable_text(str(stored[name])) for name in ("queue", "reason", "detail")}
     return DeadLetter(at=float(stored["at"]), bytes=int(stored["bytes"]), **texts)
-
-
-def _at(letter: Any) -> float | None:
-    return None if letter is None else float(json.loads(letter)["at"])

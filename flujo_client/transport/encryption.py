@@ -26,8 +26,7 @@ _PURPOSE: Final = b"flujo.value"
 def encrypt_values(settings: Settings) -> None:
     """Encrypt this process's values with the settings' `value_keys`; without any, do nothing.
 
-    Raises:
-        SettingsError: `cryptography` is missing, or this process encrypts with other keys already.
+    Raises SettingsError if `cryptography` is missing, or this process encrypts with other keys already.
     """
     keys = settings.encryption_keys()
     if not keys:
@@ -36,31 +35,19 @@ def encrypt_values(settings: Settings) -> None:
     if present is None:
         use_cipher(wanted)
     elif present != wanted:
-        raise SettingsError(
-            "this process encrypts values with other `value_keys` already",
-            suggestion="use the same `value_keys` for all clients of a process",
-        )
+        what = "this process encrypts values with other `value_keys` already"
+        raise SettingsError(what, suggestion="use the same `value_keys` for all clients of a process")
 
 
 class AesGcm:
-    """Encrypts with the first of several keys, and decrypts with any of them.
-
-    Args:
-        keys: pairs of id and secret.
-
-    Raises:
-        SettingsError: `cryptography` is not installed.
-    """
+    """Encrypts with the first of several keys, pairs of id and secret, and decrypts with any of them."""
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ImportError as error:
-            raise SettingsError(
-                "`value_keys` need the library cryptography",
-                suggestion="pip install 'flujo-worker[encryption]'",
-                cause=error,
-            ) from error
+            what = "`value_keys` need the library cryptography"
+            raise SettingsError(what, suggestion="pip install 'flujo-worker[encryption]'", cause=error) from error
         self._aes, self._secrets = AESGCM, dict(keys)
         self.key_ids = tuple(self._secrets)
 
@@ -81,11 +68,8 @@ class AesGcm:
         try:
             plain: bytes = self._key(key_id, body[:_SALT]).decrypt(_NONCE, body[_SALT:], header)
         except InvalidTag as error:
-            raise KeyMissing(
-                f"changed since it was encrypted, or encrypted with another secret than that of the key '{key_id}'",
-                key_id=key_id,
-                cause=error,
-            ) from error
+            what = f"changed since it was encrypted, or encrypted with another secret than that of the key '{key_id}'"
+            raise KeyMissing(what, key_id=key_id, cause=error) from error
         return plain
 
     def _key(self, key_id: str, salt: bytes) -> Any:

@@ -30,11 +30,7 @@ MOST_AT_ONCE: Final = 64
 
 
 class LoopPublisher:
-    """Publishes from one event loop.
-
-    Args:
-        broker: writes the messages, and knows where Redis is.
-    """
+    """Publishes from one event loop."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -49,15 +45,9 @@ class LoopPublisher:
         self._overdue: asyncio.TimerHandle | None = None
 
     def publish(self, envelopes: Sequence[Envelope], *, take: int = 0) -> asyncio.Future[Sequence[Taken]]:
-        """Publish one message for each envelope; to be awaited.
+        """Publish one message for each envelope, all of the same run; to be awaited. Return the messages that were taken, the oldest first.
 
-        Args:
-            envelopes: all of the same run.
-            take: take at most so many messages from their list; none if they go to several, others are being published too, or Redis does
-                not allow it.
-
-        Returns:
-            the messages that were taken, the oldest first.
+        At most `take` are taken from their list; none if they go to several, others are being published too, or Redis does not allow it.
 
         Raises:
             RedisError: something may not have been published.
@@ -119,9 +109,8 @@ class LoopPublisher:
             envelopes = [envelope for each in some if isinstance(each, _Push) for envelope in each.envelopes]
             pushes = list(self._broker.pushes(envelopes)) if envelopes else []
             commands: list[tuple[Any, ...]] = [("LPUSH", key, *messages) for key, messages in pushes]
-            self._taking = (
-                some[0].take if len(some) == len(pushes) == 1 and isinstance(some[0], _Push) and self._may_take else 0
-            )
+            is_alone = len(some) == len(pushes) == 1 and self._may_take
+            self._taking = some[0].take if is_alone and isinstance(some[0], _Push) else 0
             if self._taking:
                 [(key, messages)] = pushes
                 self._own = dict(zip(messages, envelopes, strict=True))

@@ -20,30 +20,22 @@ if TYPE_CHECKING:
 
 SENT_HEADER: Final = "flujo_sent_at"
 _EMBED: Final[dict[str, Any]] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+_UNUSED: Final = dict.fromkeys(("shadow", "eta", "expires", "group", "group_index", "parent_id", "stamped_headers"))
+_OURS: Final = {"lang": "py", "kwargsrepr": "{}", "origin": "flujo", "ignore_result": True, "replaced_task_nesting": 0}
 
 
 class TaskMessage(NamedTuple):
-    """A task message.
-
-    Attributes:
-        headers: all of them; the task's id is `id`.
-        body: signed, if there are keys.
-        queue: where it goes.
-        priority: from 0, the first, to 9; None: 0.
-    """
+    """A task message."""
 
     headers: Mapping[str, Any]
+    """All of them; the task's id is `id`."""
     body: bytes
     queue: str
     priority: int | None
 
 
 class MessageWriter:
-    """Writes messages.
-
-    Args:
-        settings: the signing keys, the maximum size, the queue of joins, and whether chords are counted.
-    """
+    """Writes messages, as the settings say: signed, of bounded size, and part of chords if these are counted."""
 
     def __init__(self, settings: Settings) -> None:
         self._keys, self._control = settings.keys(), settings.worker.control_queue
@@ -97,24 +89,5 @@ def task_headers(task: str, task_id: str) -> dict[str, Any]:
 
     The reprs are short, for Flower and logs must not show what is in a context.
     """
-    return {
-        "lang": "py",
-        "task": task,
-        "id": task_id,
-        "shadow": None,
-        "eta": None,
-        "expires": None,
-        "group": None,
-        "group_index": None,
-        "retries": 0,
-        "timelimit": [None, None],
-        "root_id": task_id,
-        "parent_id": None,
-        "argsrepr": f"({task_id})",
-        "kwargsrepr": "{}",
-        "origin": "flujo",
-        "ignore_result": True,
-        "replaced_task_nesting": 0,
-        "stamped_headers": None,
-        "stamps": {},
-    }
+    own = {"task": task, "id": task_id, "root_id": task_id, "argsrepr": f"({task_id})"}
+    return {**_UNUSED, **_OURS, **own, "retries": 0, "timelimit": [None, None], "stamps": {}}

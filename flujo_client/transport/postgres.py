@@ -31,9 +31,9 @@ Fate = Literal["away", "again", "locked", "ours"]
 holds what it needs for longer than a statement waits. `ours`: it is never accepted."""
 
 LOCK_WAIT_S: Final = 0.5
-"""The maximum of seconds that a statement waits for a lock."""
+"""The maximum number of seconds that a statement waits for a lock."""
 IDLE_S: Final = 5.0
-"""The maximum of seconds that a transaction may be idle, such as that of a process that was stopped, before Postgres ends it."""
+"""The maximum number of seconds that a transaction may be idle, such as that of a process that was stopped, before Postgres ends it."""
 
 READ_ONLY: Final = "25006"
 _FATES: Final[dict[str, Fate]] = {
@@ -217,17 +217,13 @@ async def set_up_session_async(connection: psycopg.AsyncConnection[Any]) -> None
 def unreachable(url: str, error: Exception) -> ServiceUnreachable:
     """Return the error for a server that did not answer. The cause is included where it shows nothing that is to be hidden."""
     if isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY:
-        return ServiceUnreachable(
-            f"Postgres does not accept writes at {mask_url(url)}: {_first_line(error)}",
-            suggestion="wait for the end of the failover; with several hosts in FLUJO_DATABASE_URL, add target_session_attrs=read-write",
-            cause=error,
-        )
+        what = f"Postgres does not accept writes at {mask_url(url)}: {_first_line(error)}"
+        way_out = "wait for the end of the failover; with several hosts in FLUJO_DATABASE_URL, add target_session_attrs=read-write"
+        return ServiceUnreachable(what, suggestion=way_out, cause=error)
     text = error_text(url, error)
-    return ServiceUnreachable(
-        f"Postgres does not answer at {mask_url(url)}: {text}",
-        suggestion="check FLUJO_DATABASE_URL, or unset it and FLUJO_BROKER_URL to use embedded services",
-        cause=error if text == _first_line(error) else None,
-    )
+    what = f"Postgres does not answer at {mask_url(url)}: {text}"
+    way_out = "check FLUJO_DATABASE_URL, or unset it and FLUJO_BROKER_URL to use embedded services"
+    return ServiceUnreachable(what, suggestion=way_out, cause=error if text == _first_line(error) else None)
 
 
 def error_text(url: str, error: Exception) -> str:

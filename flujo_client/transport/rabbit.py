@@ -41,7 +41,7 @@ ANSWER_S: Final = 10.0
 """Seconds within which RabbitMQ has to answer, or to confirm what was published."""
 CONNECT_S: Final = 5.0
 MOST_AT_ONCE: Final = 500
-"""The maximum of unconfirmed messages: their confirmations must fit into the buffers of a socket."""
+"""The maximum number of unconfirmed messages: their confirmations must fit into the buffers of a socket."""
 _NO_QUEUE, _DIFFERS = 404, 406
 """Codes with which RabbitMQ closes a channel: there is no such queue; there is one with other arguments."""
 
@@ -50,9 +50,6 @@ class RabbitBroker:
     """Publishes messages to RabbitMQ, and keeps there what workers refused. Safe for several threads, and after a fork.
 
     Each method raises ServiceUnreachable, and ConfigurationError if RabbitMQ has one of our queues with other arguments.
-
-    Args:
-        settings: the broker's URL, the type and names of the queues, and the signing keys.
     """
 
     def __init__(self, settings: Settings) -> None:

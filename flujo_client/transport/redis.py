@@ -24,20 +24,8 @@ from flujo_client.config.models import SENTINEL
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "ConnectionLost",
-    "NoAnswer",
-    "NoScript",
-    "Redis",
-    "RedisError",
-    "ResponseError",
-    "connect",
-    "is_denied",
-    "is_not_allowed",
-    "lacking",
-    "rules",
-    "sharing",
-]
+__all__ = ["ConnectionLost", "NoAnswer", "NoScript", "Redis", "RedisError", "ResponseError", "connect", "is_denied"]
+__all__ += ["is_not_allowed", "lacking", "rules", "sharing"]
 
 _MAX_CONNECTIONS = 64
 _ANSWER_S: Final = 5.0
@@ -58,18 +46,22 @@ _ON_A_KEY: Final[tuple[tuple[str, ...], ...]] = (
 
 
 def connect(
-    url: str, sentinel: Mapping[str, Any], *, patience_s: float | None = None, most: int = _MAX_CONNECTIONS
+    url: str,
+    sentinel: Mapping[str, Any],
+    *,
+    patience_s: float | None = None,
+    most: int = _MAX_CONNECTIONS,
+    repeats: bool = True,
 ) -> Redis:
     """Make a client, which connects when it is first used. Safe for several threads.
 
-    Args:
-        url: where Redis is, or its Sentinels are.
-        sentinel: what `Settings.sentinel_options()` returns.
-        patience_s: seconds that each command may take, for callers that can do without an answer: a connection that is gone is
-            replaced once and without a pause. None waits up to 5 seconds, and tries again ten times, with pauses of up to a second.
-        most: connections at once; a thread that needs one more waits until one is free.
+    `sentinel` is what `Settings.sentinel_options()` returns. Each command may take `patience_s` seconds, for callers that can do without an
+    answer: a connection that is gone is replaced once and without a pause. None waits up to 5 seconds, and tries again ten times, with pauses
+    of up to a second; unless it `repeats`, only where a connection is gone, so that a command without an answer takes 5 seconds and not a minute.
+    A thread that needs one more connection than `most` waits until one is free.
     """
-    retry, errors = Retry(FullJitterBackoff(cap=1, base=0.01), 10), [ConnectionLost, NoAnswer]
+    errors = [ConnectionLost, NoAnswer] if repeats else [ConnectionLost]
+    retry = Retry(FullJitterBackoff(cap=1, base=0.01), 10, tuple(errors))
     if patience_s is not None:
         retry, errors = _ONCE_MORE, [ConnectionLost]
     options: dict[str, Any] = {
@@ -168,12 +160,7 @@ def rules(prefix: str, database: int) -> str:
 def lacking(connection: Any, prefix: str, database: int) -> Sequence[str]:
     """Return what a user may not do of what is needed: names of commands, keys and channels. Nothing is done.
 
-    The commands are queued in a transaction that is then discarded; Redis checks rights when it queues.
-
-    Args:
-        connection: one of redis-py's, for this alone.
-        prefix: of keys and channels.
-        database: its number.
+    The commands are queued in a transaction that is then discarded; Redis checks rights when it queues. The connection is for this alone.
     """
     connection.send_command("MULTI")
     try:

@@ -37,15 +37,9 @@ _OPTIONS: Final = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATAC
 
 
 def register(keys: Keys = (), *, max_bytes: int = MAX_BYTES) -> None:
-    """Make the serializer known to kombu in this process; calling it again replaces keys and limit.
+    """Make the serializer known to kombu in this process; calling it again replaces keys and limit. Raises SettingsError for unfit keys.
 
-    Args:
-        keys: pairs of id and secret. The first signs, all verify. With none, nothing is signed and anything signed
-            is refused.
-        max_bytes: the largest body written or read.
-
-    Raises:
-        SettingsError: an id that cannot be in the header, an id given twice, or a secret under 16 bytes.
+    The first of the keys signs, all verify. With none, nothing is signed and anything signed is refused.
     """
     _check_keys(keys)
     serialization.register(
@@ -77,12 +71,9 @@ def dump(payload: Any, *, keys: Keys = (), max_bytes: int = MAX_BYTES) -> bytes:
         text = orjson.dumps(payload, default=_plainer, option=_OPTIONS)
     except orjson.JSONEncodeError as error:
         path, culprit = _culprit(payload, "message")
-        raise SerializationError(
-            f"object of type {type_name(type(culprit))} is not plain JSON",
-            path=path,
-            suggestion="send a tree that encode() returned",
-            cause=error,
-        ) from error
+        what = f"object of type {type_name(type(culprit))} is not plain JSON"
+        way_out = "send a tree that encode() returned"
+        raise SerializationError(what, path=path, suggestion=way_out, cause=error) from error
     return _sized(sign(text, keys[0]) if keys else text, max_bytes)
 
 
@@ -116,9 +107,8 @@ def verify(body: bytes, keys: Keys) -> bytes:
     """
     if not body.startswith(_MARK):
         if keys:
-            raise SerializationError(
-                "the message is not signed", suggestion="configure one of the signing keys on its sender"
-            )
+            what = "the message is not signed"
+            raise SerializationError(what, suggestion="configure one of the signing keys on its sender")
         return body
     header = _HEADER.match(body)
     if header is None:
@@ -126,15 +116,12 @@ def verify(body: bytes, keys: Keys) -> bytes:
     key_id, claimed = header.groups()
     secret = dict(keys).get(key_id.decode())
     if secret is None:
-        raise SerializationError(
-            f"the message is signed with the unknown key {key_id.decode()!r}", suggestion="add that key here"
-        )
+        what = f"the message is signed with the unknown key {key_id.decode()!r}"
+        raise SerializationError(what, suggestion="add that key here")
     text = body[header.end() :]
     if not hmac.compare_digest(_mac(secret, key_id, text), claimed):
-        raise KeyMissing(
-            f"the message's signature does not fit its content, or its sender has another secret for the key {key_id.decode()!r}",
-            key_id=key_id.decode(),
-        )
+        what = f"the message's signature does not fit its content, or its sender has another secret for the key {key_id.decode()!r}"
+        raise KeyMissing(what, key_id=key_id.decode())
     return text
 
 
@@ -146,10 +133,8 @@ def _mac(secret: bytes, key_id: bytes, text: bytes) -> bytes:
 
 def _sized(body: bytes, max_bytes: int) -> bytes:
     if len(body) > max_bytes:
-        raise SerializationError(
-            f"the message has {len(body)} bytes, more than the {max_bytes} allowed",
-            suggestion="send a reference to large values",
-        )
+        what = f"the message has {len(body)} bytes, more than the {max_bytes} allowed"
+        raise SerializationError(what, suggestion="send a reference to large values")
     return body
 
 
@@ -164,12 +149,8 @@ def _plainer(value: Any) -> Any:
 
 def _culprit(value: Any, path: str) -> tuple[str, Any]:
     """Find what orjson refused; only ever walked on the way to an error."""
-    children: list[tuple[Any, Any]] = []
-    if isinstance(value, dict):
-        children = list(value.items())
-    elif isinstance(value, (list, tuple)):
-        children = list(enumerate(value))
-    for key, child in children:
+    sequence: Any = value if isinstance(value, (list, tuple)) else ()
+    for key, child in value.items() if isinstance(value, dict) else enumerate(sequence):
         try:
             orjson.dumps(child, default=_plainer, option=_OPTIONS)
         except orjson.JSONEncodeError:

@@ -20,13 +20,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.errors import ClientError, FlujoError, RunNotFound, SchemaVersionError, ServiceUnreachable
-from flujo_client.ui import approvals, events, fleet, health, live, metrics, run, runs, spend
+from flujo_client.ui import approvals, events, fleet, health, live, run, runs, spend
 from flujo_client.ui.security import HEADERS, Auth, Gatekeeper, SafeHeaders
 from flujo_client.ui.view import FILES, STATIC, Page, respond_error
 
 logger = logging.getLogger(__name__)
 
-PAGES: Final[tuple[ModuleType, ...]] = (runs, run, approvals, fleet, spend, health, live, metrics)
+PAGES: Final[tuple[ModuleType, ...]] = (runs, run, approvals, fleet, spend, health, live)
 """The modules with pages; each has its routes in `ROUTES`."""
 AWAY_S: Final = 5
 """Seconds after which the page of a database that is away tries again."""
@@ -34,11 +34,7 @@ _TITLES: Final = {400: "This address cannot be read", 401: "Sign in", 403: "Not 
 
 
 def flujo_ui(
-    client: FlujoClient | None = None,
-    *,
-    auth: Auth | None = None,
-    secret: str | None = None,
-    shows_values: bool = True,
+    client: FlujoClient | None = None, *, auth: Auth | None = None, secret: str | None = None, shows_values: bool = True
 ) -> Starlette:
     """Return the page as an ASGI application: mount it, such as by `app.mount("/flujo", …)`, or serve it alone.
 
@@ -96,12 +92,10 @@ def _refused(request: Request, error: Exception) -> Response:
 def _failed(request: Request, error: Exception) -> Response:
     match error:
         case RunNotFound():
-            return respond_error(request, 404, "Not found", str(error))
+            return respond_error(request, 404, _TITLES[404], str(error))
         case ServiceUnreachable():
-            why = "The database is away. This page tries again by itself."
-            return respond_error(
-                request, 503, "The database is away", why, {"refresh": str(AWAY_S), "retry-after": str(AWAY_S)}
-            )
+            title, wait = "The database is away", {"refresh": str(AWAY_S), "retry-after": str(AWAY_S)}
+            return respond_error(request, 503, title, f"{title}. This page tries again by itself.", wait)
         case SchemaVersionError():
             return respond_error(request, 503, "The database does not fit", str(error))
         case ClientError():

@@ -15,7 +15,7 @@ from flujo_client.contract.trace import MODEL_TEXTS
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.patterns import compiled
 from flujo_client.tracebacks import INSTALLED
-from flujo_client.ui.reading import HOME
+from flujo_client.ui.reading import HOME, WITHOUT_SORTS
 from flujo_client.ui.tree import below, keys_at, tone_of
 from flujo_client.ui.values import SHOWN, ShownValue, ValueReader, written
 
@@ -36,6 +36,10 @@ _OURS: Final = compiled(
 _PIECE: Final = compiled(r""" "(?:[^"\\]|\\.)*+" | '[^'\n]*+' | [\w.+-]++ | \s++ | . """, re.DOTALL | re.VERBOSE)
 _PIECES: Final = 1500
 """Texts of more pieces are not compared: that would take too long."""
+_OF_CALL: Final = (
+    *(("name", "function"), ("given", "arguments_preview"), ("result", "result_preview")),
+    *(("error", "error"), ("took_s", "latency_s")),
+)
 _LIBRARY: Final = (*INSTALLED, "/lib/python")
 _SHORT: Final = compiled(r'File "[^"]*?([^/"]+/)?([^/"]+)"')
 
@@ -122,7 +126,7 @@ def read_attempt(tree: TreeReader, values: ValueReader, key: str) -> Attempt | N
         repairs=[name for each in done for name in each.get("transforms") or ()],
         prompts=list(_prompts(events, values)),
         tools=_tools(events) if values.shows else (),
-        logs=[_logged(each) for each in events if _is_log(each["name"])],
+        logs=list(_logs(events)),
         events=events,
     )
 
@@ -130,14 +134,13 @@ def read_attempt(tree: TreeReader, values: ValueReader, key: str) -> Attempt | N
 def story(values: ValueReader, run: str, key: str | None, most: int) -> list[Row]:
     """Read the newest events of a run, or of one of its attempts, without the values that this user may not see."""
     given = {"run": run, "attempt": key, "most": most}
-    without_sorts = Request("without_sorts", {}, list, home=HOME)
-    events = values.reading.ask(Request("run_story", given, list, home=HOME, bounds=without_sorts))
+    events = values.reading.ask(Request("run_story", given, list, home=HOME, bounds=WITHOUT_SORTS))
     for event in events:
         data = event["data"] if isinstance(event["data"], dict) else {"unreadable": "its data is not an object"}
-        is_shown = values.shows or "message" not in data
-        event["data"] = {name: each for name, each in data.items() if is_shown or name not in ("message", "text")}
         if not values.shows:
-            event["data"] = {name: each for name, each in event["data"].items() if not _PREVIEW.search(name)}
+            hidden = ("message", "text") if "message" in data else ()
+            data = {name: each for name, each in data.items() if name not in hidden and not _PREVIEW.search(name)}
+        event["data"] = data
     return events
 
 
@@ -158,7 +161,6 @@ def _input(tree: TreeReader, values: ValueReader, row: Row, nodes: Sequence[Node
 
 
 def _accepted(values: ValueReader, run: str, siblings: Sequence[Row]) -> ShownValue | None:
-    """Return the output of the attempt that succeeded, if one did."""
     if not siblings or siblings[-1]["status"] != "succeeded":
         return None
     return values.value(values.reading.rows("run_values", run=run, key=siblings[-1]["key"])[0]["output"])
@@ -173,7 +175,6 @@ def _fault(tree: Any) -> Fault | None:
 
 
 def _prompts(events: Iterable[Row], values: ValueReader) -> Iterator[tuple[str, ShownValue]]:
-    """Yield what a model was sent, with its title."""
     for event in events:
         if event["name"] in _SENT:
             title, name = MODEL_TEXTS[event["name"]]
@@ -188,13 +189,7 @@ def _tools(events: Iterable[Row]) -> list[Row]:
     for number, event in enumerate(events):
         data, (kind, _, what) = event["data"], event["name"].partition(".")
         if event["name"] == "agent.tool":
-            calls[f"function {number}"] = {
-                "name": data.get("function"),
-                "given": data.get("arguments_preview"),
-                "result": data.get("result_preview"),
-                "error": data.get("error"),
-                "took_s": data.get("latency_s"),
-            }
+            calls[f"function {number}"] = {name: data.get(key) for name, key in _OF_CALL}
         elif kind == "agent_tool" and what in ("called", "returned", "raised"):
             call = calls.setdefault(str(data.get("tool_call")), dict.fromkeys(("given", "result", "error", "took_s")))
             call |= {"name": data.get("tool"), "error": data.get("error")}
@@ -202,21 +197,15 @@ def _tools(events: Iterable[Row]) -> list[Row]:
     return list(calls.values())
 
 
-def _is_log(name: str) -> bool:
-    return name in _LOGS or not _OURS.match(name)
-
-
-def _logged(event: Row) -> Row:
-    """Return a line that a step has printed or logged, or an event of its own."""
-    data = event["data"]
-    text = data.get("text") if event["name"] == "step.printed" else data.get("message")
-    if text is None:
-        text = f"{event['name']} {written(data)}" if data else event["name"]
-    return {
-        "at": event["at"],
-        "level": event["level"],
-        "text": f"{text}\n{data['traceback']}" if "traceback" in data else str(text),
-    }
+def _logs(events: Iterable[Row]) -> Iterator[Row]:
+    for event in events:
+        name, data = event["name"], event["data"]
+        if name in _LOGS or not _OURS.match(name):
+            text = data.get("text" if name == "step.printed" else "message")
+            if text is None:
+                text = f"{name} {written(data)}" if data else name
+            text = f"{text}\n{data['traceback']}" if "traceback" in data else str(text)
+            yield {"at": event["at"], "level": event["level"], "text": text}
 
 
 def _in_a_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Webhooks: `POST /events/<token>` sends an event to a run. The token is all that it needs: no login, no cookie, no form."""
+"""Webhooks: `POST /events/<token>` sends an event to a run. The token is enough: there is no login, cookie or form."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from flujo_client.errors import EventError, FlujoError, RunNotFound, SerializationError, ServiceUnreachable
+from flujo_client.live.access import body_of
 from flujo_client.ui.view import page_of
 
 MAX_BODY_BYTES: Final = 1_000_000
@@ -24,12 +25,12 @@ _STATUS: Final = {
     "UNKNOWN_EVENT": 422,
     "EVENT_LIMIT": 429,
 }
-"""The HTTP status of each code; any other is 400, of values that cannot be stored 422."""
+"""The HTTP status of each code; others are 400, and 422 for values that cannot be stored."""
 
 
 async def receive(request: Request) -> Response:
     """Send the event that the token is for, with the JSON of the body as its value; `id` in the query, or `Idempotency-Key`, is its id."""
-    body = await _body(request)
+    body = await body_of(request, MAX_BODY_BYTES)
     if body is None:
         return _refused(413, "BODY_TOO_LARGE", f"the body of an event may have up to {MAX_BODY_BYTES} bytes")
     try:
@@ -48,16 +49,6 @@ async def receive(request: Request) -> Response:
     except FlujoError as error:
         return _refused(500, error.error_code, "the event was not recorded")
     return JSONResponse({"id": sent}, 202)
-
-
-async def _body(request: Request) -> bytes | None:
-    """Return the body; None if it is larger than an event may be."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY_BYTES:
-            return None
-    return bytes(body)
 
 
 def _refused(status: int, code: str, message: str) -> Response:

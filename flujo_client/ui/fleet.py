@@ -24,7 +24,7 @@ from flujo_client.ui.view import digest_of, explain, go_to, page_of, reading, re
 LOOKED_AT: Final = 250
 """The number of live runs whose causes are shown; the oldest, because of them most are stuck."""
 LONGEST: Final = 200
-"""The maximum of characters of a model's name."""
+"""The maximum number of characters of a model's name."""
 _ORDER: Final = ("stuck", "person", "bad", "off", "wait")
 ACTIONS: Final[Mapping[tuple[str, str], tuple[str, Mapping[str, Any]]]] = {
     ("breaker", "close"): ("The breaker of {} closes; it opens again if calls still fail.", {"clears": True}),

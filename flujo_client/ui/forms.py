@@ -66,9 +66,8 @@ def read_form(field: FormField, form: Mapping[str, Any]) -> Any:
     """Return the value that a form was filled in with; raises FormError, which names the field."""
     text = str(form.get(field.name, "")).replace("\r\n", "\n")
     if field.kind == "group":
-        return {
-            each.key: read_form(each, form) for each in field.fields if each.is_required or not _is_empty(each, form)
-        }
+        given = (each for each in field.fields if each.is_required or not _is_empty(each, form))
+        return {each.key: read_form(each, form) for each in given}
     if field.kind == "const":
         return field.choices[0]
     if field.is_nullable and not text:
@@ -105,14 +104,11 @@ def _field(name: str, key: str, schema: Any, whole: Schema, *, is_required: bool
     shape, is_nullable = _resolved(schema, whole)
     kind, rest = _kind(name, shape, whole)
     label = str(shape.get("title") or key.replace("_", " ").strip() or "Answer")
-    default = _shown(kind, shape.get("default"), rest.get("choices", ()))
-    return FormField(
-        name, key, kind, label, str(shape.get("description", "")), default, is_required, is_nullable, **rest
-    )
+    hint, default = str(shape.get("description", "")), _shown(kind, shape.get("default"), rest.get("choices", ()))
+    return FormField(name, key, kind, label, hint, default, is_required, is_nullable, **rest)
 
 
 def _kind(name: str, shape: Schema, whole: Schema) -> tuple[Kind, dict[str, Any]]:
-    """Return which kind of field draws a schema, and what that kind needs."""
     wanted, properties, most = shape.get("type"), shape.get("properties"), shape.get("maxLength")
     if isinstance(wanted, list) and "boolean" in wanted:
         wanted = "boolean"
@@ -169,7 +165,6 @@ def _at(whole: Schema, reference: str) -> Schema:
 
 
 def _shown(kind: Kind, value: Any, choices: tuple[Any, ...]) -> str:
-    """Write a default as its field shows it."""
     if value is None:
         return ""
     if kind == "choice":

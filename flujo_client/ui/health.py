@@ -1,4 +1,4 @@
-"""The pages of health and of dead letters."""
+"""The pages of health and of dead letters, and the fleet's metrics for Prometheus behind the page's login."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from flujo_client.api import operations
@@ -16,6 +16,7 @@ from flujo_client.gateway.effects import AskBroker, Operation
 from flujo_client.gateway.operator_requests import last_report
 from flujo_client.health.facts import WINDOW_H, HealthQuery
 from flujo_client.health.report import HealthReport
+from flujo_client.metrics.fleet import fleet_samples
 from flujo_client.transport.dead_letters import DeadLetter, Refused
 from flujo_client.ui.reading import PageReads
 from flujo_client.ui.view import page_of, reading, respond
@@ -69,4 +70,14 @@ def _dead_letters() -> Operation[tuple[Refused, list[DeadLetter]]]:
     return refused, letters
 
 
-ROUTES: Final = [Route("/health", health), Route("/dead-letters", dead_letters)]
+def metrics(request: Request) -> Response:
+    """Return the metrics; 501 without the extra."""
+    try:
+        from flujo_client.metrics.exposition import CONTENT_TYPE, FleetRegistry, generate_latest
+    except ModuleNotFoundError:
+        return PlainTextResponse("pip install 'flujo-worker[metrics]'\n", 501)
+    samples = reading(request).perform(fleet_samples(page_of(request).client.settings))
+    return Response(generate_latest(FleetRegistry(lambda: samples)), media_type=CONTENT_TYPE)
+
+
+ROUTES: Final = [Route("/health", health), Route("/dead-letters", dead_letters), Route("/metrics", metrics)]

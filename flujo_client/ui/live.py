@@ -20,13 +20,11 @@ from starlette.routing import Route
 from flujo_client.errors import FlujoError
 from flujo_client.gateway.effects import query
 from flujo_client.gateway.requests import Request as Statement
-from flujo_client.live.host import is_stopping
-from flujo_client.ui.reading import HOME
+from flujo_client.live.host import is_stopping, with_beats
+from flujo_client.ui.reading import HOME, WITHOUT_SORTS
 from flujo_client.ui.view import page_of, reading
 
 LOOK_S: Final = 1.0
-QUIET_S: Final = 15
-"""After so many seconds without a change a comment is sent, so that proxies keep the stream, and a reader that went away is noticed."""
 LONGEST_S: Final = 300
 """A stream ends after so many seconds; the browser opens another, for which the login is asked again."""
 _FOR_EVER_S: Final = 1e9
@@ -35,11 +33,7 @@ WSGI_POLL_S: Final = 4
 
 
 class Pulse:
-    """Looks for all readers of a process together, once a second, and only while there are any.
-
-    Args:
-        look: returns the digests of some runs, and of the fleet for the empty id.
-    """
+    """Looks for all readers of a process together, once a second, and only while there are any; the empty id is the fleet's."""
 
     def __init__(self, look: Callable[[Collection[str]], Mapping[str, str]]) -> None:
         self._look, self._wanted = look, set[str]()
@@ -62,12 +56,7 @@ class Pulse:
 
 
 def watch(request: Request, run: str = "") -> None:
-    """Let the page of this request follow the fleet, or one run. Call it before what the page shows is read, so that no change is missed.
-
-    Args:
-        request: the page's.
-        run: the run's id; the fleet when empty.
-    """
+    """Let the page of this request follow the fleet, or one run. Call it before what the page shows is read, so that no change is missed."""
     if request.query_params.get("format") != "json":
         path = f"/live?{urlencode({'run': run})}" if run else "/live"
         request.state.live = {"path": path, "digest": reading(request).ask(_digests([run])).get(run, "")}
@@ -80,27 +69,22 @@ def live(request: Request) -> Response:
         once = f"retry: {WSGI_POLL_S * 1000}\ndata: {reading(request).ask(_digests([run])).get(run, '')}\n\n"
         return Response(once, media_type="text/event-stream")
     pulse = page.kept("pulse", _FOR_EVER_S, lambda: Pulse(lambda runs: page.reader.perform(query(_digests(runs)))))
-    return StreamingResponse(_stream(pulse, run), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+    texts, headers = with_beats(_stream(pulse, run)), {"x-accel-buffering": "no"}
+    return StreamingResponse(texts, media_type="text/event-stream", headers=headers)
 
 
 async def _stream(pulse: Pulse, run: str) -> AsyncIterator[str]:
-    last, began = None, time.monotonic()
-    sent_at = began
+    last, until = None, time.monotonic() + LONGEST_S
     yield f"retry: {2000 + secrets.randbelow(3000)}\n\n"
-    while time.monotonic() < began + LONGEST_S and not is_stopping():
+    while time.monotonic() < until and not is_stopping():
         digest = await pulse.next(run)
-        if digest not in (None, last):
-            last, sent_at = digest, time.monotonic()
-            yield f"data: {digest}\n\n"
-        elif time.monotonic() > sent_at + QUIET_S:
-            sent_at = time.monotonic()
-            yield ": nothing has changed\n\n"
+        yield "" if digest in (None, last) else f"data: {digest}\n\n"
+        last = digest or last
 
 
 def _digests(runs: Collection[str]) -> Statement[dict[str, str]]:
-    bounds = Statement("without_sorts", {}, list, HOME)
     known = {"runs": [run for run in runs if "\0" not in run]}
-    return Statement("digests", known, lambda rows: {row["run"]: row["digest"] for row in rows}, HOME, bounds)
+    return Statement("digests", known, lambda rows: {row["run"]: row["digest"] for row in rows}, HOME, WITHOUT_SORTS)
 
 
 ROUTES: Final = [Route("/live", live)]

@@ -12,17 +12,13 @@ from flujo_client.gateway.requests import Request, Row
 T = TypeVar("T")
 
 HOME: Final = "flujo_client.ui"
+WITHOUT_SORTS: Final[Request[Any]] = Request("without_sorts", {}, list, HOME)
 STATEMENT_S: Final = 5.0
-"""The maximum of seconds that a statement of the page may take."""
+"""The maximum number of seconds that a statement of the page may take."""
 
 
 class PageReads:
-    """Perform the reads of one request.
-
-    Attributes:
-        statements: how many statements were executed.
-        seconds: how long they took.
-    """
+    """Perform the reads of one request, and count the `statements` that were executed and the `seconds` that they took."""
 
     def __init__(self, door: SyncRunner) -> None:
         self._door, self.statements, self.seconds = door, 0, 0.0

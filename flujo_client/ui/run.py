@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from flujo_client.contract.rows import EARLIEST, LATEST
 from flujo_client.errors import FlujoError, SerializationError, WaitTimedOut
+from flujo_client.explain.words import short_id
 from flujo_client.gateway.plan_requests import plan
 from flujo_client.gateway.requests import Row, not_found
 from flujo_client.ui.attempt import read_attempt, story
@@ -20,8 +21,7 @@ from flujo_client.ui.reading import PageReads
 from flujo_client.ui.security import draw_once, retry_key
 from flujo_client.ui.timeline import draw_timeline
 from flujo_client.ui.tree import PAGE, TreeLine, TreeReader, way_to
-from flujo_client.ui.values import ValueReader
-from flujo_client.ui.view import explain, go_to, page_of, reading, respond, shows_values, user_of
+from flujo_client.ui.view import explain, go_to, page_of, reading, respond, user_of, values_of
 
 EVENTS: Final = 120
 CHILD_RUNS: Final = 50
@@ -36,7 +36,7 @@ def run_page(request: Request) -> Response:
     sentence = explain(request, [run["id"]]).get(run["id"])
     if sentence is None:
         raise not_found(run["id"])
-    tree, values = _tree(read, run), _values(request)
+    tree, values = _tree(read, run), values_of(request)
     lines = tree.sequence(run["root"], way_to(tree.plan, sentence.place)) if tree else []
     linked = [run[name] for name in _LINKED if run[name]]
     data = {
@@ -69,7 +69,7 @@ def step_page(request: Request) -> Response:
         lines = tree.sequence(at)
     elif located.container.spec.child is None:
         lines = [line for line in tree.sequence(located.above or "") if line.at == at]
-        data["attempt"] = read_attempt(tree, _values(request), lines[0].key) if lines and lines[0].key else None
+        data["attempt"] = read_attempt(tree, values_of(request), lines[0].key) if lines and lines[0].key else None
     else:
         only, skip = request.query_params.get("only"), _number(request.query_params.get("skip", "0"))
         counts, only, lines = tree.container(at, only, skip)
@@ -81,7 +81,7 @@ def attempt_page(request: Request) -> Response:
     """Show one attempt, with all its events."""
     run, read, key = _run(request), reading(request), request.path_params["key"]
     tree = _tree(read, run)
-    attempt = read_attempt(tree, _values(request), key) if tree else None
+    attempt = read_attempt(tree, values_of(request), key) if tree else None
     if attempt is None:
         raise HTTPException(404, f"Run {run['id']} has no such attempt.")
     return respond(request, "attempt.html", {**_shared(request, run, []), "attempt": attempt, "events": attempt.events})
@@ -90,7 +90,7 @@ def attempt_page(request: Request) -> Response:
 def value_file(request: Request) -> Response:
     """Answer with a whole input or output of a run, or of one of its attempts, as a JSON file."""
     run, which, key = _run(request), request.path_params["which"], request.query_params.get("attempt")
-    values = _values(request)
+    values = values_of(request)
     if not values.shows:
         raise HTTPException(403, "You may not see values here.")
     found = values.reading.rows("run_values", run=run["id"], key=key)
@@ -114,7 +114,7 @@ def act(request: Request) -> Response:
         if do == "retry":
             step, again = str(form.get("from_step") or "") or None, form.get("again") == "yes"
             new = handle.retry(step, again=again, idempotency_key=retry_key(form, run_id), actor=user.name)
-            return go_to(request, f"/runs/{new.id}", f"This is the retry of {run_id[-6:]}.")
+            return go_to(request, f"/runs/{new.id}", f"This is the retry of {short_id(run_id)}.")
         was_ended = not handle.cancel(reason=str(form.get("reason") or "") or None, actor=user.name, timeout=CANCEL_S)
         return go_to(request, where, "It had ended before." if was_ended else "")
     except WaitTimedOut:
@@ -150,13 +150,7 @@ def _tree(read: PageReads, run: Row) -> TreeReader | None:
         return None
 
 
-def _values(request: Request) -> ValueReader:
-    hidden = page_of(request).client.settings.log.redact
-    return ValueReader(reading(request), shows_values(request), hidden)
-
-
 def _shared(request: Request, run: Row, lines: Sequence[TreeLine]) -> dict[str, Any]:
-    """Return what the pages of a run and of its steps have in common."""
     end, is_over = run["ended_at"] or run["now"], run["ended_at"] is not None
     damaged = [name for name, at in run.items() if at in (EARLIEST, LATEST)]
     is_drawn = lines and run["started_at"] and request.query_params.get("format") != "json"

@@ -25,15 +25,14 @@ from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.gateway.requests import Row
 from flujo_client.ui.live import watch
 from flujo_client.ui.security import draw_once, retry_key
-from flujo_client.ui.values import ValueReader
-from flujo_client.ui.view import digest_of, explain, go_to, page_of, query_of, reading, respond, shows_values, user_of
+from flujo_client.ui.view import digest_of, explain, go_to, page_of, query_of, reading, respond, user_of, values_of
 
 WINDOW: Final = 250
 """The number of the newest runs that are read for one page, and grouped."""
 NAMES_S: Final = 30.0
 """Seconds for which the names of pipelines are kept."""
 LONGEST: Final = 200
-"""The maximum of characters of a filter."""
+"""The maximum number of characters of a filter."""
 TABS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "": ("All", ()),
     "failed": ("Failed", ("failed", "expired")),
@@ -77,9 +76,8 @@ def act(request: Request) -> Response:
         raise HTTPException(400, "`do` must be retry or cancel")
     if form.get("do") == "cancel":
         done = client.perform(_cancel_all(chosen, actor))
-        note = f"Cancelled {_runs(done)}." + (
-            f" {_runs(len(chosen) - done)} had ended before." if done < len(chosen) else ""
-        )
+        others = f" {_runs(len(chosen) - done)} had ended before." if done < len(chosen) else ""
+        note = f"Cancelled {_runs(done)}.{others}"
     else:
         failures = _retry_all(client, chosen, actor, form)
         note = f"Retried {_runs(len(chosen) - len(failures))} as new runs."
@@ -89,7 +87,6 @@ def act(request: Request) -> Response:
 
 
 def _given(request: Request) -> dict[str, str]:
-    """Return the filters as they are written in the address."""
     given = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     for name, text in given.items():
         if len(text) > LONGEST or "\0" in text:
@@ -98,7 +95,6 @@ def _given(request: Request) -> dict[str, str]:
 
 
 def _filters(given: Mapping[str, str]) -> RunFilter:
-    """Read the filters; raises HTTPException, which names the one that cannot be read."""
     tab = given["tab"]
     if tab not in TABS:
         raise HTTPException(400, f"`tab` must be one of {', '.join(filter(None, TABS))}, got '{tab}'")
@@ -144,16 +140,14 @@ def _lines(found: Sequence[RunRecord], sentences: Mapping[str, Sentence], chosen
 
 def _add_inputs(request: Request, rows: Sequence[Row]) -> None:
     """Add what differs among runs with one cause: the beginning of their inputs."""
-    read, hidden = reading(request), page_of(request).client.settings.log.redact
-    bodies = {row["id"]: row["input"] for row in read.rows("inputs", runs=[row["id"] for row in rows])}
-    values = ValueReader(read, shows_values(request), hidden)
+    found = reading(request).rows("inputs", runs=[row["id"] for row in rows])
+    bodies, values = {row["id"]: row["input"] for row in found}, values_of(request)
     for row in rows:
         value = values.value(bodies.get(row["id"]))
         row["input"] = " ".join((value.text or value.gap).split())[:LONGEST] if value else ""
 
 
 def _retry_all(client: FlujoClient, chosen: Sequence[str], actor: str, form: FormData) -> list[FlujoError]:
-    """Retry runs; return why some were not."""
     failures = []
     for run in chosen:
         options = RetryOptions(actor=actor, idempotency_key=retry_key(form, run))

@@ -76,11 +76,6 @@ class Gatekeeper:
     """Let a request in if it has a user, and a form only from an operator and from the page itself.
 
     Handlers find `user`, and for a form `form`, in the request's state.
-
-    Args:
-        app: what is behind the gate.
-        auth: the host's login; None lets in whoever is on this machine.
-        secret: returns what signs the forms' tokens.
     """
 
     def __init__(self, app: ASGIApp, *, auth: Auth | None, secret: Callable[[], bytes]) -> None:

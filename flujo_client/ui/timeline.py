@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from flujo_client.explain.sentence import span
+from flujo_client.explain.words import short_id
 from flujo_client.ui.tree import BUCKETS, TreeLine
 
 WIDTH: Final = 1000
@@ -95,13 +96,12 @@ class _Scale:
 
     def row(self, line: TreeLine, y: int) -> TimelineRow:
         if line.taken_from is not None:
-            return TimelineRow(line, y, (), f"taken over from {line.taken_from[-6:]}")
+            return TimelineRow(line, y, (), f"taken over from {short_id(line.taken_from)}")
         if not line.has_run or line.began is None:
             return TimelineRow(line, y, (), line.word)
         took = span(max(0.0, ((line.ended or self.end) - line.began).total_seconds()))
-        return TimelineRow(
-            line, y, list(self._bars(line)), f"{took}, {len(line.tries)} attempts" if len(line.tries) > 1 else took
-        )
+        label = f"{took}, {len(line.tries)} attempts" if len(line.tries) > 1 else took
+        return TimelineRow(line, y, list(self._bars(line)), label)
 
     def _bars(self, line: TreeLine) -> Iterator[Bar]:
         if line.at_once and sum(line.counts.values()) > 1:
@@ -117,8 +117,6 @@ class _Scale:
                     yield self._bar(each["started_at"], each["ended_at"], "work")
 
     def _bar(self, began: datetime | None, ended: datetime | None, kind: str) -> Bar:
-        x, end = (
-            LEFT + self.unit * min(max((at - self.begin).total_seconds(), 0.0), (self.end - self.begin).total_seconds())
-            for at in (began or self.end, ended or self.end)
-        )
+        most, ends = (self.end - self.begin).total_seconds(), (began or self.end, ended or self.end)
+        x, end = (LEFT + self.unit * min(max((at - self.begin).total_seconds(), 0.0), most) for at in ends)
         return Bar(x, max(2.0, end - x), kind)

@@ -110,13 +110,7 @@ def below(address: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TreeReader:
-    """Reads parts of the tree of one run.
-
-    Args:
-        reading: the reads of this request.
-        run: the run's row.
-        plan: its plan.
-    """
+    """Reads parts of the tree of one run by its row and its plan, with the reads of this request."""
 
     reading: PageReads
     run: Row
@@ -130,12 +124,9 @@ class TreeReader:
         return list(seen.nodes(at, 0))
 
     def container(self, at: str, only: str | None, skip: int) -> tuple[Mapping[str, int], str, list[TreeLine]]:
-        """Return how many children of a container are in which state, the state of those shown, and a page of them.
+        """Return how many children of a container are in which state, the state of those shown, and a page of them behind `skip`.
 
-        Args:
-            at: the container's address.
-            only: the state of the children to show; all if it is empty, the most urgent ones if None.
-            skip: how many of these are on the pages before.
+        `only` is their state: of all if it is empty, of the most urgent ones if None.
         """
         counts = self._counts([at])
         only = self._urgent(counts.get(at)) if only is None else only
@@ -173,9 +164,8 @@ class TreeReader:
         found: dict[str, list[Row]] = {}
         for row in self._rows("run_counts", **given) if at else ():
             found.setdefault(row["parent"], []).append(row)
-        return {
-            address: _Children.of(each, is_over=self.run["ended_at"] is not None) for address, each in found.items()
-        }
+        is_over = self.run["ended_at"] is not None
+        return {address: _Children.of(each, is_over=is_over) for address, each in found.items()}
 
     def _children(self, only: Mapping[str, str], skip: int = 0) -> list[Row]:
         at = {"at": list(only), "only": list(only.values())}
@@ -216,8 +206,6 @@ _NONE: Final = _Children({}, {})
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Puts in order what was read: containers and attempts by their sequence and node."""
-
     reader: TreeReader
     counts: Mapping[str, _Children]
     read: Sequence[Row]
@@ -243,13 +231,9 @@ class _Seen:
         times: dict[str, Any] = {"began": row["opened_at"], "ended": row["closed_at"], "fault": row["fault"]}
         state = self._state(row["status"])
         if len(nodes) == 1 and nodes[0].kind == STEP.name:
+            at, label = below(address, nodes[0].name), f"{name}{gap}{nodes[0].name}"
             tries = self.tries.get((address, nodes[0].name), ())
-            whole: dict[str, Any] = {
-                "name": f"{name}{gap}{nodes[0].name}",
-                "kind": STEP.name,
-                "at": below(address, nodes[0].name),
-            }
-            yield TreeLine(**whole, level=level, tries=tries, **state, **times)
+            yield TreeLine(name=label, kind=STEP.name, at=at, level=level, tries=tries, **state, **times)
             return
         yield TreeLine(name=name, kind="child", at=address, level=level, **state, **times)
         if row["status"] != HELD:
@@ -262,25 +246,18 @@ class _Seen:
         if scope is not None:
             counted = self.counts.get(scope["address"], _NONE)
             known |= {"counts": counted.states, "at_once": counted.at_once, "child_run": scope["child_run"]}
-            return TreeLine(
-                **known, **self._state(scope["status"]), **_facts(scope, scope["opened_at"], scope["closed_at"])
-            )
-        if not tries:
+            row, began, ended = scope, scope["opened_at"], scope["closed_at"]
+        elif tries:
+            row, began, ended = tries[-1], tries[0]["created_at"], tries[-1]["ended_at"]
+        else:
             return TreeLine(**known, **self._state(HELD))
-        return TreeLine(
-            **known,
-            **self._state(tries[-1]["status"]),
-            **_facts(tries[-1], tries[0]["created_at"], tries[-1]["ended_at"]),
-        )
+        known |= {"began": began, "ended": ended, "fault": row["fault"], "taken_from": row["taken_from"]}
+        return TreeLine(**known, **self._state(row["status"]))
 
     def _state(self, status: str) -> dict[str, Any]:
         is_over = self.reader.run["ended_at"] is not None
         status = _ended(status, is_over=is_over)
         return {"status": status, "word": _STATES[status][1] or ("never ran" if is_over else "to come")}
-
-
-def _facts(row: Row, began: datetime, ended: datetime | None) -> dict[str, Any]:
-    return {"began": began, "ended": ended, "fault": row["fault"], "taken_from": row["taken_from"]}
 
 
 def _ended(status: str, *, is_over: bool) -> str:

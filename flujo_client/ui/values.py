@@ -34,13 +34,7 @@ class ShownValue:
 
 @dataclass(frozen=True, slots=True)
 class ValueReader:
-    """Reads stored values.
-
-    Args:
-        reading: the reads of this request.
-        shows: whether this user may see values.
-        hidden: the names of fields that the project hides.
-    """
+    """Reads stored values for a user who may see them or not, without the fields that the project hides."""
 
     reading: PageReads
     shows: bool
@@ -80,8 +74,5 @@ class ValueReader:
 
 def written(tree: Any) -> str:
     """Write plain data for a person: a text as it is, anything else as indented JSON."""
-    return (
-        tree
-        if isinstance(tree, str)
-        else orjson.dumps(tree, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
-    )
+    option = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
+    return tree if isinstance(tree, str) else orjson.dumps(tree, option=option).decode()

@@ -23,17 +23,18 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.explanations import explain_runs
 from flujo_client.explain.sentence import Part, Sentence, clock, span
+from flujo_client.explain.words import short_id
 from flujo_client.gateway.door import SyncRunner
 from flujo_client.ui.reading import STATEMENT_S, PageReads
 from flujo_client.ui.security import User, form_token, sign
 from flujo_client.ui.tree import STATES, tone_of
+from flujo_client.ui.values import ValueReader
 
 T = TypeVar("T")
 
 FILES: Final = Path(__file__).parent / "static"
-STATIC: Final = (
-    f"/static/{hashlib.sha256(b''.join(each.read_bytes() for each in sorted(FILES.iterdir()))).hexdigest()[:16]}"
-)
+_CONTENT: Final = b"".join(each.read_bytes() for each in sorted(FILES.iterdir()))
+STATIC: Final = f"/static/{hashlib.sha256(_CONTENT).hexdigest()[:16]}"
 """The folder of the static files, and the address under which they are sent."""
 MANY: Final = 1000
 """Counts are shown up to this number; more are `999+`."""
@@ -49,11 +50,6 @@ class Page:
     """What all requests share: the client, the connections that read, and the secret.
 
     Connections are made with the first request, because servers fork after they have made the application.
-
-    Args:
-        client: the client; with the settings of flujo.toml and the environment when None.
-        secret: signs the forms' tokens; the setting `ui.secret` when None, else a drawn one.
-        shows_values: whether prompts, inputs and outputs are shown, if the setting `ui.values` allows it.
     """
 
     def __init__(self, client: FlujoClient | None, *, secret: str | None, shows_values: bool) -> None:
@@ -131,9 +127,14 @@ def reading(request: Request) -> PageReads:
     return cast("PageReads", request.state.reading)
 
 
+def values_of(request: Request) -> ValueReader:
+    """Return the reader of stored values for this user."""
+    return ValueReader(reading(request), shows_values(request), page_of(request).client.settings.log.redact)
+
+
 def explain(request: Request, run_ids: Collection[str]) -> dict[str, Sentence]:
     """Explain runs, by their ids; for a user who may see no values, without what people and models wrote."""
-    found = reading(request).perform(explain_runs(run_ids))
+    found = reading(request).perform(explain_runs(page_of(request).client.settings, run_ids))
     if not shows_values(request):
         for run, each in found.items():
             parts = tuple(part._replace(text=HIDDEN) if part.kind == "quote" else part for part in each.parts)
@@ -147,14 +148,7 @@ def root_of(request: Request) -> str:
 
 
 def respond(request: Request, template: str, data: Mapping[str, Any], *, status: int = 200) -> Response:
-    """Answer with a page, or for `?format=json` with its data.
-
-    Args:
-        request: the request.
-        template: the name of a template.
-        data: what the template shows: plain data, times, dataclasses and sentences.
-        status: the HTTP status.
-    """
+    """Answer with a page, or for `?format=json` with its data: plain data, times, dataclasses and sentences."""
     if request.query_params.get("format") == "json":
         body = orjson.dumps(data, default=_plain, option=orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_NON_STR_KEYS)
         answer = Response(body, status, media_type="application/json")
@@ -227,10 +221,8 @@ def _part(part: Part, root: str) -> Markup:
 
 def prose(text: str) -> Markup:
     """Draw a text in which commands are between backticks."""
-    pieces = [
-        Markup("<code>{}</code>").format(each) if n % 2 else escape(each) for n, each in enumerate(text.split("`"))
-    ]
-    return Markup("").join(pieces)
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(each) if n % 2 else escape(each) for n, each in enumerate(text.split("`")))
 
 
 def icon(tone: str, label: str = "") -> Markup:
@@ -296,8 +288,8 @@ TEMPLATES: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters |= {each.__name__: each for each in (sentence, prose, ago, until, span, money, count, short)} | {
-    "query": query_of,
-    "tone": tone_of,
+TEMPLATES.filters |= {
+    each.__name__: each for each in (sentence, prose, ago, until, span, money, count, short, short_id)
 }
+TEMPLATES.filters |= {"query": query_of, "tone": tone_of}
 TEMPLATES.globals |= {"icon": icon, "asset": lambda name: f"{STATIC}/{name}", "states": STATES}

@@ -28,6 +28,7 @@ from flujo_client.serial import canonical, encode
 Fingerprint = Literal["conversation", "strict"]
 """What counts of a model request: the model and the conversation; or also its instructions, tools, settings and form of output."""
 
+Digests = dict[Any, Any]
 PARTS: Final = 256
 """How many parts of a request are recorded; of a longer conversation, its end."""
 SHORT: Final = 8
@@ -45,21 +46,11 @@ class Asked(NamedTuple):
 
 
 def asked(
-    operation: DurableOperationId,
-    inputs: Sequence[Any],
-    *,
-    fingerprint: Fingerprint,
-    is_effect: bool,
-    digests: dict[Any, Any],
+    operation: DurableOperationId, inputs: Sequence[Any], fingerprint: Fingerprint, digests: Digests, *, is_effect: bool
 ) -> Asked:
-    """Write what an operation is asked.
+    """Write what an operation is asked, by what the library names as that which the answer depends on.
 
-    Args:
-        operation: of pydantic-ai.
-        inputs: what the library names as that which the answer depends on.
-        fingerprint: what counts of a model request.
-        is_effect: whether a call of a tool is the same whichever answer of the model asks for it.
-        digests: those of messages that were asked before in this attempt.
+    With `is_effect`, a call of a tool is the same whichever answer of the model asks for it. `digests` are of messages that were asked before.
     """
     match operation:
         case ModelRequestId():
@@ -101,10 +92,8 @@ def lasting(settings: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     if settings is None or not headers or "traceparent" not in headers:
         return settings
     left = {name: value for name, value in headers.items() if name != "traceparent"}
-    return {
-        **{name: each for name, each in settings.items() if name != "extra_headers"},
-        **({"extra_headers": left} if left else {}),
-    }
+    rest = {name: each for name, each in settings.items() if name != "extra_headers"}
+    return {**rest, "extra_headers": left} if left else rest
 
 
 def prompt_of(ctx: RunContext[Any]) -> bytes:
@@ -112,17 +101,15 @@ def prompt_of(ctx: RunContext[Any]) -> bytes:
     return _bytes(_plain(ctx.prompt))
 
 
-def _digests_of(messages: Sequence[ModelMessage], fingerprint: Fingerprint, known: dict[Any, Any]) -> dict[str, str]:
+def _digests_of(messages: Sequence[ModelMessage], fingerprint: Fingerprint, known: Digests) -> dict[str, str]:
     """Digest each message. One that was changed in place has other parts or contents, or as many of them in another place."""
     made = {}
     for number, message in enumerate(messages, 1):
         held = [message, *(each for part in message.parts for each in (part, getattr(part, "content", None)))]
         name = fingerprint, *map(id, held)
         if name not in known:
-            known[name] = (
-                held,
-                _digest(_conversation(message, fingerprint)),
-            )  # held, so that no other object gets its id
+            # Held, so that no other object gets its id.
+            known[name] = held, _digest(_conversation(message, fingerprint))
         kinds = "+".join(part.part_kind for part in message.parts)
         made[f"message {number} ({kinds})"] = known[name][1]
     return made

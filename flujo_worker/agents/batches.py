@@ -18,11 +18,11 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.models.batch import Batch, BatchRequest, BatchResult, EncodedBatchRequest
 
-from flujo_client.attempt_info import current_unit
 from flujo_client.contract.processing import BatchSettings
 from flujo_client.serial import Packed
 from flujo_worker import failpoints
 from flujo_worker.agents.asked import lasting
+from flujo_worker.domain.budget import Amount
 from flujo_worker.domain.units import BatchedRequest, HeldBatch, RequestState, Unit
 from flujo_worker.durable.journal import Journal
 from flujo_worker.observe.log import emit
@@ -40,30 +40,6 @@ _BATCH: Final = TypeAdapter(Batch)
 _UNRUN: Final = Packed.of({"status": "expired", "body": None})
 
 
-def in_batches(
-    journal: Journal,
-    model: Model[Any],
-    messages: Sequence[ModelMessage],
-    settings: Any,
-    parameters: ModelRequestParameters,
-) -> InBatches | None:
-    """Return how a request is asked in a batch; None if it is asked live.
-
-    That is one of a step that does not ask so, of a model without batches, and of an agent in a tool, for the tool would be called again.
-    """
-    work = journal.run.work
-    own = None if work is None else BatchSettings.of(work.step.processing)
-    if own is None or current_unit() is not None or model.batch_max_requests is None:
-        return None
-    request = BatchRequest(
-        custom_id="",
-        messages=list(messages),
-        model_settings=cast("Any", lasting(settings)),
-        model_request_parameters=parameters,
-    )
-    return InBatches(journal, own, model, request)
-
-
 class InBatches:
     """One request that is asked in a batch.
 
@@ -71,9 +47,20 @@ class InBatches:
         response: the answer, once it is there; None: it is asked live.
     """
 
-    def __init__(self, journal: Journal, own: BatchSettings, model: Model[Any], request: BatchRequest) -> None:
-        self._journal, self._own, self._model, self._request = journal, own, model, request
-        self._store = journal.batches
+    def __init__(
+        self,
+        journal: Journal,
+        own: BatchSettings,
+        model: Model[Any],
+        messages: Sequence[ModelMessage],
+        settings: Any,
+        parameters: ModelRequestParameters,
+    ) -> None:
+        self._journal, self._own, self._model, self._store = journal, own, model, journal.batches
+        lasts = cast("Any", lasting(settings))
+        self._request = BatchRequest(
+            custom_id="", messages=list(messages), model_settings=lasts, model_request_parameters=parameters
+        )
         self.response: ModelResponse | None = None
 
     async def begin(self, live: Callable[[Unit], Awaitable[None]] | None, unit: Unit) -> None:
@@ -81,6 +68,10 @@ class InBatches:
         self.response = await self._answer(unit)
         if self.response is None and live is not None:
             await live(unit)
+
+    def expected(self, live: Callable[[], Amount]) -> Amount:
+        """Return what it may cost from now on: what a batch has answered is paid for."""
+        return live() if self.response is None else Amount()
 
     async def send(self, dump: Callable[[ModelResponse], Any], live: Callable[[], Awaitable[Any]]) -> Any:
         """Return the answer in its stored form, or ask live."""
@@ -123,25 +114,15 @@ class InBatches:
     def _wait_s(self, state: RequestState, *, is_watching: bool) -> float:
         if not state.is_taken:
             return max(0.0, self._own.wait_s - state.age_s)
-        often_s = self._often_s(state.age_s)
+        often_s = max(self._own.poll_s, min(SLOWEST_S, state.age_s / 10))  # soon at first, then less often
         return often_s if is_watching else min(LONGEST_S, max(10 * often_s, state.age_s))
-
-    def _often_s(self, age_s: float) -> float:
-        """Return after how many seconds a batch is asked about again: soon at first, then less often."""
-        return max(self._own.poll_s, min(SLOWEST_S, age_s / 10))
 
     async def _work(self, pool: str, group: str) -> bool:
         """Do what is due in the pool; return whether this attempt is to look after a batch that has not ended."""
         most, is_watching = self._model.batch_max_requests, False
         assert most is not None, "the model has batches"
-        take = partial(
-            self._store.take,
-            pool,
-            self._journal.claim,
-            wait_s=self._own.wait_s,
-            most=most,
-            most_bytes=self._model.batch_max_bytes,
-        )
+        bounds: dict[str, Any] = {"most": most, "most_bytes": self._model.batch_max_bytes}
+        take = partial(self._store.take, pool, self._journal.claim, wait_s=self._own.wait_s, **bounds)
         while (held := await in_thread(take)) is not None:
             try:
                 goes_on = await self._moved_on(held, group)
@@ -210,9 +191,8 @@ class InBatches:
             if any(f'"{known}"' in first for known in ids):
                 known = {"model_name": self._model.model_name, "provider_name": self._model.system, "group": group}
                 made = {"id": each.id, "status": "in_progress", "created_at": each.created_at}
-                return await self._model.batch_status(
-                    _BATCH.validate_python({**known, **made, "request_count": len(ids)})
-                )
+                batch = _BATCH.validate_python({**known, **made, "request_count": len(ids)})
+                return await self._model.batch_status(batch)
         return None
 
 

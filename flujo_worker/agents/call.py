@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.contract.outcome import NO_USAGE
 from flujo_client.errors import AgentError, NonRetryableError
 from flujo_client.pipeline.authoring import as_agent
 from flujo_client.pipeline.resources import deps_type_of, fits
 from flujo_client.plan.identity import agent_name
-from flujo_client.redact import preview
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.factory import (
     MODEL_OPTIONS,
@@ -26,11 +25,9 @@ from flujo_worker.agents.factory import (
     may_ask,
     service_of,
 )
-from flujo_worker.agents.model_call import ask_model, emit_dropped_options
-from flujo_worker.agents.previews import emit_response, emit_usage, hidden, preview_limit, text_of
+from flujo_worker.agents.previews import emit_response, emit_usage, preview_limit, shown
 from flujo_worker.agents.pricing import usage_of
-from flujo_worker.agents.shaping import Shaping
-from flujo_worker.agents.soe import response_format
+from flujo_worker.agents.shaping import Shaping, response_format
 from flujo_worker.concurrency.event_loop import is_async
 from flujo_worker.domain.starvation import is_starved
 from flujo_worker.observe.log import emit
@@ -52,6 +49,7 @@ def callee_of(agent: Any) -> Callee:
         is_object=run is not agent and callable(run),
         is_library=is_pydantic_agent(agent),
         is_task=hasattr(agent, "__flujo_task__"),
+        is_async=is_async(run),
         asks=asks,
         may_ask=asks or may_ask(agent),
         takes=keywords_of(agent),
@@ -60,86 +58,59 @@ def callee_of(agent: Any) -> Callee:
 
 
 async def call_agent(
-    agent: Any, data: Any, options: Mapping[str, Any], *, threads: Executor | None, shaping: Shaping | None = None
-) -> AgentAnswer:
-    """Call an agent once; see `call`."""
-    return await call(callee_of(agent), data, options, threads=threads, shaping=shaping)
-
-
-async def call(
     callee: Callee, data: Any, options: Mapping[str, Any], *, threads: Executor | None, shaping: Shaping | None = None
 ) -> AgentAnswer:
-    """Call an agent once.
+    """Call an agent once. Each of the options is passed only if the agent takes it.
 
-    Args:
-        callee: the step's agent.
-        data: the step's input.
-        options: keyword arguments; each is passed only if the agent takes it.
-        threads: where sync agents run, so that the event loop never waits for them; None: in the loop's default threads.
-        shaping: how the output of agents on pydantic-ai is requested and read; others take at most a `response_format`.
+    Sync agents run in `threads`, so that the event loop never waits for them; None: in the loop's default threads. `shaping` says how the output
+    of agents on pydantic-ai is requested and read; others take at most a `response_format`.
 
-    Raises:
-        AgentIOValidationError: the output is invalid, only with `shaping`.
-        AgentError: the agent reports that it did not succeed.
-        Exception: any exception of the agent, unchanged.
+    Raises the agent's exceptions unchanged; AgentError: it reports that it did not succeed; AgentIOValidationError: with `shaping`, the output is
+    invalid.
     """
     agent = callee.agent
     deps = {} if callee.deps_type is None else deps_for(agent, options)
     if callee.is_library:
+        from flujo_worker.agents.model_call import ask_model
+
+        own = {"guidance": options.get("guidance"), "history": options.get("history"), **deps}
         model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}
-        prompt_options = {"guidance": options.get("guidance"), "history": options.get("history")}
-        return await ask_model(
-            agent, data, **prompt_options, options=model_options, shaping=shaping, deps=deps.get("deps")
-        )
+        return await ask_model(agent, data, options=model_options, shaping=shaping, **own)
     if callee.is_task:
         from flujo_worker.agents.task_call import call_task
 
         task = agent.with_arguments(options.get("context"))
-        return await answered(callee.run, partial(call_task, task, data), threads=threads)
-    keywords = callee.takes.chosen({**options, **deps})
+        return await answered(partial(call_task, task, data), threads=threads)
+    keywords = {} if callee.takes.is_empty else callee.takes.chosen({**options, **deps})
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:
-        emit_dropped_options(dropped, agent=agent_name(agent))
+        emit("agent.option.dropped", "warning", options=dropped, agent=agent_name(agent))
     if shaping is not None:
         keywords |= _shaped(agent, keywords, shaping)
-    return await answered(callee.run, partial(callee.run, data, **keywords), threads=threads)
+    return await answered(partial(callee.run, data, **keywords), is_async=callee.is_async, threads=threads)
 
 
-async def answered(function: Any, call: Callable[[], Any], *, threads: Executor | None) -> AgentAnswer:
-    """Make a call of a function that is ready; see `call_agent`."""
-    given = await _await(function, call, threads)
+async def answered(call: Callable[[], Any], *, is_async: bool = False, threads: Executor | None) -> AgentAnswer:
+    """Make a call that is ready, in a thread unless it is async; see `call_agent`."""
+    if is_async:
+        given = await call()
+    else:
+        given = await in_thread_of(threads, call)
+        given = await given if inspect.isawaitable(given) else given
     if isinstance(given, AgentResult) and not given.success:
-        raise _refused(given)
-    return given if isinstance(given, AgentAnswer) else AgentAnswer(*_unwrap(given))
-
-
-def _refused(result: AgentResult) -> AgentError:
-    error = AgentError(result.error or "the agent reports that it could not do its task")
-    charge(error, result.usage)
-    return error
+        error = AgentError(given.error or "the agent reports that it could not do its task")
+        charge(error, given.usage)
+        raise error
+    if type(given).__module__.startswith("pydantic_ai.") and hasattr(given, "output"):  # what its `run` returns
+        return AgentAnswer(given.output, usage_of(given.usage, getattr(given, "response", None)))
+    return given if isinstance(given, AgentAnswer) else AgentAnswer(given)
 
 
 def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping) -> dict[str, Any]:
     """Choose the arguments that describe to the agent the output that is wanted; `shaping` itself is for our own agents only."""
-    target = agent
-    while (inner := getattr(target, "__flujo_target__", None)) is not None:
-        target = inner
+    target = unwrap(agent)
     if isinstance(asker_of(target), FlujoAgent):
         return accepted_kwargs(agent, {"shaping": shaping})
     return response_format(agent, target, keywords, shaping)
-
-
-async def _await(run: Any, call: Callable[[], Any], threads: Executor | None) -> Any:
-    if is_async(run):
-        return await call()
-    given = await in_thread_of(threads, call)
-    return await given if inspect.isawaitable(given) else given
-
-
-def _unwrap(given: Any) -> tuple[Any, Usage]:
-    """Split a pydantic-ai run result into its output and what it spent."""
-    if type(given).__module__.startswith("pydantic_ai.") and hasattr(given, "output"):
-        return given.output, usage_of(given.usage, getattr(given, "response", None))
-    return given, Usage()
 
 
 def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,35 +126,27 @@ def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
         if fits(each, wanted):
             return {"deps": each}
     found = " and ".join(type(each).__name__ for each in given) or "nothing"
-    raise NonRetryableError(
-        f"agent '{agent_name(agent)}' needs deps of type {getattr(wanted, '__name__', wanted)}, but this attempt has {found}",
-        suggestion="make them with the pipeline's `resources`, or use that type as its context_model",
-        code="NO_DEPS",
-    )
+    what = f"agent '{agent_name(agent)}' needs deps of type {getattr(wanted, '__name__', wanted)}, but this attempt has {found}"
+    way_out = "make them with the pipeline's `resources`, or use that type as its context_model"
+    raise NonRetryableError(what, suggestion=way_out, code="NO_DEPS")
 
 
-@contextmanager
-def recording_call(agent: Any, data: Any, *, call: str = "agent") -> Iterator[None]:
-    """Emit the input of the agent call made inside, and its cost if it fails. `call` says whose it is."""
-    if not asks_by_library(unwrap(agent)):
-        yield
-        return
+async def recorded(asking: Awaitable[AgentAnswer], data: Any, *, call: str = "agent") -> AgentAnswer:
+    """Await a call of an agent that asks a model; emit its input, its answer with why the model stopped, and its cost, also if it fails.
+
+    `call` says whose it is.
+    """
     if most := preview_limit():
-        emit("agent.input", "debug", input_preview=preview(text_of(hidden(data)), most))
+        emit("agent.input", "debug", input_preview=shown(data, most))
     try:
-        yield
+        answer = await asking
     except Exception as error:
         run = current_run()
         emit_usage(NO_USAGE if run is None else run.charged(error), call)
         raise
-
-
-def record_answer(agent: Any, answer: AgentAnswer, *, call: str = "agent") -> None:
-    """Emit a model's answer, why the model stopped, and the cost."""
-    if not asks_by_library(unwrap(agent)):
-        return
     emit_response(answer.output, answer.finish_reason)
     emit_usage(answer.usage, call)
+    return answer
 
 
 @contextmanager
@@ -197,16 +160,13 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     if run is None or model is None:
         yield
         return
-    calls = run.calls
-    began, late_s = time.monotonic(), run.late_s()
+    calls, began, late_s = run.calls, time.monotonic(), run.late_s()
     try:
         with meeting_units(is_call=True) as met:
             yield
     except Exception as error:
         seconds = time.monotonic() - began
-        if met.has_asked_no_model:
-            raise
-        if is_timeout(error) and is_starved(seconds, run.late_s() - late_s):
+        if met.has_asked_no_model or (is_timeout(error) and is_starved(seconds, run.late_s() - late_s)):
             raise
         is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
         is_anothers = any(each.raised is error for each in calls)

@@ -4,7 +4,7 @@
         engine.run(pipeline, "my invoice is wrong")
 
 The key of an answer is the whole request in a form that has no times and no random ids. Secrets are hidden before anything is compared or
-written. It must not answer in production. In: a model's requests. Out: its responses, or those of the file.
+written.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, infer_model
 from pydantic_ai.providers import infer_provider_class
+from pydantic_ai.settings import ModelSettings
 
 from flujo_client.config.manager import Settings
 from flujo_client.errors import ConfigurationError, NonRetryableError
@@ -27,9 +28,6 @@ from flujo_client.redact import redact_tree
 from flujo_client.serial import canonical
 from flujo_worker.agents.factory import library_agent
 from flujo_worker.domain.nearest import nearest
-
-if TYPE_CHECKING:
-    from pydantic_ai.settings import ModelSettings
 
 DIFF_LINES = 60
 _OF_A_PART = ("part_kind", "tool_name", "tool_call_id", "args", "content")
@@ -47,8 +45,7 @@ class Cassette:
         path: the file; its folders are created when it is written.
         settings: those with the mode.
 
-    Raises:
-        ConfigurationError: the settings are those of production, or the file is not a cassette.
+    Raises ConfigurationError: the settings are those of production, or the file is not a cassette.
     """
 
     def __init__(self, path: Path | str, settings: Settings | None = None) -> None:
@@ -89,11 +86,9 @@ class Cassette:
             place = min(self._asked[key], len(same) - 1)
             self._asked[key] += 1
         if not same:
-            raise NonRetryableError(
-                f"'{self.path}' has no recording of this request to {request['model']}; {self._nearest(request)}",
-                suggestion="if the request is right, record it: set FLUJO_CASSETTES_MODE=record and run the test again",
-                code="NOT_RECORDED",
-            )
+            what = f"'{self.path}' has no recording of this request to {request['model']}; {self._nearest(request)}"
+            way_out = "if the request is right, record it: set FLUJO_CASSETTES_MODE=record and run the test again"
+            raise NonRetryableError(what, suggestion=way_out, code="NOT_RECORDED")
         [response] = ModelMessagesTypeAdapter.validate_python([same[place]["response"]])
         assert isinstance(response, ModelResponse)
         return response
@@ -132,10 +127,7 @@ class _CassetteModel(Model[Any]):
         return self._model.rpartition(":")[0] if isinstance(self._model, str) else self._model.system
 
     async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
+        self, messages: list[ModelMessage], model_settings: Any, model_request_parameters: ModelRequestParameters
     ) -> ModelResponse:
         cassette = self._cassette
         asked = _canonical(f"{self.system}:{self.model_name}", messages, model_settings, model_request_parameters)
@@ -165,14 +157,9 @@ def _canonical(
     ids: dict[str, str] = {}
     dumped = [_message(each, ids) for each in ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")]
     options = {name: value for name, value in sorted((settings or {}).items()) if isinstance(value, _PLAIN)}
-    form = wanted.output_object
-    request = {
-        "model": model,
-        "messages": dumped,
-        "settings": options,
-        "tools": [_tool(each) for each in wanted.function_tools],
-        "output": [_tool(each) for each in wanted.output_tools] if form is None else form.json_schema,
-    }
+    tools, form = [_tool(each) for each in wanted.function_tools], wanted.output_object
+    output = [_tool(each) for each in wanted.output_tools] if form is None else form.json_schema
+    request = {"model": model, "messages": dumped, "settings": options, "tools": tools, "output": output}
     plain: dict[str, Any] = json.loads(json.dumps(redact_tree(request)))
     return plain
 

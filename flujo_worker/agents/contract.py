@@ -1,7 +1,6 @@
 """The contract of an agent that is called as a tool: a JSON Schema that values must satisfy, with rejections that a model can act on.
 
-Pure; it must not call an agent or change its arguments. In: a schema and a value. Out: a copy of the value with the schema's defaults,
-without properties that were not expected; or a rejection as data. References stay inside the schema.
+Pure. What holds is a copy of the value with the schema's defaults, without properties that were not expected. References stay inside the schema.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_jsonable_python
 
-from flujo_client.errors import ConfigurationError, FlujoError
+from flujo_client.errors import ConfigurationError, FlujoError, SerializationError
+from flujo_client.schemas.parts import step
 from flujo_client.serial import digest, dumps, loads, safe_serialize
 
 if TYPE_CHECKING:
@@ -54,12 +54,13 @@ class Judgement:
 class Contract:
     """A JSON Schema (2020-12) that values must satisfy. `schema` may be the path of a JSON file; `what` names it in errors.
 
-    Raises ConfigurationError: there is no such file, it is not a schema, or it refers to other documents.
+    A value that does not is refused with `error`. Raises ConfigurationError: there is no such file, it is not a schema, or it refers to other
+    documents.
     """
 
-    def __init__(self, schema: Mapping[str, Any] | Path, *, what: str) -> None:
-        self._what = what
-        self.schema: dict[str, Any] = self._written(self._read(schema) if isinstance(schema, Path) else schema)
+    def __init__(self, schema: Mapping[str, Any] | Path, *, what: str, error: str = INPUT_INVALID) -> None:
+        self._what, self._error = what, error
+        self.schema = self._read(schema)
         self.hash = digest(self.schema)
         if _CAN_CHECK:
             _ = self._check
@@ -79,18 +80,17 @@ class Contract:
         """Return the definitions that the properties refer to, under the keywords that hold them."""
         return {key: self.schema[key] for key in ("$defs", "definitions") if key in self.schema}
 
-    @property
-    def takes_text(self) -> bool:
-        """Return whether a text can hold."""
-        return "string" in self._check.kinds()
+    def data_in(self, output: Any) -> Any:
+        """Read a model's text as JSON where data are required and the text is JSON."""
+        if not isinstance(output, str) or "string" in self._check.kinds():
+            return output
+        try:
+            return loads(output.encode())
+        except SerializationError:
+            return output
 
     def judge(self, given: Any, *, strict: bool = False) -> Judgement:
-        """Check a value: fill in defaults, then validate it.
-
-        Args:
-            given: anything that can be written as JSON; it is not changed.
-            strict: reject unexpected properties too. Otherwise they are dropped if nothing else is wrong.
-        """
+        """Fill in a value's defaults in a copy, and validate it. Unexpected properties are dropped if nothing else is wrong, and rejected if `strict`."""
         from flujo_client.schemas.faults import UNEXPECTED, faults, most_specific
 
         value, dropped = plain(given), list[str]()
@@ -111,8 +111,10 @@ class Contract:
         lacking = self.missing_from(value) if isinstance(value, dict) else []
         missing = self.missing_from(given)
         if lacking:  # defaults are filled in: only the others are why
-            return refused(f"'{lacking[0]}' is a required property", [], self.required, missing, given)
-        return refused(_short(fault.message), list(fault.path), self.required, missing, given, lacks=False)
+            what = f"'{lacking[0]}' is a required property"
+            return refused(self._error, what, [], self.required, missing, given, lacks=True)
+        what, path = _short(fault.message), list(fault.path)
+        return refused(self._error, what, path, self.required, missing, given, lacks=False)
 
     @functools.cached_property
     def _check(self) -> Check:
@@ -145,20 +147,18 @@ class Contract:
             for each in value:
                 self._fill(each, sub["items"])
 
-    def _read(self, path: Path) -> Any:
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            message = f"{self._what}: {path.name} cannot be read as JSON: {error}"
-            raise ConfigurationError(
-                message, suggestion="give the path of a JSON Schema, or the schema itself"
-            ) from error
-
-    def _written(self, schema: Any) -> dict[str, Any]:
+    def _read(self, given: Mapping[str, Any] | Path) -> dict[str, Any]:
+        schema: Any = given
+        if isinstance(given, Path):
+            try:
+                schema = json.loads(given.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                what = f"{self._what}: {given.name} cannot be read as JSON: {error}"
+                way_out = "give the path of a JSON Schema, or the schema itself"
+                raise ConfigurationError(what, suggestion=way_out) from error
         if not isinstance(schema, Mapping):
-            raise ConfigurationError(
-                f"{self._what} is a {type(schema).__name__}, not a JSON Schema", suggestion=_WAY_OUT
-            )
+            what = f"{self._what} is a {type(schema).__name__}, not a JSON Schema"
+            raise ConfigurationError(what, suggestion=_WAY_OUT)
         try:
             written: dict[str, Any] = loads(dumps(dict(schema)))
         except FlujoError as error:
@@ -168,18 +168,13 @@ class Contract:
 
 def _drop(value: Any, fault: SchemaFault) -> list[str]:
     """Take the unexpected properties out of a value, in place; return their JSON pointers. Two parts of a schema may name the same one."""
-    place, pointer = value, ""
+    place = value
     for key in fault.path:
-        place, pointer = place[key], f"{pointer}/{_step(str(key))}"
+        place = place[key]
     unexpected = [key for key in map(str, fault.rule["unexpected"]) if key in place]
     for key in unexpected:
         del place[key]
-    return [f"{pointer}/{_step(key)}" for key in unexpected]
-
-
-def _step(key: str) -> str:
-    """Write a key as one step of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")
+    return ["".join(f"/{step(str(each))}" for each in (*fault.path, key)) for key in unexpected]
 
 
 def _short(message: str) -> str:
@@ -194,17 +189,17 @@ def plain(value: Any) -> Any:
 
 
 def refused(
-    message: str, path: list[Any], required: list[str], missing: list[str], given: Any, *, lacks: bool = True
+    error: str, message: str, path: list[Any], required: list[str], missing: list[str], given: Any, *, lacks: bool
 ) -> dict[str, Any]:
-    """Write a refusal's reason. `lacks`: the reason is that something is missing; otherwise it is the message."""
-    where = "/".join(map(str, path)) or "the input"
+    """Write a refusal. `lacks`: the reason is that something is missing; otherwise it is the message."""
+    correction = f"Please correct {'/'.join(map(str, path)) or 'the input'}: {message}"
     return {
+        "success": False,
+        "error": error,
         "validation_message": message,
         "path": path,
         "required_fields": required,
         "missing_fields": missing,
         "provided_fields": list(given) if isinstance(given, Mapping) else [],
-        "hint": f"Please provide all required fields: {', '.join(missing)}"
-        if lacks
-        else f"Please correct {where}: {message}",
+        "hint": f"Please provide all required fields: {', '.join(missing)}" if lacks else correction,
     }

@@ -1,7 +1,4 @@
-"""The live agent of a declared one, as blueprints have them.
-
-It must not decide where tools may come from: the code that finds them does. In: a declaration; out: an agent that steps can run.
-"""
+"""The live agent of a declared one, as blueprints have them."""
 
 from __future__ import annotations
 
@@ -46,10 +43,8 @@ def output_type(schema: Mapping[str, Any] | None) -> Any:
             return _holding(structured(dict(schema), "answer"), held)
         return described(Annotated[_KINDS.get(schema.get("type", ""), Any), AfterValidator(held)], dict(schema))
     except Unsupported as error:
-        raise ConfigurationError(
-            "models cannot be asked for its output_schema",
-            suggestion="write one without recursion, with an object or a plain type at its root",
-        ) from error
+        way_out = "write one without recursion, with an object or a plain type at its root"
+        raise ConfigurationError("models cannot be asked for its output_schema", suggestion=way_out) from error
 
 
 def _held(schema: dict[str, Any], value: Any) -> Any:

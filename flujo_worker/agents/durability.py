@@ -10,12 +10,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic_ai import Agent
-from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapRunHandler
+from pydantic_ai import Agent, AgentRunResult
+from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapRunHandler, WrapToolExecuteHandler
 from pydantic_ai.durable_exec import BaseDurabilityCapability, DurabilityEngineSpec, conversation_id_from_run_id
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
-from pydantic_ai.models import Model, ModelResolutionContext
-from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models import Model, ModelRequestContext, ModelResolutionContext
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
 from typing_extensions import override
 
 from flujo_client.errors import ConfigurationError, PausedException
@@ -29,12 +30,7 @@ from flujo_worker.agents.unit_operations import Backend, Codec, current_journal
 from flujo_worker.runtime.attempt_run import current_work
 
 if TYPE_CHECKING:
-    from pydantic_ai.capabilities.abstract import WrapToolExecuteHandler
     from pydantic_ai.durable_exec._utils import DurableModel
-    from pydantic_ai.messages import ToolCallPart
-    from pydantic_ai.models import ModelRequestContext
-    from pydantic_ai.run import AgentRunResult
-    from pydantic_ai.tools import ToolDefinition
 
 MODEL: Final = "flujo"
 """The name of the model that an attempt asks: we pass it as an instance, which the agent may not know."""
@@ -57,9 +53,8 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
         codec=Codec(),
         toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
         tool_config_key=KEY,
-        unsupported_runtime_toolset_kinds=frozenset(
-            {"function", "mcp", "dynamic"}
-        ),  # they would be no units, in silence
+        # They would be no units, in silence.
+        unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
     )
 
     def __init__(
@@ -76,12 +71,10 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
     @property
     @override
     def in_durable_context(self) -> bool:
-        """Return whether this is inside an attempt."""
         return current_journal() is not None
 
     @override
     def get_durable_operation_backend(self) -> Backend:
-        """Return what executes this agent's units."""
         return Backend(self.name, self.default_model_id, self._fingerprint)
 
     @override
@@ -99,7 +92,6 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
 
     @override
     async def resolve_model_id(self, ctx: ModelResolutionContext[Any], *, model_id: str) -> Model[Any] | None:
-        """Return the model of that name."""
         return asked_model() if model_id == MODEL else await super().resolve_model_id(ctx, model_id=model_id)
 
     @override
@@ -124,12 +116,8 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
         journal = current_journal()
         if journal is None:
             return await handler()
-        with (
-            journal.names.agent_run(self.name, prompt_of(ctx)),
-            replay_scope(),
-            external_event_scope(Waiter(journal)),
-            Agent.using_sleep(journal.sleep),
-        ):
+        asking, waiting = journal.names.agent_run(self.name, prompt_of(ctx)), external_event_scope(Waiter(journal))
+        with asking, replay_scope(), waiting, Agent.using_sleep(journal.sleep):
             return await super().wrap_run(ctx, handler=handler)
 
     @override
@@ -137,27 +125,16 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
         """Refuse tools that declare what means nothing, or nothing where the step asks for it, before the first request."""
         work = current_work()
         for tool in tool_defs:
-            given = declared(tool.name, tool.metadata)
-            is_declared = "effect" in given or (tool.metadata or {}).get(KEY) is False
-            if (
-                work is not None
-                and work.step.config.enforce_idempotency
-                and not is_declared
-                and looks_like_effect(tool.name)
-            ):
+            is_declared = "effect" in declared(tool.name, tool.metadata) or (tool.metadata or {}).get(KEY) is False
+            is_needed = work is not None and work.step.config.enforce_idempotency and looks_like_effect(tool.name)
+            if work is not None and is_needed and not is_declared:
                 what = f"step '{work.step.name}': tool '{tool.name}' looks like an effect; {DECLARE}"
                 raise ConfigurationError(what, code="TOOL_EFFECT")
         return tool_defs
 
     @override
     async def wrap_tool_execute(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: ToolDefinition,
-        args: dict[str, Any],
-        handler: WrapToolExecuteHandler,
+        self, ctx: RunContext[Any], *, call: ToolCallPart, args: Any, handler: WrapToolExecuteHandler, **_: Any
     ) -> Any:
         """Let the tools beside one that fails or pauses end first; what else waits in the turn is asked with it."""
         journal = current_journal()

@@ -10,27 +10,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from pydantic import TypeAdapter
 
 from flujo_client.errors import ConfigurationError
+from flujo_client.pipeline.step import AgentProcessors
 from flujo_client.plan.identity import agent_traits, defaults_of, identify, model_name
-from flujo_worker.agents.model_call import ask_model
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.shaping import CallOptions, naming_options
 from flujo_worker.concurrency.event_loop import is_async, of_limit
 from flujo_worker.runtime.attempt_run import charge, in_thread, judging
 from flujo_worker.runtime.call_args import CONTEXT, arranged
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-
     from pydantic_ai import Agent
     from pydantic_ai.models import Model
 
-    from flujo_client.pipeline.step import AgentProcessors
-    from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.agents.tool import AgentTool
 
     AnyModel = str | Model[Any] | Callable[[], Model[Any]]
@@ -69,32 +67,33 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised
         options: `temperature`, `top_p`, `top_k` and `max_tokens`, which a step's own override; anything else is passed to
             `pydantic_ai.Agent` unchanged; `tools` may contain `AgentTool`s.
 
-    Raises:
-        ConfigurationError: an invalid number, or model settings with retries.
+    Raises ConfigurationError: an invalid number, or model settings with retries.
     """
+    at = f"agent {name or model!r}"
     if max_retries is not None and max_retries < 0:
-        raise ConfigurationError(f"agent {name or model!r}: max_retries must be at least 0, got {max_retries}")
+        raise ConfigurationError(f"{at}: max_retries must be at least 0, got {max_retries}")
     if timeout is not None and not timeout > 0:
-        raise ConfigurationError(f"agent {name or model!r}: timeout must be more than 0 seconds, got {timeout}")
+        raise ConfigurationError(f"{at}: timeout must be more than 0 seconds, got {timeout}")
     settings = options.get("model_settings")
     if isinstance(settings, dict) and settings.get("max_retries"):
-        raise ConfigurationError(
-            f"agent {name or model!r}: model_settings.max_retries would try again inside an attempt",
-            suggestion="give the step `max_retries`: its attempts are counted, budgeted and traced",
-        )
-    defaults = (
-        ("max_retries", max_retries),
-        ("timeout_s", timeout),
-        ("processing", dict[str, Any]() if auto_repair else None),
-    )
-    known = {key: value for key, value in defaults if value is not None}
-    return FlujoAgent(
-        model, system_prompt, output_type, name=name, options=options, defaults=known, processors=processors
-    )
+        way_out = "give the step `max_retries`: its attempts are counted, budgeted and traced"
+        what = f"{at}: model_settings.max_retries would try again inside an attempt"
+        raise ConfigurationError(what, suggestion=way_out)
+    given: dict[str, Any] = {
+        "max_retries": max_retries,
+        "timeout_s": timeout,
+        "processing": {} if auto_repair else None,
+    }
+    own = {"options": options, "defaults": {key: value for key, value in given.items() if value is not None}}
+    return FlujoAgent(model, system_prompt, output_type, name=name, processors=processors, **own)
 
 
 class FlujoAgent:
-    """An agent made by `make_agent_async`. It takes model options, and never the pipeline's context."""
+    """An agent made by `make_agent_async`. It takes model options, and never the pipeline's context.
+
+    Attributes:
+        model_options: its own `temperature`, `top_p`, `top_k` and `max_tokens`, those that are set.
+    """
 
     def __init__(
         self,
@@ -104,15 +103,16 @@ class FlujoAgent:
         *,
         name: str | None,
         options: dict[str, Any],
-        defaults: Mapping[str, Any],
+        defaults: dict[str, Any],
         processors: AgentProcessors | None,
     ) -> None:
         self.model, self.system_prompt, self.name = model, system_prompt, name
-        self.output_type = unwrapped(output_type)
+        is_adapter = isinstance(output_type, TypeAdapter)
+        self.output_type = output_type._type if is_adapter else output_type  # noqa: SLF001 - it is nowhere in public
         self.processors = processors
-        self._model_options = {key: value for key in MODEL_OPTIONS if (value := options.get(key)) is not None}
+        self.model_options = {key: value for key in MODEL_OPTIONS if (value := options.get(key)) is not None}
         self._options = {key: value for key, value in options.items() if key not in MODEL_OPTIONS}
-        self.__flujo_defaults__ = dict(defaults)
+        self.__flujo_defaults__ = defaults
 
     @functools.cached_property
     def agent(self) -> Agent[Any, Any]:
@@ -120,23 +120,21 @@ class FlujoAgent:
         from pydantic_ai import Agent
 
         model: Any = self.model() if inspect.isroutine(self.model) else self.model
+        options = {"retries": 0, **self._options}
+        if tools := self._options.get("tools"):
+            options["tools"] = [each.as_tool() if _is_agent_tool(each) else each for each in tools]
         return Agent(
             model,
             output_type=self.output_type,
             system_prompt=self.system_prompt or (),
             name=self.name,
             defer_model_check=True,
-            **{"retries": 0, **self._options, **self._tools},
+            **options,
         )
 
     async def made(self) -> Agent[Any, Any]:
         """Return `agent`, made in a thread: that imports the library, and may call a function of the user's."""
         return self.agent if "agent" in vars(self) else await in_thread(lambda: self.agent)
-
-    @property
-    def model_options(self) -> Mapping[str, Any]:
-        """Return its own `temperature`, `top_p`, `top_k` and `max_tokens`, those that are set."""
-        return self._model_options
 
     @property
     def deps_type(self) -> Any:
@@ -146,8 +144,8 @@ class FlujoAgent:
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
         own: dict[str, Any] = {"options": sorted(self._options)}
-        if self._model_options:
-            own["settings"] = self._model_options
+        if self.model_options:
+            own["settings"] = self.model_options
         if self.processors is not None:
             both = (self.processors.prompt_processors, self.processors.output_processors)
             own["processors"] = [[identify(each) for each in some] for some in both]
@@ -159,13 +157,6 @@ class FlujoAgent:
     def agent_tools(self) -> list[AgentTool]:
         """Return the agents that this one has as tools."""
         return [each for each in self._options.get("tools") or () if _is_agent_tool(each)]
-
-    @property
-    def _tools(self) -> dict[str, Any]:
-        """Return the tools as the library wants them: agents that are offered as tools are made into its own."""
-        given = self._options.get("tools")
-        made = [each.as_tool() if _is_agent_tool(each) else each for each in given or ()]
-        return {"tools": made} if given else {}
 
     @naming_options
     async def run(
@@ -179,34 +170,32 @@ class FlujoAgent:
             TimeoutError: the agent's own timeout is over.
             Exception: any exception of the model, the library or processors.
         """
+        agent = await self.made()
+        from flujo_worker.agents.model_call import ask_model
+
         given: dict[str, Any] = dict(options)
         own = {name: given.pop(name, None) for name in MODEL_OPTIONS}
-        sent = self._model_options | {name: value for name, value in own.items() if value is not None}
-        agent = await self.made()
-
-        async def ask(data: Any) -> AgentAnswer:
-            return await ask_model(agent, data, options=sent, instructions=instructions, deps=deps, **given)
-
-        seconds = self.__flujo_defaults__.get("timeout_s")
+        given["options"] = self.model_options | {name: value for name, value in own.items() if value is not None}
+        processors, seconds = self.processors or AgentProcessors(), self.__flujo_defaults__.get("timeout_s")
         limit = asyncio.timeout(seconds)
         try:
             async with limit:
-                return await self._processed(ask, data)
+                data = await through(processors.prompt_processors, data)
+                answer = await ask_model(agent, data, instructions=instructions, deps=deps, **given)
+                return await _processed(processors.output_processors, answer)
         except TimeoutError as error:
             if seconds is not None and limit.expired():
                 of_limit(error, seconds)
             raise
 
-    async def _processed(self, ask: Callable[[Any], Awaitable[AgentAnswer]], data: Any) -> AgentAnswer:
-        if self.processors is None:
-            return await ask(data)
-        answer = await ask(await through(self.processors.prompt_processors, data))
-        try:
-            with judging():
-                return replace(answer, output=await through(self.processors.output_processors, answer.output))
-        except Exception as error:
-            charge(error, answer.usage)
-            raise
+
+async def _processed(processors: Sequence[Any], answer: AgentAnswer) -> AgentAnswer:
+    try:
+        with judging():
+            return replace(answer, output=await through(processors, answer.output))
+    except Exception as error:
+        charge(error, answer.usage)
+        raise
 
 
 class Front:
@@ -221,11 +210,6 @@ class Front:
     @property
     def __flujo_defaults__(self) -> Mapping[str, Any]:
         return defaults_of(self.agent)
-
-
-def unwrapped(output_type: Any) -> Any:
-    """Return the type that a `TypeAdapter` is of, and any other output type as it is."""
-    return output_type._type if isinstance(output_type, TypeAdapter) else output_type  # noqa: SLF001 - it is nowhere in public
 
 
 async def through(processors: Sequence[Any], data: Any) -> Any:
@@ -288,9 +272,8 @@ def may_ask(agent: Any) -> bool:
 
 def is_pydantic_agent(agent: Any) -> bool:
     """Return whether this is an agent of the library itself."""
-    return any(
-        base.__module__.startswith("pydantic_ai.") and base.__name__ == "AbstractAgent" for base in type(agent).__mro__
-    )
+    kinds = type(agent).__mro__
+    return any(each.__name__ == "AbstractAgent" and each.__module__.startswith("pydantic_ai.") for each in kinds)
 
 
 def asks_by_library(agent: Any) -> bool:

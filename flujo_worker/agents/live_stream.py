@@ -10,16 +10,15 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai.durable_exec._utils import DurableModel
-from pydantic_ai.models import StreamedResponse
-from pydantic_ai.usage import RequestUsage
+from pydantic_ai.messages import ModelResponse
+from pydantic_ai.models import CompletedStreamedResponse, StreamedResponse
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from pydantic_ai.messages import ModelResponse, ModelResponseStreamEvent
+    from pydantic_ai.messages import ModelResponseStreamEvent
     from pydantic_ai.models import Model, ModelRequestParameters
 
     Event = ModelResponseStreamEvent
@@ -36,7 +35,7 @@ def live(model: DurableModel, handler: Handler | None) -> LiveModel:
 
 
 def taking(handler: Handler | None) -> Handler | None:
-    """Return what gets the events inside a unit: this handler, and who streams the request."""
+    """Return the handler of the events inside a unit: it passes them to this one and to the open stream, if there is one."""
     take = _take.get()
     if take is None:
         return handler
@@ -78,7 +77,7 @@ class LiveModel(DurableModel):
             yield stream
         finally:
             stream.unit.cancel()
-            await asyncio.gather(stream.unit, return_exceptions=True)  # who reads the stream has met its error
+            await asyncio.gather(stream.unit, return_exceptions=True)  # the stream has raised its error
 
     async def _ask(self, asked: AbstractAsyncContextManager[StreamedResponse], live: LiveStream, ctx: Any) -> None:
         async with asked as stream:
@@ -101,16 +100,17 @@ async def _each(events: Iterable[Event]) -> AsyncIterator[Event]:
         yield event
 
 
-class LiveStream(StreamedResponse):
-    """The events of a unit, as they come."""
+class LiveStream(CompletedStreamedResponse):
+    """The events of a unit, as they come; complete once its answer is on record."""
 
     unit: asyncio.Task[None]
-    response: ModelResponse | None = None
     has_events = False
 
     def __init__(self, parameters: ModelRequestParameters, model: Model[Any]) -> None:
-        super().__init__(parameters)
-        self._model = model
+        self._unanswered = ModelResponse(
+            [], model_name=model.model_name, provider_name=model.system, provider_url=model.base_url
+        )
+        super().__init__(self._unanswered, model_request_parameters=parameters)
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def take(self, event: Event | None) -> None:
@@ -135,39 +135,9 @@ class LiveStream(StreamedResponse):
     @override
     def get(self) -> ModelResponse:
         """Return the answer on record, or what has come until now."""
-        return super().get() if self.response is None else self.response
+        return StreamedResponse.get(self) if self.response is self._unanswered else super().get()
 
     @override
     async def close_stream(self) -> None:
-        """End the unit: nobody waits for its answer."""
+        """End the unit, because nothing waits for its answer."""
         self.unit.cancel()
-
-    @property
-    @override
-    def usage(self) -> RequestUsage:
-        """Return what the answer on record has used."""
-        return RequestUsage() if self.response is None else self.response.usage
-
-    @property
-    @override
-    def model_name(self) -> str:
-        """Return the model's name."""
-        return self._model.model_name
-
-    @property
-    @override
-    def provider_name(self) -> str | None:
-        """Return the model's provider."""
-        return self._model.system
-
-    @property
-    @override
-    def provider_url(self) -> str | None:
-        """Return where that is."""
-        return self._model.base_url
-
-    @property
-    @override
-    def timestamp(self) -> datetime:
-        """Return when the answer came."""
-        return datetime.now(UTC) if self.response is None else self.response.timestamp

@@ -1,32 +1,45 @@
 """Ask a model once, through a pydantic-ai agent: the one call below a step's attempt.
 
-It must not try again, and leaves nothing out in silence. In: an agent of the library's, an input and model settings. Out: an `Answer`,
-with what it spent.
+It does not try again, and leaves nothing out in silence. Imported when a model is first asked, for it imports pydantic-ai.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.errors import ConfigurationError
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import ProcessHistory
+from pydantic_ai.exceptions import UsageLimitExceeded
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from flujo_client.contract.outcome import Usage
+from flujo_client.errors import ConfigurationError, NonRetryableError
+from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import model_name
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.previews import hidden, preview_limit, text_of
+from flujo_worker.agents.models import asking, dropped_by, each_of, effective_model, without_retries
+from flujo_worker.agents.outputs import Bounded
+from flujo_worker.agents.previews import hidden_start, preview_limit, text_of
 from flujo_worker.agents.pricing import require_price, usage_of
+from flujo_worker.agents.requests import RequestEvents, Requests
+from flujo_worker.agents.response_check import ResponseCheck
 from flujo_worker.agents.shaping import Shaping
+from flujo_worker.agents.structured import run_shaped
 from flujo_worker.concurrency.native import executor_beside
+from flujo_worker.domain.budget import BYTES_PER_TOKEN
+from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import Work, charge, current_run, current_work, in_thread
 from flujo_worker.traces.live import headers
 
 if TYPE_CHECKING:
-    from pydantic_ai.agent import AbstractAgent
-
     from flujo_worker.agents.streamed import Streamed
 
 _DURABILITY: Final = "flujo_worker.agents.durability"
@@ -50,28 +63,19 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     agent runs unchanged. The rest is as for `FlujoAgent.run`. Raises PricingNotConfiguredError: costs are strict and the model has no
     price; it is not called.
     """
-    from pydantic_ai.usage import RunUsage
-
-    from flujo_worker.agents.models import asking, effective_model
-    from flujo_worker.agents.response_check import ResponseCheck
-    from flujo_worker.agents.turns import Turns
-
-    model, work, streamed = await effective_model(agent), current_work(), _streamed()
+    model, work, run_so_far, streamed = await effective_model(agent), current_work(), current_run(), _streamed()
     if streamed is not None and model is not None:
         model = streamed.model(model)
     check = ResponseCheck((work and work.step.config.accept_finish_reasons) or ())
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
-    prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
+    write = functools.partial(prompt_of, data, guidance, history)
+    prompt = write() if isinstance(data, str) else await in_thread(write)  # large data takes long to write
     durable = _durable(agent, work)
-    turns = Turns() if work is None else Turns.of(work.step)
-    around = [
-        check,
-        *turns.history,
-        *([] if streamed is None else [streamed]),
-        *(durable or ()),
-        *_around(data, guidance, history, paces=durable is None),
-    ]
+    turns, live = Turns(None if work is None else work.step), [] if streamed is None else [streamed]
+    pace = None if run_so_far is None or durable is not None else run_so_far.pace
+    requests = Requests(check, pace=pace, events=_events(data, guidance, history))
+    around = [requests, *turns.history, *live, *(durable or ())]
 
     async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
@@ -80,26 +84,25 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         with asking(model), nullcontext() if executor is None else agent.using_thread_executor(executor):
             return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)
 
-    run_so_far = current_run()
-    units = (
-        None if run_so_far is None or durable is None else run_so_far.journal
-    )  # what is on record was paid for before
+    # What is on record was paid for before.
+    units = None if run_so_far is None or durable is None else run_so_far.journal
+
+    def used(response: Any = None) -> Usage:
+        return usage_of(spent, response, model_name(agent)) if units is None else units.payments.take_spent()
+
     try:
-        result, is_shaped = await _run(agent, run, settings, shaping)
+        if shaping is None:
+            result, is_shaped = await run(capabilities=[Bounded()]), False
+        else:
+            result, is_shaped = await run_shaped(agent, shaping, settings, run)
     except Exception as error:
         raised = turns.explained(check.explained(error))
-        charge(raised, usage_of(spent, asked=model_name(agent)) if units is None else units.payments.take_spent())
+        charge(raised, used())
         if raised is error:
             raise
         raise raised from None
-    response = result.response
-    return AgentAnswer(
-        result.output,
-        usage_of(spent, response, model_name(agent)) if units is None else units.payments.take_spent(),
-        model=response.model_name,
-        is_shaped=is_shaped,
-        finish_reason=response.finish_reason,
-    )
+    output, response = result.output, result.response
+    return AgentAnswer(output, used(response), response.model_name, is_shaped, response.finish_reason)
 
 
 def _streamed() -> Streamed | None:
@@ -131,16 +134,10 @@ def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:
     return [] if is_own else [StepDurability(name=name, fingerprint=work.step.config.fingerprint)]
 
 
-def _around(data: Any, guidance: str | None, history: str | None, *, paces: bool) -> list[Any]:
-    """Return the capabilities that pace requests, in an attempt that is paced, and log them, if prompts are logged."""
-    run, most = current_run(), preview_limit()
-    pace = run.pace if run is not None and paces else None
-    if pace is None and not most:
-        return []
-    from flujo_worker.agents.requests import Paced, RequestEvents
-
-    paced = [] if pace is None else [Paced(pace)]
-    return [*paced, *([RequestEvents(prompt_of(hidden(data), guidance, _shown(history)), most)] if most else ())]
+def _events(data: Any, guidance: str | None, history: str | None) -> RequestEvents | None:
+    """Return what logs requests, if prompts are logged."""
+    most = preview_limit()
+    return RequestEvents(prompt_of(hidden_start(data, most), guidance, _shown(history)), most) if most else None
 
 
 def _shown(history: str | None) -> str | None:
@@ -152,43 +149,22 @@ def _shown(history: str | None) -> str | None:
 
 def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
     """Make a run's model settings, and report which of them the model ignores."""
-    from flujo_worker.agents.models import dropped_by, each_of, without_retries
-
     settings = {key: value for key, value in options.items() if value is not None}
     own = getattr(agent, "model_settings", None)
     for each in [] if model is None else each_of(model):
         if dropped := dropped_by(each, {**(own if isinstance(own, dict) else {}), **settings}):
-            emit_dropped_options(dropped, model=each.model_name)
+            emit("agent.option.dropped", "warning", options=dropped, model=each.model_name)
     return settings if model is None else without_retries(model, _traced(settings, own, model))
 
 
 def _traced(settings: dict[str, Any], own: Any, model: Any) -> dict[str, Any]:
     """Add the header that continues the attempt's trace, if traces are exported, to the headers of a run; they replace the agent's and the model's."""
-    from flujo_worker.agents.models import dropped_by, each_of
-
     trace, known = headers(), [getattr(model, "settings", None), own, settings]
     if not trace or any(dropped_by(each, {"extra_headers": trace}) for each in each_of(model)):
         return settings
     for each in known:
         trace |= each.get("extra_headers") or {} if isinstance(each, dict) else {}
     return {**settings, "extra_headers": trace}
-
-
-def emit_dropped_options(options: Sequence[str], **by: Any) -> None:
-    """Report options that were given and ignored, and who dropped them: `agent` or `model`."""
-    from flujo_worker.observe.log import emit
-
-    emit("agent.option.dropped", "warning", options=list(options), **by)
-
-
-async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any], shaping: Shaping | None) -> Any:
-    if shaping is None:
-        from flujo_worker.agents.outputs import Bounded
-
-        return await run(capabilities=[Bounded()]), False
-    from flujo_worker.agents.structured import run_shaped
-
-    return await run_shaped(agent, shaping, settings, run)
 
 
 def prompt_of(data: Any, guidance: str | None, history: str | None = None) -> str:
@@ -198,3 +174,37 @@ def prompt_of(data: Any, guidance: str | None, history: str | None = None) -> st
     """
     text = text_of(data) if history is None else f"{history}\n\n{text_of(data)}"
     return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"
+
+
+class Turns:
+    """The bounds that a step gives its agent: the library's limits, and the capability that shortens the conversation."""
+
+    def __init__(self, step: Step | None) -> None:
+        self._step = step
+        most, tokens = (None, None) if step is None else (step.config.max_turns, step.config.history_max_tokens)
+        self.limits = None if most is None else UsageLimits(request_limit=most)
+        self.history: list[Any] = []
+        if tokens is not None:
+            self.history.append(ProcessHistory[Any](lambda messages: shortened(messages, tokens)))
+
+    def explained(self, error: Exception) -> Exception:
+        """Return what to raise for an agent's error: after too many turns, one that names the step and is not retried."""
+        if self._step is None or self.limits is None or not isinstance(error, UsageLimitExceeded):
+            return error
+        most = self.limits.request_limit
+        what = f"the agent of step '{self._step.name}' has made {most} requests without an answer, as many as max_turns allows"
+        return NonRetryableError(what, suggestion="raise max_turns, or give the agent less to do", code="MAX_TURNS")
+
+
+def shortened(messages: Sequence[ModelMessage], most: int) -> list[ModelMessage]:
+    """Return a conversation of about so many tokens: its beginning, and the latest turns that fit, at least one.
+
+    A turn begins with an answer: what answers its calls of tools stays with it.
+    """
+    starts = [place for place, each in enumerate(messages) if isinstance(each, ModelResponse)]
+    sizes = [math.ceil(len(ModelMessagesTypeAdapter.dump_json([each])) / BYTES_PER_TOKEN) for each in messages]
+    if sum(sizes) <= most or not starts:
+        return list(messages)
+    begin = starts[0]
+    fitting = (start for start in starts[:-1] if sum(sizes[:begin] + sizes[start:]) <= most)
+    return [*messages[:begin], *messages[next(fitting, starts[-1]) :]]

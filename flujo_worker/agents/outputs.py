@@ -1,10 +1,8 @@
 """Find how pydantic-ai requests an agent's output type, and bound what a model may send to be validated (ADR 26).
 
-A type is requested alone or with others, directly or under a key. What is sent are arguments of users' tools, and outputs that no step shapes: a
-capability, one for each run, looks at them before pydantic-ai's validation. It rejects values that would take pydantic too long, or produce
-too many errors, and the model gets the error as for any invalid argument. It must not change the value. This calls no model. In: an agent's
-`output_type` and a step's own schema; a type or validator, and the model's value. Out: types and schemas; nothing, a `ModelRetry` or a
-`ValidationError`.
+A type is requested alone or with others, directly or under a key. What a model sends are arguments of users' tools, and outputs that no step
+shapes. Values that would take pydantic too long, or produce too many errors, are rejected before its validation, and the model gets the error
+as for any invalid argument.
 """
 
 from __future__ import annotations
@@ -120,12 +118,7 @@ class Bounded(AbstractCapability[Any]):
     async def before_tool_validate(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: RawToolArgs
     ) -> RawToolArgs:
-        """Refuse the arguments of a tool.
-
-        Raises:
-            ModelRetry: there are too many ways to read them.
-            ValidationError: they are large and do not fit.
-        """
+        """Refuse the arguments of a tool, as `refuse` does."""
         refuse(_validator_of(ctx, call.tool_name), args)
         return args
 
@@ -137,12 +130,7 @@ class Bounded(AbstractCapability[Any]):
 
 
 def refuse(kind: Any, sent: Any) -> None:
-    """Refuse what a model sent if it is too costly to validate. `kind` is the type that it is for, or its validator; None if that is not known.
-
-    Raises:
-        ModelRetry: there are too many ways to read it.
-        ValidationError: it is large and does not fit.
-    """
+    """Raise ModelRetry if there are too many ways to read what a model sent for a type or validator, ValidationError if it is large and does not fit."""
     if ambiguous := too_ambiguous(kind, sent):
         raise ModelRetry(ambiguous)
     refuse_large(kind, sent)
@@ -173,10 +161,11 @@ def kind_of_output(ctx: RunContext[Any], output: OutputContext) -> Any:
     """Return what pydantic-ai validates an output by: an output tool's validator, or a type; None if that is not known."""
     if output.tool_def is not None:
         return _validator_of(ctx, output.tool_def.name)
+    kind: Any = output.output_type
     try:
-        if output.output_type is None:
+        if kind is None:
             return _envelope_of(getattr(ctx.agent, "output_type", None), output)
-        return None if output.has_function else _data(output.output_type)
+        return None if output.has_function else _data(kind)
     except TypeError:  # it cannot be hashed
         return None
 
@@ -204,13 +193,11 @@ def _envelope(kinds: tuple[Any, ...], names: tuple[str, ...]) -> Any:
     return _typed_dict(result=Annotated[named, Field(discriminator="kind")])
 
 
-def _data(kind: Any) -> Any:
-    return Any if inspect.isroutine(kind) else kind if has_fields(kind) else _under_key(kind)
-
-
 @functools.lru_cache(maxsize=64)
-def _under_key(kind: Any) -> Any:
-    return _typed_dict(**{KEY: kind | Json[kind]})  # type: ignore[misc]  # as pydantic-ai makes it
+def _data(kind: Any) -> Any:
+    if inspect.isroutine(kind):
+        return Any
+    return kind if has_fields(kind) else _typed_dict(**{KEY: kind | Json[kind]})  # type: ignore[misc]  # as pydantic-ai makes it
 
 
 def _typed_dict(**fields: Any) -> Any:

@@ -1,23 +1,17 @@
-"""Prepare prompts and texts for events: shortened and without secrets.
-
-It must not import the agent library: requests are logged by `requests.py`. In: values. Out: texts for events.
-"""
+"""Prepare prompts and texts for events: shortened and without secrets. Does not import the agent library."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
 
 import orjson
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.redact import PREVIEW, preview, redact_tree
+from flujo_client.redact import PREVIEW, preview, redact_start, redact_tree
 from flujo_client.serial import safe_serialize
-from flujo_worker.observe.log import emit, withdrawing_if
+from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import current_run, current_settings
-from flujo_worker.runtime.units_met import UnitsMet, meeting_units
 
 MOST: Final = {"preview": PREVIEW, "full": 65_536}
 """Characters of each text, by the setting `log.prompts`."""
@@ -34,17 +28,10 @@ def preview_limit() -> int:
     return MOST.get(current_settings().prompts, 0)
 
 
-@contextmanager
-def emitting_once() -> Iterator[UnitsMet]:
-    """Emit the events inside, unless all of it was answered in an earlier attempt, whose events are stored; return what it meets."""
-    with meeting_units() as met, withdrawing_if(lambda: met.are_stored):
-        yield met
-
-
 def emit_variables(template: str, variables: dict[str, Any]) -> None:
     """Emit the variables that a system prompt was rendered with."""
     if most := preview_limit():
-        values = {name: preview(text_of(hidden(value, name)), most) for name, value in variables.items()}
+        values = {name: shown(value, most, name) for name, value in variables.items()}
         emit("agent.system.vars", "debug", template=template, variables=values)
 
 
@@ -52,7 +39,7 @@ def emit_response(output: Any, finish_reason: str | None) -> None:
     """Emit a model's answer, if answers are logged, and why the model stopped, if that is known."""
     told = {"finish_reason": finish_reason} if finish_reason else {}
     if most := preview_limit():
-        told["response_preview"] = preview(text_of(hidden(output)), most)
+        told["response_preview"] = shown(output, most)
     if told:
         emit("agent.response", "debug", **told)
 
@@ -81,6 +68,16 @@ def whole(value: Any) -> Any:
 def hidden(value: Any, name: str = "") -> Any:
     """Return a value without what its fields' names say to hide: in a text the names can no longer be recognized."""
     return redact_tree(value if isinstance(value, str) else safe_serialize(value), name)
+
+
+def hidden_start(value: Any, most: int) -> Any:
+    """Return what `hidden` does, of a text as much as is needed to show so many characters."""
+    return redact_start(value, most) if isinstance(value, str) else hidden(value)
+
+
+def shown(value: Any, most: int, name: str = "") -> str:
+    """Write what an event or a question shows of a value, in so many characters, without what is to be hidden."""
+    return preview(text_of(hidden(value, name) if name else hidden_start(value, most)), most)
 
 
 def written(value: Any) -> str:

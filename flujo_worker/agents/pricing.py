@@ -1,34 +1,30 @@
 """Compute the cost of a model call: by the project's prices, else the library's, else nothing, or an error if costs are strict.
 
-It must not call a model. In: the library's counts, and the model that answered; or the usage that an output reports. Out: a `Usage`. Prices
-are those of the running attempt's settings, because agents are called from many places in it. If costs are strict, a model without a price
-is rejected before it is called; one whose name is only known from its answer, after that.
+Prices are those of the running attempt's settings, because agents are called from many places in it. If costs are strict, a model without a
+price is rejected before it is called; one whose name is only known from its answer, after that.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Awaitable
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flujo_client.config.models import Cost, ModelPrice
 from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.verdict import PluginOutcome, ValidationResult
 from flujo_client.errors import PricingNotConfiguredError
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.previews import emit_usage
-from flujo_worker.runtime.attempt_run import charge, current_settings
+from flujo_worker.runtime.attempt_run import AttemptRun, charge, current_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from pydantic_ai.usage import RunUsage
-
-    from flujo_client.config.models import Cost, ModelPrice
-    from flujo_worker.agents.answer import AgentAnswer
-    from flujo_worker.runtime.attempt_run import AttemptRun
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +46,7 @@ class AskedModel(NamedTuple):
 
 
 def require_price(model: Any) -> None:
-    """Reject a model without a price before it is called, if costs are strict.
-
-    The model may be one that falls back to others, or `"provider:name"`. Raises PricingNotConfiguredError: neither the project nor the
-    library knows a price.
-    """
+    """Raise PricingNotConfiguredError if costs are strict and a model, or `"provider:name"`, has no price."""
     cost = current_settings().cost
     for asked in models_of(model) if cost.strict else ():
         if price_of(asked, 0, 0, cost) is None:
@@ -72,29 +64,26 @@ def price_of(asked: AskedModel, input_tokens: int, output_tokens: int, cost: Cos
 
 
 def declared(output: Any, counted: Usage) -> Usage:
-    """Return the cost that an output declares, else what was counted.
-
-    Args:
-        output: an agent's or a judge's; `cost_usd` in US dollars and `token_counts` count as attributes, never as keys, if they are
-            numbers that a limit could be, too.
-        counted: what is known otherwise.
-    """
-    cost, tokens = _amount(output, "cost_usd", MOST_USD), _amount(output, "token_counts", MOST_TOKENS)
+    """Return the usage that an output declares by its attributes `cost_usd` and `token_counts`, if they are sensible numbers; else what was counted."""
+    given: dict[str, float | Decimal] = {}
+    for name, most in (("cost_usd", MOST_USD), ("token_counts", MOST_TOKENS)):
+        try:
+            value: Any = getattr(output, name, None)
+        except Exception:  # noqa: BLE001, S112 - a property of the user's that raises says nothing
+            continue
+        is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+        if is_number and math.isfinite(value) and 0 <= value <= most:
+            given[name] = value
+    cost, tokens = given.get("cost_usd"), given.get("token_counts")
     if tokens is not None and int(tokens) != counted.input_tokens + counted.output_tokens:
         counted = replace(counted, input_tokens=0, output_tokens=int(tokens))
     return counted if cost is None else replace(counted, cost_usd=float(cost))
 
 
 def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) -> Usage:
-    """Return the usage of a run.
+    """Return the usage of a run by the library's counts. `asked` is the model as the agent names it; providers may answer with a dated name.
 
-    Args:
-        spent: the library's counts.
-        response: the model's last response; None if there is none, and then no price is required.
-        asked: the model as the agent names it; providers may answer with a dated name.
-
-    Raises:
-        PricingNotConfiguredError: costs are strict and the model has no price; the attempt is charged with the usage.
+    Raises PricingNotConfiguredError: costs are strict and the model of the last response has no price; the attempt is charged with the usage.
     """
     counted = Usage(spent.input_tokens, spent.output_tokens, spent.requests, float(spent.cost or 0))
     provider, model = getattr(response, "provider_name", None), getattr(response, "model_name", None)
@@ -130,16 +119,6 @@ def _listed_price(asked: AskedModel, input_tokens: int, output_tokens: int) -> f
         return float(answer.cost().total_price)
     except LookupError:
         return None
-
-
-def _amount(output: Any, name: str, most: float) -> float | Decimal | None:
-    try:
-        value = getattr(output, name, None)
-    except Exception:  # noqa: BLE001 - a property of the user's that raises says nothing
-        return None
-    if not isinstance(value, int | float | Decimal) or isinstance(value, bool):
-        return None
-    return value if math.isfinite(value) and 0 <= value <= most else None
 
 
 def _dollars(price: ModelPrice, input_tokens: int, output_tokens: int) -> float:

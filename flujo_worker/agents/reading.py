@@ -1,21 +1,21 @@
 """Call AROS inside a pydantic-ai run: between the model's answer and pydantic's validation.
 
-A capability, one for each run. It must not call a model, repair anything itself, or let the library call again: an invalid output leaves
-the run as an AgentIOValidationError, because the step's attempts are the only retry layer. In: a step's `Shaping`. Out: a readable output
-for pydantic; and how the output was requested, passed to `on_request` once a request was really sent.
+A capability, one for each run. It does not let the library call again: an invalid output leaves the run as an AgentIOValidationError, because
+the step's attempts are the only retry layer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import WrapModelRequestHandler, WrapOutputValidateHandler
 from pydantic_ai.exceptions import ModelHTTPError, UserError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.output import OutputContext
 from typing_extensions import override
 
@@ -23,11 +23,7 @@ from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.outputs import KEY, Bounded, has_fields, kind_of_output, refuse_large, too_ambiguous, under_key
 from flujo_worker.agents.shaping import Origin, Schema, Shaping, is_structured_dict
 from flujo_worker.aros.outcome import LIMIT
-from flujo_worker.aros.typed import without_formats
-from flujo_worker.aros.validation_feedback import misfit
-
-if TYPE_CHECKING:
-    from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
+from flujo_worker.aros.typed import misfit, without_formats
 
 _BAD_REQUEST: Final = 400
 _PARAMETERS: Final = (
@@ -42,7 +38,7 @@ _PARAMETERS: Final = (
 
 
 class OutputReader(Bounded):
-    """Reads a run's output by `shaping.read` before pydantic validates it.
+    """Reads a run's output by `shaping.read` before pydantic validates it. `on_request` gets each run's first request that is really sent.
 
     Attributes:
         was_sent: a request has gone out, and its form was not refused.
@@ -152,10 +148,8 @@ def _origin(ctx: RunContext[Any], output: OutputContext) -> Origin:
 def _as_tool_call(response: ModelResponse, parameters: ModelRequestParameters) -> ModelResponse:
     texts = [part for part in response.parts if isinstance(part, TextPart)]
     content = "".join(part.content for part in texts)
-    is_called = any(isinstance(part, ToolCallPart) for part in response.parts)
-    if parameters.output_mode != "tool" or parameters.allow_text_output or is_called or not content.strip():
-        return response
-    if len(parameters.output_tools) != 1:
+    is_wanted = parameters.output_mode == "tool" and not parameters.allow_text_output
+    if not is_wanted or response.tool_calls or not content.strip() or len(parameters.output_tools) != 1:
         return response
     others = [part for part in response.parts if part not in texts]
     return replace(response, parts=[*others, ToolCallPart(parameters.output_tools[0].name, content)])

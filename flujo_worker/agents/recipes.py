@@ -1,7 +1,4 @@
-"""Ready-made agents for common needs: a short system prompt, a typed output, a model from the settings.
-
-They work as every agent of `make_agent_async`. In: its options. Out: an agent for a step, or for `make_default_pipeline`.
-"""
+"""Ready-made agents for common needs: a short system prompt, a typed output, a model from the settings."""
 
 from __future__ import annotations
 
@@ -61,8 +58,7 @@ def make_review_agent(model: AnyModel | None = None, **options: Any) -> FlujoAge
         model: as for `make_agent_async`; the setting `agents.default_review_model` when None.
         options: the other parameters of `make_agent_async`, `system_prompt` and `output_type` too; yours go before the recipe's own.
 
-    Raises:
-        SettingsError: the settings cannot be read.
+    Raises SettingsError: the settings cannot be read.
     """
     return _make("review", model, _REVIEW, Checklist, options)
 

@@ -1,14 +1,14 @@
 """Remember which models refused structured output, so that the fleet asks each of them in vain only once.
 
-A cache that does not answer costs one refused request, and no failure. In: a model, the schema's hash. Out: whether it was refused.
+A cache that does not answer costs one refused request, and no failure.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from flujo_client.pipeline.cache import CacheBackend
@@ -24,10 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class RefusedFormats:
-    """Keeps what was refused in a cache that all workers share, and for a minute in this process.
-
-    The methods of the cache are called in threads.
-    """
+    """Keeps what was refused in a cache that all workers share, and for a minute in this process."""
 
     def __init__(self, cache: CacheBackend, clock: Callable[[], float] = time.monotonic) -> None:
         self._cache, self._clock = cache, clock
@@ -38,14 +35,14 @@ class RefusedFormats:
         until, was_refused = self._known.get(name, (0.0, False))
         if self._clock() < until:
             return was_refused
-        found = await self._asked(functools.partial(self._cache.get, PREFIX + name))
+        found = await self._asked(partial(self._cache.get, PREFIX + name))
         self._know(name, was_refused=found is not None)
         return found is not None
 
     async def add(self, name: str) -> None:
         """Remember that this was refused."""
         self._know(name, was_refused=True)
-        await self._asked(functools.partial(self._cache.set, PREFIX + name, b"1", WEEK_S))
+        await self._asked(partial(self._cache.set, PREFIX + name, b"1", WEEK_S))
 
     def _know(self, name: str, *, was_refused: bool) -> None:
         if len(self._known) >= _MOST_KNOWN:

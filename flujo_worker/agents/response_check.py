@@ -1,24 +1,23 @@
 """Refuse a provider's responses that are no answer, or an answer that the provider stopped; name what an answer lacks.
 
-A capability, one for each run. It must not judge what an answer says. In: a model's responses, and the finish reasons that the step accepts.
-Out: the response, or an error of ours in place of the agent library's own.
+It does not judge what an answer says.
 """
 
 from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
+from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, UnexpectedModelBehavior
-from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
-from typing_extensions import override
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
+from pydantic_ai.models import Model, ModelRequestContext
 
 from flujo_client.errors import (
     AgentError,
@@ -35,10 +34,7 @@ from flujo_worker.agents.previews import emit_response
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.units_met import meeting_units
 
-if TYPE_CHECKING:
-    from pydantic_ai import RunContext
-    from pydantic_ai.models import Model, ModelRequestContext
-
+Send = Callable[[ModelRequestContext], Awaitable[ModelResponse]]
 _MOST_SHOWN: Final = 200
 """Characters of a body."""
 
@@ -66,8 +62,10 @@ class Heard:
         """Return its status, its content type and the beginning of its body; nothing where there was no response."""
         if self.response is None:
             return ""
-        kind = self.headers.get("content-type", "no content type")
-        return f"HTTP {self.response.status_code}, {kind}, beginning {_beginning(self.response)!r}"
+        kind, body = self.headers.get("content-type", "no content type"), ""
+        with suppress(Exception):  # a body that was not read, or cannot be decoded
+            body = str(self.response.text)
+        return f"HTTP {self.response.status_code}, {kind}, beginning {body[:_MOST_SHOWN]!r}"
 
 
 _heard: ContextVar[Heard | None] = ContextVar("heard", default=None)
@@ -110,14 +108,6 @@ async def _bounded(heard: Heard, response: Any, read: Any, chunk_size: int | Non
         yield part
 
 
-def _beginning(response: Any) -> str:
-    try:
-        text = str(response.text)
-    except Exception:  # noqa: BLE001 - a body that was not read, or cannot be decoded
-        return ""
-    return text[:_MOST_SHOWN]
-
-
 _READS_RESPONSES: Final = "_process_response"
 """The name, in each of pydantic-ai's models, of the function that reads a provider's response."""
 _UNDECODED: Final = (json.JSONDecodeError, UnicodeError)
@@ -128,30 +118,22 @@ _NO_STREAM: Final = "Streamed response ended without"
 _ACCEPT: Final = 'or accept such answers with StepConfig(accept_finish_reasons=["{}"])'
 
 
-class ResponseCheck(AbstractCapability[Any]):
+class ResponseCheck:
     """Checks a run's responses. `accepted` has `length` and `content_filter` if the step accepts answers that were stopped for them."""
 
-    def __init__(self, accepted: Collection[str]) -> None:
+    def __init__(self, accepted: Collection[str] = ()) -> None:
         self._accepted = accepted
         self._last: ModelResponse | None = None
         self._counted, self._is_stored = 0, False
         self._offered: set[str] = set()
 
-    @override
-    async def wrap_model_request(
-        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
-    ) -> ModelResponse:
-        """Send the request.
-
-        Raises:
-            UnreadableResponse: the provider's response is not an answer in its format.
-            AnswerTooLarge: it has more bytes than are read.
-        """
+    async def send(self, ctx: RunContext[Any], request_context: ModelRequestContext, send: Send) -> ModelResponse:
+        """Send a request. Raises UnreadableResponse or AnswerTooLarge."""
         model, found, self._counted = request_context.model, "", ctx.usage.total_tokens
         with hearing(model) as heard:
             try:
                 with meeting_units() as met:
-                    response = await handler(request_context)
+                    response = await send(request_context)
                 self._is_stored = met.are_stored
             except Exception as error:
                 if not (heard.is_too_large or _is_unreadable(error) or heard.is_no_stream(error)):
@@ -159,22 +141,18 @@ class ResponseCheck(AbstractCapability[Any]):
                 is_one = len(each_of(model)) == 1  # of several it is not known whose response it is
                 found = (is_one and heard.description) or f"{type(error).__name__}: {error}"
         if heard.is_too_large:
-            raise _too_large(model.model_name)
+            what = f"the response of model {model.model_name} has more than {MAX_ANSWER_BYTES} bytes; the rest was not read"
+            way_out = "ask for less, or set `max_tokens`; check the gateway or proxy before the provider"
+            raise AnswerTooLarge(what, suggestion=way_out)
         if not found:
             return response
         what = f"the response of model {model.model_name} is not in its provider's format: {found}"
         raise UnreadableResponse(what, suggestion="check the provider's status, and the gateway or proxy before it")
 
-    @override
-    async def after_model_request(
-        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    def accept(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
-        """Let an answer pass that the provider did not stop.
-
-        Raises:
-            AnswerCut: the model reached its token limit.
-            AnswerFiltered: the provider's content filter stopped it.
-        """
+        """Let an answer pass that the provider did not stop. Raises AnswerCut or AnswerFiltered."""
         parameters = request_context.model_request_parameters
         self._last = response
         self._offered = {tool.name for tool in (*parameters.function_tools, *parameters.output_tools)}
@@ -190,62 +168,48 @@ class ResponseCheck(AbstractCapability[Any]):
         # An old pydantic-ai counts later, and never counts a response that is refused.
         if ctx.usage.total_tokens == self._counted:
             ctx.usage.incr(response.usage)
-        raise _stopped(reason, most)
+        raise _stopped(reason, most, (response.provider_details or {}).get("refusal"))
 
     def explained(self, error: Exception) -> Exception:
         """Return our error for an answer with nothing in it, or a call of an unknown tool; any other error as it is."""
         if type(error) is not UnexpectedModelBehavior or self._last is None:
             return error
-        called = [part.tool_name for part in self._last.parts if isinstance(part, ToolCallPart)]
-        unknown = [name for name in called if name not in self._offered]
+        unknown = [part.tool_name for part in self._last.tool_calls if part.tool_name not in self._offered]
         if unknown:
             return _unknown_tool(self._last, unknown[0], self._offered)
         return error if _says_anything(self._last) else _empty(self._last)
 
 
-def _too_large(model: str) -> AgentError:
-    return AnswerTooLarge(
-        f"the response of model {model} has more than {MAX_ANSWER_BYTES} bytes; the rest was not read",
-        suggestion="ask for less, or set `max_tokens`; check the gateway or proxy before the provider",
-    )
-
-
-def _stopped(reason: str, max_tokens: int | None) -> AgentError:
+def _stopped(reason: str, max_tokens: int | None, refusal: str | None) -> AgentError:
     if reason == "length":
         limit = "the model's own" if max_tokens is None else f"`max_tokens` {max_tokens}"
-        return AnswerCut(
-            f"the answer was cut off at the token limit ({limit}; finish reason `length`)",
-            suggestion=f"raise `max_tokens`, ask for less, {_ACCEPT.format(reason)}",
-        )
-    return AnswerFiltered(
-        "the provider's content filter stopped the answer (finish reason `content_filter`)",
-        suggestion=f"change the input, the prompt or the provider's filter, {_ACCEPT.format(reason)}",
-    )
+        what = f"the answer was cut off at the token limit ({limit}; finish reason `length`)"
+        return AnswerCut(what, suggestion=f"raise `max_tokens`, ask for less, {_ACCEPT.format(reason)}")
+    if refusal:
+        what = f"the model refused to answer: {refusal[:_MOST_SHOWN]!r}"
+        return AnswerFiltered(what, suggestion=f"change the input or the prompt, {_ACCEPT.format(reason)}")
+    what = "the provider's content filter stopped the answer (finish reason `content_filter`)"
+    way_out = f"change the input, the prompt or the provider's filter, {_ACCEPT.format(reason)}"
+    return AnswerFiltered(what, suggestion=way_out)
 
 
 def _unknown_tool(response: ModelResponse, name: str, offered: Collection[str]) -> AgentError:
     tools = ", ".join(sorted(offered)) or "none"
-    return UnknownToolCalled(
-        f"model {response.model_name} called the tool {name[:64]!r}, which it was not offered (offered: {tools})",
-        suggestion="give the agent a tool of that name, or take the name out of its prompt",
-    )
+    what = f"model {response.model_name} called the tool {name[:64]!r}, which it was not offered (offered: {tools})"
+    return UnknownToolCalled(what, suggestion="give the agent a tool of that name, or take the name out of its prompt")
 
 
 def _empty(response: ModelResponse) -> AgentError:
-    has_thought = any(isinstance(part, ThinkingPart) for part in response.parts)
-    what = "only thinking and no answer" if has_thought else "an empty answer"
+    what, way_out = "an empty answer", "try another model, or say what to answer then"
+    if any(isinstance(part, ThinkingPart) for part in response.parts):
+        what, way_out = "only thinking and no answer", "let it think less, or raise `max_tokens`"
     facts = f"finish reason `{response.finish_reason}`, {response.usage.output_tokens} output tokens"
-    way_out = (
-        "let it think less, or raise `max_tokens`" if has_thought else "try another model, or say what to answer then"
-    )
     return AnswerEmpty(f"model {response.model_name} returned {what} ({facts})", suggestion=way_out)
 
 
 def _says_anything(response: ModelResponse) -> bool:
-    return any(
-        part.content.strip() if isinstance(part, TextPart) else not isinstance(part, ThinkingPart)
-        for part in response.parts
-    )
+    parts = [part for part in response.parts if not isinstance(part, ThinkingPart)]
+    return any(not isinstance(part, TextPart) or part.content.strip() for part in parts)
 
 
 def _is_unreadable(error: Exception) -> bool:

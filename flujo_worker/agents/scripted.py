@@ -24,7 +24,7 @@ def scripted_model(answer: Callable[[str], str | BaseModel], *, name: str = "scr
     from pydantic_ai.models.function import FunctionModel
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        reply = answer(_last_prompt(messages))
+        reply = answer(last_prompt(messages))
         if isinstance(reply, BaseModel) and info.output_tools:
             return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, reply.model_dump(mode="json"))])
         return ModelResponse(parts=[TextPart(reply.model_dump_json() if isinstance(reply, BaseModel) else reply)])
@@ -32,6 +32,7 @@ def scripted_model(answer: Callable[[str], str | BaseModel], *, name: str = "scr
     return FunctionModel(respond, model_name=name)
 
 
-def _last_prompt(messages: list[ModelMessage]) -> str:
+def last_prompt(messages: list[ModelMessage]) -> str:
+    """Return the last text that a user has sent."""
     prompts = [part.content for message in messages for part in message.parts if part.part_kind == "user-prompt"]
     return str(prompts[-1]) if prompts else ""

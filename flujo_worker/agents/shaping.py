@@ -1,6 +1,6 @@
-"""The requirements of a step for its agent's output, independent of providers.
+"""The requirements of a step for its agent's output, independent of providers; and the `response_format` of agents not on pydantic-ai.
 
-The policy makes one; `structured.py` decides which of them the model supports. In: the step's settings; out: the decision.
+`structured.py` decides which of them the model supports.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar
+
+from flujo_worker.observe.log import emit
+from flujo_worker.runtime.call_args import accepted_kwargs
 
 Schema = Mapping[str, Any]
 Run = TypeVar("Run", bound=Callable[..., Any])
@@ -100,8 +103,64 @@ def naming_options(run: Run) -> Run:
     """Name the options in the signature of an agent's `run`: a step passes on only what is named."""
     own = inspect.signature(run)
     fixed = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    named = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in CallOptions.__annotations__
-    ]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    named = [inspect.Parameter(name, kind, default=None) for name in CallOptions.__annotations__]
     run.__signature__ = own.replace(parameters=[*fixed, *named])  # type: ignore[attr-defined]  # of every function
     return run
+
+
+Form = Literal["json_schema", "json_object"]
+
+OFF: Final = "off"
+AUTO: Final = "auto"
+TELEMETRY: Final = ("outlines", "xgrammar")
+"""Modes that are only logged and change no request."""
+REFUSED: Final = "refused_by_provider"
+_NAME: Final = "response_format"
+
+
+def emit_decision(mode: str, schema_hash: str | None, form: Form | None, skipped: str | None, *, shadow: bool) -> None:
+    """Report the form in which the model is asked for structured output, or why it is not; of an experimental mode, what it would have applied."""
+    mark: dict[str, Any] = {"shadow": True} if shadow else {}
+    if mode in TELEMETRY:
+        emit("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True, **mark)
+        skipped = "experimental"
+    if skipped is not None:
+        emit("aros.soe.skipped", mode=mode, reason=skipped, **mark)
+    elif form is not None:
+        emit("aros.soe.enabled", mode=mode, form=form, schema_hash=schema_hash)
+
+
+def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
+    """Make the option that requests structured output from an agent, and emit the decision as an event.
+
+    `target` is the agent that this one wraps, or itself. Without the step's own schema there is nothing to pass or emit.
+    """
+    if shaping is None or shaping.structured_output == OFF or shaping.schema is None:
+        return {}
+    from flujo_worker.aros.typed import schema_hash
+
+    mode, schema = shaping.structured_output, {"name": shaping.name, "schema": dict(shaping.schema), "strict": False}
+    hint = {_NAME: {"type": "json_schema", "json_schema": schema}}
+    reason = _against(agent, target, options, hint, shadow=shaping.shadow)
+    emit_decision(mode, schema_hash(shaping.schema), "json_schema", reason, shadow=shaping.shadow)
+    return {} if mode in TELEMETRY or reason is not None else hint
+
+
+def _against(
+    agent: Any, target: Any, options: Mapping[str, Any], hint: Mapping[str, Any], *, shadow: bool
+) -> str | None:
+    if shadow:
+        return "shadow"
+    if options.get(_NAME) is not None:
+        return "caller_response_format"
+    return None if accepted_kwargs(agent, hint) and _is_named(target) else "unsupported_agent"
+
+
+def _is_named(target: Any) -> bool:
+    """Return whether the parameter is there by its name: `**kwargs` takes anything, which says nothing of its meaning."""
+    run = getattr(target, "run", None)
+    try:
+        return _NAME in inspect.signature(run if callable(run) else target).parameters
+    except (TypeError, ValueError):
+        return False

@@ -6,12 +6,12 @@ answer from record, is streamed whole. In: a run's requests and calls of tools. 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import TypeAdapter
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, WrapToolExecuteHandler
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
     AgentStreamEvent,
@@ -35,7 +35,6 @@ from flujo_worker.agents.previews import text_of
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.models import ModelRequestContext, StreamedResponse
-    from pydantic_ai.tools import ToolDefinition
 
     from flujo_client.contract.stream import StreamKind
     from flujo_worker.runtime.attempt_run import AttemptStream
@@ -85,13 +84,7 @@ class Streamed(AbstractCapability[Any]):
 
     @override
     async def wrap_tool_execute(
-        self,
-        ctx: RunContext[Any],
-        *,
-        call: ToolCallPart,
-        tool_def: ToolDefinition,
-        args: dict[str, Any],
-        handler: Callable[[dict[str, Any]], Awaitable[Any]],
+        self, ctx: RunContext[Any], *, call: ToolCallPart, args: Any, handler: WrapToolExecuteHandler, **_: Any
     ) -> Any:
         """Stream a call and what it gives."""
         self.take(FunctionToolCallEvent(call))

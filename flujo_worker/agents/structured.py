@@ -1,37 +1,34 @@
 """Enforce structured output with pydantic-ai: choose how a model's output is requested.
 
-It must not contact a provider, or fail a step that would run without it: if the model or pydantic-ai does not support a form, it is skipped
-and logged. In: an agent and a step's `Shaping`. Out: the run's result, read by AROS.
+It never fails a step that would run without it: if the model or pydantic-ai does not support a form, it is skipped and logged.
 """
 
 from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple
 
+from pydantic_ai import AgentRunResult
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.exceptions import ModelHTTPError, UserError
 from pydantic_ai.models import Model, ModelRequestContext, infer_model_profile, parse_model_id
 from pydantic_ai.output import NativeOutput, PromptedOutput
+from pydantic_ai.profiles import ModelProfile
 
-from flujo_worker.agents import outputs, soe
+from flujo_worker.agents import outputs
+from flujo_worker.agents.models import profile_of
 from flujo_worker.agents.reading import OutputReader, refuses_format
+from flujo_worker.agents.shaping import AUTO, OFF, REFUSED, TELEMETRY, Form, Shaping, emit_decision
 from flujo_worker.aros.typed import schema_hash
+from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import current_run
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from pydantic_ai import AgentRunResult
-    from pydantic_ai.agent import AbstractAgent
-    from pydantic_ai.profiles import ModelProfile
-
-    from flujo_worker.agents.shaping import Schema, Shaping
-
-    Run = Callable[..., Awaitable[AgentRunResult[Any]]]
+Run = Callable[..., Awaitable[AgentRunResult[Any]]]
 
 _WITHOUT: Final = re.compile(r"(?:ft:)?(?:gpt-3\.?5|gpt-4(?:$|[-:])|gpt-4o-2024-05-13|o1-(?:mini|preview))")
 """OpenAI's models from before structured outputs, and their fine-tunes; pydantic-ai's profiles do not except them."""
@@ -40,16 +37,12 @@ _FAMILIES: Final = {"anthropic": "anthropic", "google": "google", "google-cloud"
 """The provider whose profile is used while a provider's SDK is not installed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capability:
-    """The capabilities of a model."""
+class Capability(NamedTuple):
+    """The features that a model's provider can enforce; `provider` is pydantic-ai's name of it, empty if the id has none."""
 
     json_schema: bool
-    """Its provider can enforce a JSON Schema."""
     json_object: bool
-    """Its provider can enforce JSON."""
     provider: str
-    """Pydantic-ai's name of the provider; empty if the id has none."""
     model: str
 
 
@@ -60,11 +53,7 @@ def capability_of(model: Model[Any] | str | None) -> Capability:
     """
     if model is None or isinstance(model, str):
         return _of_id(model or "")
-    try:
-        profile: ModelProfile = model.profile
-    except NotImplementedError:
-        profile = {}
-    return _capability(profile, model.system, model.model_name)
+    return _capability(profile_of(model), model.system, model.model_name)
 
 
 @lru_cache(maxsize=256)
@@ -78,22 +67,18 @@ def _of_id(model: str) -> Capability:
 
 
 def _family_profile(provider: str, name: str) -> ModelProfile:
-    family = _FAMILIES.get(provider)
-    if family is None:
+    if (family := _FAMILIES.get(provider)) is None:
         return {}
-    profile_of = getattr(import_module(f"pydantic_ai.profiles.{family}"), f"{family}_model_profile")
-    profile: ModelProfile | None = profile_of(name)
+    found = getattr(import_module(f"pydantic_ai.profiles.{family}"), f"{family}_model_profile")
+    profile: ModelProfile | None = found(name)
     return profile or {}
 
 
 def _capability(profile: ModelProfile, provider: str, model: str) -> Capability:
-    is_excepted = _WITHOUT.match(model.rpartition("/")[2]) is not None
-    return Capability(
-        json_schema=not is_excepted and profile.get("supports_json_schema_output", False),
-        json_object=not is_excepted and profile.get("supports_json_object_output", False),
-        provider=provider,
-        model=model,
-    )
+    if _WITHOUT.match(model.rpartition("/")[2]) is not None:
+        profile = {}
+    schema, plain = profile.get("supports_json_schema_output"), profile.get("supports_json_object_output")
+    return Capability(bool(schema), bool(plain), provider, model)
 
 
 _ANY_OBJECT: Final = {"type": "object"}
@@ -108,7 +93,7 @@ class OutputRequest:
     mode: str
     schema_hash: str | None = None
     """Of the wanted schema, None if there is none."""
-    form: soe.Form | None = None
+    form: Form | None = None
     """The form requested from the provider; None without enforcement."""
     output_type: Any = None
     """Replaces the agent's own type in this run."""
@@ -118,14 +103,9 @@ class OutputRequest:
 
     def emit_events(self, sent: ModelRequestContext) -> None:
         """Emit the decision, and that it was applied if the request that was sent contains it."""
-        if self.mode in soe.TELEMETRY:
-            soe.emit_telemetry(self.mode, self.schema_hash, shadow=self.shadow)
-        elif self.skipped is not None:
-            soe.emit_skipped(self.mode, self.skipped, shadow=self.shadow)
-        elif self.form is not None:
-            soe.emit_enabled(self.mode, self.form, self.schema_hash)
-            if _carries(sent, self.form):
-                soe.emit_applied(self.form, self.schema_hash)
+        emit_decision(self.mode, self.schema_hash, self.form, self.skipped, shadow=self.shadow)
+        if self.skipped is None and self.form is not None and _carries(sent, self.form):
+            emit("grammar.applied", mode="openai_json", form=self.form, schema_hash=self.schema_hash)
 
 
 async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], run: Run) -> Any:
@@ -137,7 +117,7 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
     names, run_so_far = _names(agent, output_request), current_run()
     memory = None if run_so_far is None else run_so_far.refused_formats
     if memory is not None and any([await memory.includes(name) for name in names]):
-        output_request = replace(output_request, output_type=None, skipped=soe.REFUSED)
+        output_request = replace(output_request, output_type=None, skipped=REFUSED)
     reading = OutputReader(shaping, output_request.emit_events)
     try:
         result = await run(output_type=output_request.output_type, capabilities=[reading])
@@ -147,7 +127,7 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
             raise
         reading = OutputReader(shaping, replace(output_request, output_type=None, skipped=reason).emit_events)
         result = await run(capabilities=[reading])
-        if memory is not None and reason == soe.REFUSED:
+        if memory is not None and reason == REFUSED:
             await memory.add(names["invalid schema" in str(refusal).lower()])
     return result, reading.was_read
 
@@ -168,7 +148,7 @@ _NOT_THE_FORM: Final = ("pydantic_ai.agent", "pydantic_ai.durable_exec")
 def _reason(refusal: UserError | ModelHTTPError) -> str | None:
     """Return why a request was refused: by the provider, by output validators, or by a model that cannot do it together with tools."""
     if isinstance(refusal, ModelHTTPError):
-        return soe.REFUSED if refuses_format(refusal) else None
+        return REFUSED if refuses_format(refusal) else None
     if "output validators" in str(refusal):
         return "output_validators"
     raised_in = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(refusal.__traceback__)][-1]
@@ -177,29 +157,24 @@ def _reason(refusal: UserError | ModelHTTPError) -> str | None:
 
 def output_request_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any]) -> OutputRequest:
     """Decide how an agent's model is asked for its output."""
-    if shaping.structured_output == soe.OFF:
-        return OutputRequest(soe.OFF)
+    if shaping.structured_output == OFF:
+        return OutputRequest(OFF)
     types = outputs.members(agent.output_type)
     is_chosen = any(map(outputs.is_chosen, types))
+    is_derived = shaping.schema is None and not is_chosen and types != [str]
     try:
-        schema = _wanted(types, shaping, is_chosen=is_chosen)
+        schema = outputs.schema_of(types) if is_derived else shaping.schema
     except outputs.Unsupported:
         return OutputRequest(shaping.structured_output, skipped="schema_unsupported")
     output_request = OutputRequest(shaping.structured_output, schema_hash(schema), shadow=shaping.shadow)
-    if output_request.mode in soe.TELEMETRY:
+    if output_request.mode in TELEMETRY:
         return output_request
-    if output_request.mode == soe.AUTO and schema is None and not is_chosen:
-        return OutputRequest(soe.OFF)  # JSON is not expected
+    if output_request.mode == AUTO and schema is None and not is_chosen:
+        return OutputRequest(OFF)  # JSON is not expected
     reason = _against(agent, shaping, settings, types)
     if reason is not None:
         return replace(output_request, skipped=reason)
     return _with_output(output_request, capability_of(agent.model), types, shaping)
-
-
-def _wanted(types: list[Any], shaping: Shaping, *, is_chosen: bool) -> Schema | None:
-    if shaping.schema is not None or is_chosen or types == [str]:
-        return shaping.schema
-    return outputs.schema_of(types)
 
 
 def _against(
@@ -251,7 +226,7 @@ def _output(types: list[Any], shaping: Shaping) -> Any:
     return types
 
 
-def _carries(sent: ModelRequestContext, form: soe.Form) -> bool:
+def _carries(sent: ModelRequestContext, form: Form) -> bool:
     """Return whether a request carried the provider's parameter, as far as the library shows it.
 
     Some providers leave out the JSON-object form if there are tools, so with tools it does not count as carried.

@@ -1,13 +1,13 @@
 """An agent called in place of another or on its behalf: the call, its cost, and its events.
 
-It must not decide what is accepted; the tool does. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits
-are the calling agent's. In: a tool and a call. Out: the result; what it spent is added to the attempt that it runs in.
+The tool decides what is accepted. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits are the calling agent's.
+Its spend is added to the attempt that it runs in.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -20,16 +20,15 @@ from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryable
 from flujo_client.plan.identity import agent_name
 from flujo_client.redact import preview, redact_tree
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.call import call_agent, record_answer, recording_call, timed_call
+from flujo_worker.agents.call import call_agent, callee_of, recorded, timed_call
 from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
-from flujo_worker.agents.factory import is_pydantic_agent
-from flujo_worker.agents.previews import emitting_once
+from flujo_worker.agents.factory import asks_by_library, is_pydantic_agent
 from flujo_worker.agents.pricing import declared, record_usage
 from flujo_worker.agents.shaping import CallOptions
 from flujo_worker.agents.templated import DEFAULT_TEMPLATE, rendered
-from flujo_worker.observe.log import bound, emit
+from flujo_worker.observe.log import bound, emit, emitting_once
 from flujo_worker.runtime.attempt_run import AttemptRun, charge, current_run, in_thread, take_charge
-from flujo_worker.runtime.call_args import accepted_kwargs
+from flujo_worker.runtime.call_args import accepted_kwargs, unwrap
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.people import answer_to
 
@@ -43,16 +42,13 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
     """Ask a tool's agent for another agent; what it spends is the attempt's."""
     try:
         with emitting_once():
-            judged: Judgement = await record_usage(
-                _called(tool, given, _call_or_read_answer), current_run() or AttemptRun()
-            )
+            asking = _called(tool, given, _call_or_read_answer)
+            judged: Judgement = await record_usage(asking, current_run() or AttemptRun())
     except AgentError as error:
         if type(error) is not AgentError:  # raised by the agent itself; subclasses are raised by others
             raise
         return {"success": False, "error": message_of(error)}
-    if judged.refusal is not None:
-        return dict(judged.refusal)
-    return {"success": True, "output": plain(judged.value)}
+    return {"success": True, "output": plain(judged.value)} if judged.refusal is None else dict(judged.refusal)
 
 
 async def run(tool: AgentTool, data: Any, options: CallOptions) -> AgentAnswer:
@@ -80,10 +76,12 @@ async def _called(
         if isinstance(call, dict):
             _emit_refusal("input", call)
             return AgentAnswer(Judgement(None, (), call))
-        _emit_dropped("input", call.dropped)
+        if call.dropped:
+            emit("agent_tool.dropped", "warning", of="input", properties=list(call.dropped))
         answer = await perform(tool, call, await in_thread(partial(_prompted, tool.agent, call)))
         judged = tool.conclude(answer.output)
-        _emit_dropped("output", judged.dropped)
+        if judged.dropped:
+            emit("agent_tool.dropped", "warning", of="output", properties=list(judged.dropped))
         if judged.refusal is not None:
             _emit_refusal("output", judged.refusal)
         return replace(answer, output=judged)
@@ -93,56 +91,47 @@ def _named(data: Any) -> dict[str, Any]:
     """Convert a step's input to the arguments of a call."""
     if isinstance(data, BaseModel | Mapping):
         return dict(data)
-    raise NonRetryableError(
-        f"an agent tool takes named arguments, but the step's input is a {type(data).__name__}",
-        suggestion="return a mapping with a `task` from the step before, or the task alone as a text",
-    )
+    what = f"an agent tool takes named arguments, but the step's input is a {type(data).__name__}"
+    way_out = "return a mapping with a `task` from the step before, or the task alone as a text"
+    raise NonRetryableError(what, suggestion=way_out)
 
 
 async def _call_or_read_answer(tool: AgentTool, call: AcceptedCall, prompt: str) -> AgentAnswer:
     """Call the agent, or return what a person has answered in its place."""
     run = current_run()
     try:
-        return await (_call(tool, call, prompt) if run is None else _call_recorded(tool, call, prompt))
+        return await (_call(tool, call, prompt) if run is None else _call_recorded(run, tool, call, prompt))
     except PausedException as pause:
         given = await answer_to(pause, tool.name)
         return AgentAnswer(given, take_charge(pause))
 
 
-async def _call_recorded(tool: AgentTool, call: AcceptedCall, prompt: str) -> AgentAnswer:
+async def _call_recorded(run: AttemptRun, tool: AgentTool, call: AcceptedCall, prompt: str) -> AgentAnswer:
     """Call an agent inside another agent's call, with the events and the accounting of any call."""
-    with timed_call(tool.agent), recording_call(tool.agent, {"task": call.task, **call.context}, call=tool.name):
-        try:
-            answer = await _call(tool, call, prompt)
-        except Exception as error:
-            if (run := current_run()) is not None:
-                run.of_tool = error
-            raise
-    record_answer(tool.agent, answer, call=tool.name)
-    return answer
+    asking = _call(tool, call, prompt)
+    if asks_by_library(unwrap(tool.agent)):
+        asking = recorded(asking, {"task": call.task, **call.context}, call=tool.name)
+    try:
+        with timed_call(tool.agent):
+            return await asking
+    except Exception as error:
+        run.of_tool = error
+        raise
 
 
-async def _call(
-    tool: AgentTool,
-    call: AcceptedCall,
-    prompt: str,
-    options: CallOptions | None = None,
-) -> AgentAnswer:
+async def _call(tool: AgentTool, call: AcceptedCall, prompt: str, options: CallOptions | None = None) -> AgentAnswer:
     agent, run = tool.agent, current_run()
     at_hand: dict[str, Any] = dict(options or {})
     shaping = at_hand.pop("shaping", None)
     if not is_pydantic_agent(agent):
         at_hand |= {**call.options, "context": call.context, "resources": run.resources if run else None}
     threads = run.work.threads if run and run.work else None
-    answer = await call_agent(agent, prompt, at_hand, threads=threads, shaping=shaping)
+    answer = await call_agent(callee_of(agent), prompt, at_hand, threads=threads, shaping=shaping)
     return replace(answer, usage=declared(answer.output, answer.usage))
 
 
 def _prompted(agent: Any, call: AcceptedCall) -> str:
-    """Return the task alone for an agent that takes the context separately; for any other both in one prompt, so that nothing is lost.
-
-    To be called in a thread: a large context takes a while.
-    """
+    """Return the task alone for an agent that takes the context separately; for any other both in one prompt, which may take a while."""
     takes_context = not is_pydantic_agent(agent) and accepted_kwargs(agent, {"context": call.context})
     return call.task if takes_context else rendered(DEFAULT_TEMPLATE, call.task, call.context)
 
@@ -150,15 +139,15 @@ def _prompted(agent: Any, call: AcceptedCall) -> str:
 @contextmanager
 def _call_events(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
     """Emit a call's start and end; all events in between name their call."""
-    began = time.monotonic()
-    with _numbered(tool.name):
-        emit(
-            "agent_tool.called",
-            agent=agent_name(tool.agent),
-            provided=sorted(map(str, given)),
-            input_contract=tool.input and tool.input.hash,
-            output_contract=tool.output and tool.output.hash,
-        )
+    began, run = time.monotonic(), current_run()
+    known: dict[str, Any] = {"tool": tool.name}
+    if run is not None:
+        run.tool_calls += 1
+        known |= {"tool_call": run.tool_calls, "within": structlog.contextvars.get_contextvars().get("tool_call")}
+    with bound(**known):
+        contracts: dict[str, Any] = {"input_contract": tool.input and tool.input.hash}
+        contracts["output_contract"] = tool.output and tool.output.hash
+        emit("agent_tool.called", agent=agent_name(tool.agent), provided=sorted(map(str, given)), **contracts)
         try:
             yield
         except BaseException as error:  # cancelled by the attempt's timeout, too
@@ -167,37 +156,17 @@ def _call_events(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
         emit("agent_tool.returned", latency_ms=_ms_since(began))
 
 
-@contextmanager
-def _numbered(name: str) -> Iterator[None]:
-    run = current_run()
-    if run is None:
-        with bound(tool=name):
-            yield
-        return
-    run.tool_calls += 1
-    within = structlog.contextvars.get_contextvars().get("tool_call")
-    with bound(tool=name, tool_call=run.tool_calls, within=within):
-        yield
-
-
 def _emit_refusal(of: str, refusal: Mapping[str, Any]) -> None:
     """Emit what was refused, with its message shortened."""
-    refusal = _shown(refusal)
+    message = preview(_shown(refusal)["validation_message"], _LONGEST)
     data = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
-    emit(
-        f"agent_tool.{of}_invalid", "warning", **data, message_preview=preview(refusal["validation_message"], _LONGEST)
-    )
+    emit(f"agent_tool.{of}_invalid", "warning", **data, message_preview=message)
 
 
 def _shown(refusal: Mapping[str, Any]) -> dict[str, Any]:
     """Return a refusal as events may show it: a checker repeats the value, which the name of its field may say to hide."""
     name = next((each for each in reversed(refusal["path"]) if isinstance(each, str)), "")
     return {**refusal, **{key: redact_tree(refusal[key], name) for key in ("validation_message", "hint")}}
-
-
-def _emit_dropped(of: str, pointers: Sequence[str]) -> None:
-    if pointers:
-        emit("agent_tool.dropped", "warning", of=of, properties=list(pointers))
 
 
 def _ms_since(began: float) -> float:

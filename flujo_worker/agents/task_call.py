@@ -30,13 +30,7 @@ from flujo_worker.runtime.faults import has_sentry
 
 
 def call_task(agent: TaskAgent, data: Any) -> Any:
-    """Call a task with a step's input, in this thread.
-
-    Raises:
-        RetryRequested: the task has called `retry`, or is of those that are retried automatically.
-        NonRetryableError: it asks for what a step cannot do.
-        Exception: the task's own.
-    """
+    """Call a task with a step's input, in this thread. Raises RetryRequested for its `retry`, and NonRetryableError for what a step cannot do."""
     args, kwargs = agent.arguments(data)
     task = agent.task.app.tasks.get(agent.name, agent.task)
     run = current_run()
@@ -58,23 +52,16 @@ def call_task(agent: TaskAgent, data: Any) -> Any:
         raise error
     if isinstance(error, _NotInStep):
         raise NonRetryableError(str(error), suggestion=error.way_out)
-    raise NonRetryableError(
-        f"task '{task.name}' raised {type(error).__name__}: {error}",
-        suggestion="a step ends with a result or an error: return a value, or raise another exception",
-    )
+    way_out = "a step ends with a result or an error: return a value, or raise another exception"
+    raise NonRetryableError(f"task '{task.name}' raised {type(error).__name__}: {error}", suggestion=way_out)
 
 
 def _request(task: Any, info: AttemptInfo | None) -> dict[str, Any]:
     """Return what the task finds as `self.request`."""
     known: dict[str, Any] = {"id": uuid(), "retries": 0}
     if info is not None:
-        known = {
-            "id": info.key,
-            "retries": info.number - 1,
-            "root_id": info.run_id,
-            "flujo_run": info.run_id,
-            "flujo_step": info.step,
-        }
+        known = {"id": info.key, "retries": info.number - 1, "root_id": info.run_id}
+        known |= {"flujo_run": info.run_id, "flujo_step": info.step}
         known |= {} if info.trace_parent is None else {"traceparent": info.trace_parent}
     delivery = {"exchange": "", "routing_key": info.queue if info else "", "priority": None, "redelivered": False}
     limits = [task.time_limit, task.soft_time_limit]
@@ -86,10 +73,8 @@ def _retry(task: Any, asked: Any, args: tuple[Any, ...], kwargs: Mapping[str, An
     """Return the error by which the engine begins another attempt, when the task wants it."""
     again = asked.sig
     if again is not None and (tuple(again.args), dict(again.kwargs)) != (args, kwargs):
-        return NonRetryableError(
-            f"task '{task.name}' calls `retry` with other arguments; a step's input stays the same",
-            suggestion="let the task return what is left to do, in a loop of the pipeline",
-        )
+        what = f"task '{task.name}' calls `retry` with other arguments; a step's input stays the same"
+        return NonRetryableError(what, suggestion="let the task return what is left to do, in a loop of the pipeline")
     when = asked.when or 0
     after_s = (when - task.app.now()).total_seconds() if isinstance(when, datetime) else float(when)
     return RetryRequested(f"task '{task.name}' asks for another attempt: {asked}", after_s=max(0.0, after_s))

@@ -8,7 +8,7 @@ a model most. Use only content that you trust.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -26,8 +26,6 @@ from flujo_worker.agents.shaping import CallOptions, naming_options
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
-    from pydantic_ai.models import Model
-
     from flujo_worker.agents.factory import AnyModel
 
 DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
@@ -39,12 +37,7 @@ class BaseAgent(Front):
 
     As a step's agent its task is the step's input and its context the pipeline's; as an agent's tool both are what the calling agent gives.
 
-    Args:
-        model: as for `make_agent_async`.
-        system_prompt: what the model receives before every task.
-        output_type: what it answers with.
-        name: for traces.
-        options: as for `make_agent_async`.
+    The arguments are those of `make_agent_async`.
     """
 
     user_prompt_template: ClassVar[str] = DEFAULT_TEMPLATE
@@ -52,7 +45,7 @@ class BaseAgent(Front):
 
     def __init__(
         self,
-        model: str | Model[Any] | Callable[[], Model[Any]],
+        model: AnyModel,
         system_prompt: str = "",
         output_type: Any = str,
         *,
@@ -139,13 +132,9 @@ class PlanGeneratorAgent(BaseAgent):
             return rendered(DEFAULT_TEMPLATE, task, context)
         from flujo_worker.agents.prompts import render_template
 
-        return render_template(
-            self.user_prompt_template,
-            task=task,
-            target_url=context.get("target_url", ""),
-            task_name=context.get("task_name", "Generate Crawl Plan"),
-            collected_information=context["collected_information"],
-        )
+        known = {"target_url": "", "task_name": "Generate Crawl Plan"} | context
+        names = ("target_url", "task_name", "collected_information")
+        return render_template(self.user_prompt_template, task=task, **{name: known[name] for name in names})
 
 
 def make_templated_agent_async(
@@ -188,11 +177,7 @@ class TemplatedAgent(Front):
 
     @naming_options
     async def run(self, data: Any, *, context: Any = None, **options: Unpack[CallOptions]) -> AgentAnswer:
-        """Render the system prompt and ask the model once; otherwise as `FlujoAgent.run`.
-
-        Raises:
-            TemplateError: the template cannot be rendered.
-        """
+        """Render the system prompt and ask the model once; otherwise as `FlujoAgent.run`. Raises TemplateError: the template cannot be rendered."""
         known, system = await in_thread(lambda: self._rendered(data, context))
         emit_variables(self.template if self._is_named else "given as text", known)
         return await self.agent.run(data, instructions=system, **options)

@@ -1,7 +1,6 @@
 """An agent as another agent's tool: one call in, its result out, as data.
 
-It must not call the agent itself, and imports pydantic-ai and a checker only when a worker needs them. In: the calling agent's arguments.
-Out: the sub-agent's task, or a rejection that the calling agent can act on; then its answer, or why that is rejected.
+`sub_agent.py` calls the agent. This imports pydantic-ai and a checker only when a worker needs them.
 """
 
 from __future__ import annotations
@@ -9,15 +8,14 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from pydantic_core import SchemaValidator, core_schema
 
-from flujo_client.errors import ConfigurationError, SerializationError
+from flujo_client.errors import ConfigurationError
 from flujo_client.plan.identity import agent_name, identify
-from flujo_client.serial import loads
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused
 from flujo_worker.agents.factory import Front
@@ -65,8 +63,7 @@ class AgentTool(Front):
         output_schema: likewise for the agent's output.
         strict: also reject properties that a contract does not know; otherwise they are dropped if nothing else is wrong.
 
-    Raises:
-        ConfigurationError: it is not an agent, providers do not accept the tool's name, or a contract is invalid.
+    Raises ConfigurationError: it is not an agent, providers do not accept the tool's name, or a contract is invalid.
     """
 
     def __init__(
@@ -80,22 +77,19 @@ class AgentTool(Front):
         strict: bool = False,
     ) -> None:
         if not (callable(agent) or callable(getattr(agent, "run", None))):
-            raise ConfigurationError(
-                f"AgentTool: a {type(agent).__name__} is not an agent",
-                suggestion="give a callable, or an object with `run`",
-            )
+            way_out = "give a callable, or an object with `run`"
+            raise ConfigurationError(f"AgentTool: a {type(agent).__name__} is not an agent", suggestion=way_out)
         self.agent, self.strict = agent, strict
         self.name = f"run_{_name_of(agent, name)}"
         self._does = description or f"Hands a task to the agent `{self.name.removeprefix('run_')}`."
         self.input = None if input_schema is None else Contract(input_schema, what=f"{self.name}: input_schema")
-        self.output = None if output_schema is None else Contract(output_schema, what=f"{self.name}: output_schema")
+        what = f"{self.name}: output_schema"
+        self.output = None if output_schema is None else Contract(output_schema, what=what, error=OUTPUT_INVALID)
         described = self.input.schema.get("properties") or {} if self.input is not None else {}
-        clash = [key for key in RESERVED if key in described]
-        if clash:
-            raise ConfigurationError(
-                f"{self.name}: input_schema has the property '{clash[0]}', which never reaches the context",
-                suggestion=f"the contract describes the context only; these names are a call's own: {', '.join(RESERVED)}",
-            )
+        if clash := [key for key in RESERVED if key in described]:
+            what = f"{self.name}: input_schema has the property '{clash[0]}', which never reaches the context"
+            way_out = f"the contract describes the context only; these names are a call's own: {', '.join(RESERVED)}"
+            raise ConfigurationError(what, suggestion=way_out)
 
     @property
     def output_type(self) -> Any:
@@ -135,8 +129,7 @@ class AgentTool(Front):
             `{"success": True, "output": …}`, or the eight keys of a rejection: of the input, before the agent is called, or of the output;
             or `success` False with the `error` that the agent reports by an `AgentResult` or an `AgentError`.
 
-        Raises:
-            Exception: any exception of the agent, unchanged, including pauses, aborts and limits.
+        Raises Exception: any exception of the agent, unchanged, including pauses, aborts and limits.
         """
         from flujo_worker.agents.sub_agent import execute
 
@@ -181,7 +174,7 @@ class AgentTool(Front):
             return self._refused("'task' must be a text that says what to do", "task", context)
         judged = Judgement(context) if self.input is None else self.input.judge(context, strict=self.strict)
         if judged.refusal is not None:
-            return {"success": False, "error": INPUT_INVALID, **judged.refusal}
+            return dict(judged.refusal)
         options = {key: given[key] for key in RESERVED if key in given and key not in ("task", "context")}
         return AcceptedCall(task, judged.value, options, tuple(judged.dropped))
 
@@ -189,43 +182,25 @@ class AgentTool(Front):
         """Judge what the agent answered; under a contract it becomes plain data."""
         if self.output is None:
             return Judgement(output)
-        judged = self.output.judge(_data(output, self.output), strict=self.strict)
-        if judged.refusal is None:
-            return judged
-        return replace(judged, refusal={"success": False, "error": OUTPUT_INVALID, **judged.refusal})
+        return self.output.judge(self.output.data_in(output), strict=self.strict)
 
     def _refused(self, message: str, wrong: str | None, context: Mapping[str, Any]) -> dict[str, Any]:
         """Refuse a call because of its arguments; the refusal lists all that is missing."""
         required = ["task", *(self.input.required if self.input is not None else ())]
         missing = [name for name in required if name not in context and (name != "task" or wrong is None)]
         path = [] if wrong is None else [wrong]
-        refusal = refused(message, path, required, missing, context, lacks=wrong is None)
-        return {"success": False, "error": INPUT_INVALID, **refusal}
+        return refused(INPUT_INVALID, message, path, required, missing, context, lacks=wrong is None)
 
 
-def _as_call(arguments: Any) -> dict[str, Any]:
-    """Read a model's argument that is not an object as the task: it is accepted or rejected as one."""
-    return arguments if isinstance(arguments, dict) else {"task": arguments}
-
-
-_ARGUMENTS: Final = SchemaValidator(core_schema.no_info_plain_validator_function(_as_call))
+_ARGUMENTS: Final = SchemaValidator(
+    core_schema.no_info_plain_validator_function(lambda given: given if isinstance(given, dict) else {"task": given})
+)
+"""A model's argument that is not an object is read as the task: it is accepted or rejected as one."""
 
 
 def _name_of(agent: Any, name: str | None) -> str:
     name = name or agent_name(agent)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
-        raise ConfigurationError(
-            f"'{name}' cannot be part of a tool's name",
-            suggestion="pass name=: 1 to 60 letters, digits, '_' and '-', which providers accept",
-        )
+        way_out = "pass name=: 1 to 60 letters, digits, '_' and '-', which providers accept"
+        raise ConfigurationError(f"'{name}' cannot be part of a tool's name", suggestion=way_out)
     return name
-
-
-def _data(output: Any, contract: Contract) -> Any:
-    """Read a model's text as JSON where the contract requires data and the text is JSON."""
-    if not isinstance(output, str) or contract.takes_text:
-        return output
-    try:
-        return loads(output.encode())
-    except SerializationError:
-        return output

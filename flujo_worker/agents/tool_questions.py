@@ -1,6 +1,6 @@
 """What a durable agent asks people: whether a call may be made, what came of one that is made elsewhere, or of one whose outcome is not known.
 
-It must not decide how a question reaches a person; `runtime/people.py` does. In: calls of tools. Out: what is asked, and what a call gets.
+How a question reaches a person, `runtime/people.py` decides.
 """
 
 from __future__ import annotations
@@ -9,46 +9,36 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
 from typing_extensions import override
 
 from flujo_client.errors import PausedException
 from flujo_client.pipeline.durable import REPEATABLE, declared
-from flujo_client.redact import preview
 from flujo_worker.agents.durable_library import ExternalEventError, ExternalEventWaiter
-from flujo_worker.agents.previews import hidden, text_of
+from flujo_worker.agents.previews import shown
 from flujo_worker.domain.asking import Ask
 from flujo_worker.domain.units import Effect
-from flujo_worker.durable.call import UnitCall
+from flujo_worker.durable.journal import Journal
+from flujo_worker.durable.names import UnitCall
 from flujo_worker.runtime.people import GivenAnswer, Reader, answer_found, answers_to, ask_more, pausing
-
-if TYPE_CHECKING:
-    from pydantic_ai.messages import ToolCallPart
-
-    from flujo_worker.durable.journal import Journal
 
 Deferral: TypeAlias = ApprovalRequired | CallDeferred
 _IS_ASKED: Final = ""
 _MOST: Final = 1500
 """Characters that a question shows of a call's arguments."""
-_VERDICT: Final = {
-    "type": ["boolean", "string", "object"],
-    "description": "If not, the note or a text in place of false says why.",
-}
+_WHY_NOT: Final = "If not, the note or a text in place of false says why."
+_VERDICT: Final = {"type": ["boolean", "string", "object"], "description": _WHY_NOT}
 RESULT: Final = {"description": "What it returns."}
-_OUTCOME: Final = {
-    "type": "object",
-    "properties": {
-        "result": {"title": "It has happened: its result"},
-        "again": {"title": "Make it again", "type": "boolean"},
-    },
-    "additionalProperties": False,
+_OUTCOMES: Final = {
+    "result": {"title": "It has happened: its result"},
+    "again": {"title": "Make it again", "type": "boolean"},
 }
+_OUTCOME: Final = {"type": "object", "properties": _OUTCOMES, "additionalProperties": False}
 _IN_DOUBT: Final = (
     'It was begun, and what came of it is not known. Answer {"result": …} if it has happened, or {"again": true}.'
 )
@@ -64,10 +54,9 @@ async def answered(ctx: RunContext[Any], requests: DeferredToolRequests, journal
     """Return what people have answered about the calls of a turn that wait; raises PausedException until they have."""
     asked = _asked(ctx, requests, journal)
     given = dict(zip((ask.name for ask, _ in asked), await answers_to(asked), strict=True))
-    return requests.build_results(
-        approvals={call.tool_call_id: given[call.tool_call_id] for call in requests.approvals},
-        calls={call.tool_call_id: given[call.tool_call_id] for call in requests.calls},
-    )
+    approvals = {each.tool_call_id: given[each.tool_call_id] for each in requests.approvals}
+    calls = {each.tool_call_id: given[each.tool_call_id] for each in requests.calls}
+    return requests.build_results(approvals=approvals, calls=calls)
 
 
 def put_off(ctx: RunContext[Any], call: ToolCallPart, deferral: Deferral, journal: Journal) -> None:
@@ -110,7 +99,7 @@ def _asked(ctx: RunContext[Any], requests: DeferredToolRequests, journal: Journa
             call.tool_call_id,
             call.tool_name,
             f"May {call.tool_name} be called?" if is_approval else f"What does {call.tool_name} return?",
-            _shown(call, requests.metadata.get(call.tool_call_id)),
+            _about(call, requests.metadata.get(call.tool_call_id)),
             _VERDICT if is_approval else RESULT,
             declared(call.tool_name, metadata).get("expires_s"),
         )
@@ -120,7 +109,7 @@ def _asked(ctx: RunContext[Any], requests: DeferredToolRequests, journal: Journa
 
 async def outcome_of(tool: str, arguments: Any, ask: str) -> dict[str, Any] | None:
     """Return what a call returned whose outcome is not known, as it is recorded; None: it is to be made again. Raises PausedException."""
-    text = f"{_written(arguments)}\n\n{_IN_DOUBT}"
+    text = f"{shown(arguments, _MOST)}\n\n{_IN_DOUBT}"
     had: dict[str, Any] | None
     [had] = await answers_to([(Ask(ask, tool, tool, f"Has {tool} happened?", text, _OUTCOME), _had)])
     return had
@@ -154,13 +143,9 @@ def _had(answer: GivenAnswer) -> dict[str, Any] | None:
     raise ValueError('must be either {"result": …} or {"again": true}')
 
 
-def _shown(call: ToolCallPart, why: Any) -> str:
-    shown = _written(json.loads(call.args_as_json_str()))
-    return f"{shown}\n\n{_written(why)}" if why else shown
-
-
-def _written(value: Any) -> str:
-    return preview(text_of(hidden(value)), _MOST)
+def _about(call: ToolCallPart, why: Any) -> str:
+    arguments = shown(json.loads(call.args_as_json_str()), _MOST)
+    return f"{arguments}\n\n{shown(why, _MOST)}" if why else arguments
 
 
 class Waiter(ExternalEventWaiter):
@@ -175,9 +160,8 @@ class Waiter(ExternalEventWaiter):
     ) -> JsonValue:
         """Return the event; `ask` is called with a token that answers the question, again only if that one was never asked."""
         expires_s = None if timeout is None else timeout.total_seconds()
-        wanted = Ask(
-            self._journal.names.ask_id(name.encode()), name, name, f"{name} waits for an answer.", "", RESULT, expires_s
-        )
+        ask_id = self._journal.names.ask_id(name.encode())
+        wanted = Ask(ask_id, name, name, f"{name} waits for an answer.", "", RESULT, expires_s)
         found = await answer_found(wanted, lambda given: given)
         if isinstance(found, GivenAnswer):
             if found.has_expired:

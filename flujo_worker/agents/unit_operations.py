@@ -1,6 +1,6 @@
 """What an agent asks, as units: operations of pydantic-ai's interface for durability engines, performed by the attempt's journal.
 
-It must not decide what is recorded how: the journal does. In: operations of the library. Out: their answers, as they are stored.
+The journal decides what is recorded how.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.durable_exec import (
@@ -26,9 +26,12 @@ from pydantic_ai.durable_exec import (
     ToolsetValidateToolArgumentsId,
 )
 from pydantic_ai.messages import ModelResponse
+from pydantic_ai.usage import RunUsage
 from typing_extensions import override
 
+from flujo_client.attempt_info import current_unit
 from flujo_client.contract.outcome import Usage
+from flujo_client.contract.processing import BatchSettings
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.durable import KEY
 from flujo_worker.agents.asked import Fingerprint, asked
@@ -37,27 +40,25 @@ from flujo_worker.agents.previews import AGENT_TOOL
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.agents.requests import PacedRequest, expected_cost
 from flujo_worker.agents.tool_questions import effect_of, outcome_of
-from flujo_worker.domain.budget import Amount
-from flujo_worker.durable.call import UnitCall
 from flujo_worker.durable.context_writes import is_with_patch
 from flujo_worker.durable.journal import Journal
+from flujo_worker.durable.names import UnitCall
 from flujo_worker.runtime.attempt_run import current_run
 
 if TYPE_CHECKING:
     from flujo_worker.agents.batches import InBatches
 
+Body: TypeAlias = Callable[[], Awaitable[Any]]
+RequestId: TypeAlias = ModelRequestId | ModelCompactMessagesId
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+
 
 class Codec(DurabilityCodec):
     """Leaves values to our serialisation, which keeps what JSON does not: NaN, large integers, bytes."""
 
-    def __init__(self) -> None:
-        self._adapters: dict[Any, TypeAdapter[Any]] = {}
-
     @override
     def dump(self, tp: Any, value: Any) -> Any:
-        if tp not in self._adapters:
-            self._adapters[tp] = TypeAdapter(tp)
-        return self._adapters[tp].dump_python(value)
+        return _adapter(tp).dump_python(value)
 
     @override
     def load(self, tp: Any, payload: Any) -> Any:
@@ -79,13 +80,7 @@ class Backend(JournalCallableOperationBackend[Any]):
 
     @override
     async def execute(
-        self,
-        *,
-        operation_id: DurableOperationId,
-        name: str,
-        body: Callable[[], Awaitable[object]],
-        cache_key: tuple[Any, ...],
-        config: Any,
+        self, *, operation_id: DurableOperationId, name: str, body: Body, cache_key: tuple[Any, ...], config: Any
     ) -> object:
         """Answer a unit from record, or ask and record it. Events are told as they come, and are none.
 
@@ -98,20 +93,15 @@ class Backend(JournalCallableOperationBackend[Any]):
             return await body()
         is_tool = isinstance(operation_id, ToolsetCallToolId)
         effect = effect_of(cache_key[0], _metadata(cache_key[3])) if is_tool else None
-        what = asked(
-            operation_id,
-            cache_key,
-            fingerprint=self._fingerprint,
-            is_effect=effect is not None,
-            digests=journal.digests,
-        )
+        is_effect = effect is not None
+        what = asked(operation_id, cache_key, self._fingerprint, journal.digests, is_effect=is_effect)
         writes = journal.context_writes
         if is_tool and writes.applies(cache_key[2].deps):
             body = writes.on_a_copy(cache_key[2], body)
         call = UnitCall(name, what.data, effect, parts=what.parts)
         if effect == "once":
             call = replace(call, in_doubt=partial(outcome_of, cache_key[0], cache_key[1]))
-        if isinstance(operation_id, ModelRequestId | ModelCompactMessagesId):
+        if isinstance(operation_id, RequestId):
             call, body = _request_call(journal, operation_id, cache_key, call, body)
         answer, is_asked = await journal.perform(call, body)
         if is_with_patch(answer):
@@ -128,12 +118,8 @@ def current_journal() -> Journal | None:
 
 
 def _request_call(
-    journal: Journal,
-    operation: ModelRequestId | ModelCompactMessagesId,
-    inputs: tuple[Any, ...],
-    call: UnitCall,
-    body: Callable[[], Awaitable[Any]],
-) -> tuple[UnitCall, Callable[[], Awaitable[Any]]]:
+    journal: Journal, operation: RequestId, inputs: tuple[Any, ...], call: UnitCall, body: Body
+) -> tuple[UnitCall, Body]:
     """Return a request's call, which is paid for, and what asks it: paced, or in a batch, as its model and step have it."""
     request = _request(operation, inputs)
     model, expected = f"{request[0].system}:{operation.model_name}", partial(expected_cost, *request)
@@ -144,15 +130,14 @@ def _request_call(
         paced = PacedRequest(pace, *request)
         sleep = partial(journal.wait, why="the model's rate limit allows no request before")
         call = replace(call, begin=lambda _: paced.begin(sleep))
-        body = partial(paced.send, body, _tokens_of)
+        body = partial(paced.send, body, lambda it: it["usage"]["input_tokens"] + it["usage"]["output_tokens"])
     if (batched := _batched(journal, inputs)) is not None:
-        cost = partial(_not_paid, batched, expected)
-        call = replace(call, begin=partial(batched.begin, call.begin), expected=cost)
+        call = replace(call, begin=partial(batched.begin, call.begin), expected=partial(batched.expected, expected))
         body = partial(batched.send, partial(Codec().dump, ModelResponse), body)
     return call, body
 
 
-def _request(operation: ModelRequestId | ModelCompactMessagesId, inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+def _request(operation: RequestId, inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     """Return which model is asked, what, and with which settings."""
     if isinstance(operation, ModelRequestId):
         _, messages, settings, _, ctx = inputs
@@ -162,25 +147,19 @@ def _request(operation: ModelRequestId | ModelCompactMessagesId, inputs: tuple[A
 
 
 def _batched(journal: Journal, inputs: tuple[Any, ...]) -> InBatches | None:
-    """Return how a request is asked in a batch, if its step does so."""
+    """Return how a request is asked in a batch, if its step and model do so; not in a tool, for that would be called again."""
     _, messages, settings, parameters, ctx = inputs
-    work = journal.run.work
-    if work is None or "batch" not in (work.step.processing or {}) or not hasattr(ctx.model, "batch_max_requests"):
-        return None  # older releases of the library have no batches
-    from flujo_worker.agents.batches import in_batches
+    work, most = journal.run.work, getattr(ctx.model, "batch_max_requests", None)  # older releases have no batches
+    own = None if work is None else BatchSettings.of(work.step.processing)
+    if own is None or most is None or current_unit() is not None:
+        return None
+    from flujo_worker.agents.batches import InBatches
 
-    return in_batches(journal, ctx.model, messages, settings, parameters)
-
-
-def _not_paid(batched: InBatches, expected: Callable[[], Amount]) -> Amount:
-    """Return what a request may cost from now on: one that a batch has answered is paid for."""
-    return expected() if batched.response is None else Amount()
+    return InBatches(journal, own, ctx.model, messages, settings, parameters)
 
 
-def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, model: str, payload: Any) -> Usage:
+def _usage_of(operation: RequestId, model: str, payload: Any) -> Usage:
     """Return what a request has cost."""
-    from pydantic_ai.usage import RunUsage
-
     given = payload.get("response", payload)  # of a stream it is beside the events
     response: ModelResponse = JSON_CODEC.load(ModelResponse, given)
     if response.usage.cost is None and response.model_name is not None:
@@ -189,12 +168,6 @@ def _usage_of(operation: ModelRequestId | ModelCompactMessagesId, model: str, pa
     spent = RunUsage(requests=1)
     spent.incr(response.usage)
     return replace(usage_of(spent, response, operation.model_name), model=model)
-
-
-def _tokens_of(payload: Any) -> int:
-    """Return the tokens of an answer: of limits, which do not need its cost."""
-    used = payload["usage"]
-    return int(used["input_tokens"] + used["output_tokens"])
 
 
 def _metadata(tool: Any) -> Mapping[str, Any]:

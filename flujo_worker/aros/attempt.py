@@ -1,7 +1,6 @@
 """One candidate at one effort: from text to a value that the schema holds for, or why not.
 
 Effort grows from strict decoding over the slips of Stage 2 to the tolerant tiers; each is the one before with more allowed.
-It must not look at other candidates: `parse` chooses. In: a candidate and an effort; out: an `Accepted`, or `StageRefused`.
 """
 
 from __future__ import annotations
@@ -70,11 +69,7 @@ class ParseAttempt:
         self._readings: dict[tuple[TextCandidate, int], Reading | StageRefused] = {}
 
     def strictly(self, candidate: TextCandidate) -> Accepted:
-        """Decode and check.
-
-        Raises:
-            StageRefused: with the place.
-        """
+        """Decode and check; raises StageRefused with the place."""
         try:
             value = self._value(candidate)
         except ERRORS:
@@ -103,11 +98,7 @@ class ParseAttempt:
             raise
 
     def run(self, candidate: TextCandidate, effort: Effort) -> Accepted:
-        """Try one candidate.
-
-        Raises:
-            StageRefused: with the rule and the place.
-        """
+        """Try one candidate; raises StageRefused with the rule and the place."""
         if candidate.refusal is not None and (effort.level or 0) < REPAIR:
             raise _named(candidate.refusal)
         if effort.level is None or effort.coercion is None:
@@ -116,9 +107,8 @@ class ParseAttempt:
             value = self._value(candidate)
         except ERRORS:
             repaired = self._repaired(candidate, effort.level, effort.coercion)
-            if any(done.name == INNER_QUOTES for done in repaired.transforms) and _GOES_ON.match(
-                self.text, candidate.stop
-            ):
+            has_quotes = any(done.name == INNER_QUOTES for done in repaired.transforms)
+            if has_quotes and _GOES_ON.match(self.text, candidate.stop):
                 message = "quotes inside a string, and after the value one that may end the string: escape the quotes"
                 raise StageRefused(TWO_READINGS, message) from None
             return repaired
@@ -139,12 +129,8 @@ class ParseAttempt:
         try:
             reading, tier = self._read(candidate, level)
         except StageRefused as refused:
-            if (
-                candidate.kind == "scalar"
-                or level < REPAIR
-                or refused.rule not in {CLOSER, NOT_JSON, CUT}
-                or not candidate.finished
-            ):
+            is_cut_short = candidate.kind == "scalar" or not candidate.finished
+            if is_cut_short or level < REPAIR or refused.rule not in {CLOSER, NOT_JSON, CUT}:
                 raise _named(refused) from None
             return self._rearranged(part, coercion, _named(refused))
         if reading.open and not is_complete(self.check, reading.value, reading.open):
@@ -167,11 +153,9 @@ class ParseAttempt:
     def _read_at(self, candidate: TextCandidate, tier: int) -> Reading | StageRefused:
         reader = Reader(self.text, candidate.start, candidate.stop, tier, self.budget)
         try:
-            reading = reader.read(unclosed=candidate.unclosed)
-            reader.end()
+            return reader.whole(unclosed=candidate.unclosed)
         except StageRefused as refused:
             return refused
-        return reading
 
     def _closed(self, candidate: TextCandidate, reading: Reading, level: int, coercion: ProcessingSettings) -> Accepted:
         """Add missing closers, where members may be missing too: only if the model had finished, and only in one way."""
@@ -181,9 +165,9 @@ class ParseAttempt:
         if level < REPAIR and any(is_list for _, is_list in reading.open):
             raise StageRefused(NOT_JSON, "the list is not closed", path)
         outer = "".join("]" if is_list else "}" for _, is_list in reversed(reading.open[:-1]))
-        part = self.text[candidate.start : candidate.stop] + (
-            "\n" + outer if outer else ""
-        )  # a comment may end the text
+        part = self.text[candidate.start : candidate.stop]
+        if outer:
+            part += "\n" + outer  # a comment may end the text
         return self._rearranged(part, coercion, StageRefused(NOT_JSON, "a closing bracket is missing", path), level)
 
     def _rearranged(self, part: str, coercion: ProcessingSettings, why: StageRefused, level: int = REPAIR) -> Accepted:
@@ -193,14 +177,9 @@ class ParseAttempt:
         texts = variants(part, level, self.budget)
         for text, edit in texts.items():
             try:
-                reader = Reader(text, 0, len(text), level, self.budget)
-                reading = reader.read()
-                reader.end()
-                held.append(
-                    self._held(
-                        reading.value, (Transform("tolerant", "closing-bracket"), *_repairs(reading, level)), coercion
-                    )
-                )
+                reading = Reader(text, 0, len(text), level, self.budget).whole()
+                done = Transform("tolerant", "closing-bracket"), *_repairs(reading, level)
+                held.append(self._held(reading.value, done, coercion))
                 edits.append(edit)
             except StageRefused as refused:
                 why = refused if refused.rule not in {CLOSER, NOT_JSON, CUT} else why

@@ -1,7 +1,6 @@
-"""Find the parts of a text that could be the value, best first.
+"""Find the parts of a text that could be the value, best first, in one layer of encoding at a time.
 
-It must not decide whether a candidate is valid. In: a text, one layer of encoding at a time; out: ranked candidates, and whether the text
-ends inside one. A text that is one JSON value as a whole has one candidate: itself.
+It must not decide whether a candidate is valid. A text that is one JSON value as a whole has one candidate: itself.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from flujo_worker.aros.decode import ERRORS, decode
+from flujo_worker.aros.decode import decoded
 from flujo_worker.aros.extract import MANY, Open, Scan, read_as_strict, scan
-from flujo_worker.aros.found_regions import ENDS, FEW
+from flujo_worker.aros.found_regions import ENDS, FEW, Region
 from flujo_worker.aros.grammar import REPAIR
 from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
@@ -77,9 +76,8 @@ class Layer:
     """The number of layers that were undone."""
     wanted: Wanted
     """The requirements for a part of it that may hold the value."""
-    whole: Any = None
+    whole: tuple[Any, ...] = ()
     """The text's value, if it is one JSON value."""
-    is_whole: bool = False
     removed: tuple[str, ...] = ()
     """What was taken off."""
     _found: dict[int, CandidateLayer] = field(default_factory=dict)
@@ -90,20 +88,14 @@ class Layer:
     @classmethod
     def of(cls, text: str, depth: int, wanted: Wanted) -> Layer:
         """Take codes of a terminal, the thinking and the byte-order mark off, unless the text is one JSON value."""
-        try:
-            return cls(text, depth, wanted, decode(text), is_whole=True)
-        except ERRORS:
-            answer, removed = text, list[str]()
+        if whole := decoded(text):
+            return cls(text, depth, wanted, whole)
+        removed = []
         for name, without in _AROUND.items():
-            if (rest := without(answer)) != answer:
-                answer = rest
+            if (rest := without(text)) != text:
+                text = rest
                 removed.append(name)
-        try:
-            if removed:
-                return cls(answer, depth, wanted, decode(answer), is_whole=True, removed=tuple(removed))
-        except ERRORS:
-            pass
-        return cls(answer, depth, wanted, removed=tuple(removed))
+        return cls(text, depth, wanted, decoded(text) if removed else (), tuple(removed))
 
     def found(self, level: int, budget: ParseBudget) -> CandidateLayer:
         """Return the candidates at a level of reading, best first: of the schema's own kind, then the largest."""
@@ -118,9 +110,8 @@ class Layer:
         return candidate.kind == "scalar", candidate.kind not in self.wanted.kinds
 
     def _look(self, level: int, budget: ParseBudget) -> CandidateLayer:
-        if self.is_whole or (level == 0 and self._one_region()):
-            start = 0 if self.is_whole else self._span()[0]
-            stop = len(self.text) if self.is_whole else self._span()[1]
+        if self.whole or (level == 0 and self._one_region()):
+            start, stop = (0, len(self.text)) if self.whole else self._span()
             return CandidateLayer([TextCandidate(start, stop, _kind(self.text, start))])
         found = self._scanned(level, budget)
         regions, opened, cut = found.regions, list[TextCandidate](), None
@@ -131,11 +122,12 @@ class Layer:
                 cut = cut if taken.finished else taken.refusal or cut
         if len(regions) > MANY:
             regions = _worth_a_look(self.text, regions, self.wanted)
-        candidates = [
-            TextCandidate(start, stop, _kind(self.text, start), finished=_AFTER_COMMA.match(self.text, stop) is None)
-            for start, stop in regions
-        ]
+        candidates = map(self._candidate, regions)
         return CandidateLayer([*opened, *candidates, *self._fenced(level)], cut)
+
+    def _candidate(self, region: Region) -> TextCandidate:
+        start, stop = region
+        return TextCandidate(start, stop, _kind(self.text, start), finished=not _AFTER_COMMA.match(self.text, stop))
 
     def _scanned(self, level: int, budget: ParseBudget) -> Scan:
         if level and self._strict_up_to is None:
@@ -150,9 +142,9 @@ class Layer:
 
     def below(self, budget: ParseBudget) -> list[str]:
         """Return the texts one layer of encoding down."""
-        if self.is_whole and not isinstance(self.whole, str):
+        if self.whole and not isinstance(self.whole[0], str):
             return []
-        return layers(self.text, [] if self.is_whole else self._scanned(0, budget).regions)
+        return layers(self.text, [] if self.whole else self._scanned(0, budget).regions)
 
     def _span(self) -> tuple[int, int]:
         starts = [place for place in (self.text.find("{"), self.text.find("[")) if place >= 0]
@@ -161,13 +153,7 @@ class Layer:
     def _one_region(self) -> bool:
         """Most answers are one value with prose around it: the decoder sees that faster than a scan does."""
         start, stop = self._span()
-        if not start < stop or _GOES_ON.search(self.text[stop:]):
-            return False
-        try:
-            decode(self.text[start:stop])
-        except ERRORS:
-            return False
-        return True
+        return start < stop and not _GOES_ON.search(self.text[stop:]) and bool(decoded(self.text[start:stop]))
 
     def _fenced(self, level: int) -> Iterator[TextCandidate]:
         """Yield the whole text and the fences that hold a scalar or a tuple: regions are found by their brackets."""
@@ -187,15 +173,8 @@ class Layer:
                 yield TextCandidate(stop - len(body), stop, "array")
 
 
-Region = tuple[int, int]
-
-
 def _worth_a_look(text: str, regions: list[Region], wanted: Wanted) -> list[Region]:
-    """Drop from many regions those that cannot match, but not the best, and the duplicates, but not the first and the last of each.
-
-    Raises:
-        StageRefused: when too many are left.
-    """
+    """Drop from many regions those that cannot match, but not the best, and the duplicates, but not the first and the last of each."""
     first, last = dict[str, Region](), dict[str, Region]()
     for start, stop in regions:
         part = text[start:stop]

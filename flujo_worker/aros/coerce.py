@@ -1,14 +1,13 @@
 """Walk a decoded value along the schema and apply the allowed conversions.
 
-It must not touch what already fits, or decide whether the value is valid: `check` does, before and after. In: a value; out: a new value
-with the list of conversions; the old one does not change. Bounded in steps; each part of the schema is checked once for each part of the
-value.
+It must not touch what already fits, or decide whether the value is valid: `check` does, before and after. The old value does not change.
+Bounded in steps; each part of the schema is checked once for each part of the value.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
@@ -63,11 +62,7 @@ class Coercer:
     unions: dict[tuple[int, str], Alternatives] = field(default_factory=dict)
 
     def run(self, value: Any) -> Coerced:
-        """Convert what may be converted.
-
-        Raises:
-            StageRefused: at the budget's end, or for references without end.
-        """
+        """Convert what may be converted; raises StageRefused at the budget's end, or for references without end."""
         return self._at(self.check.root, "", value, ())
 
     def _at(self, sub: Schema, place: str, value: Any, path: Path) -> Coerced:
@@ -181,10 +176,8 @@ class Coercer:
         rest: tuple[Schema, str] = (sub.get("items", True), f"{place}/items")
         if not first and isinstance(rest[0], bool):
             return found
-        inner = [
-            self._at(*(first[index] if index < len(first) else rest), element, (*path, index))
-            for index, element in enumerate(found.value)
-        ]
+        places = enumerate(zip(found.value, chain(first, repeat(rest)), strict=False))
+        inner = [self._at(*part, element, (*path, index)) for index, (element, part) in places]
         return _gathered(found, [done.value for done in inner], inner)
 
 
@@ -195,12 +188,8 @@ def _is_a_member(sub: dict[str, Any], value: Any) -> bool:
 
 
 def _followed(first: Coerced, then: Coerced) -> Coerced:
-    return Coerced(
-        then.value,
-        first.transforms + then.transforms,
-        {**first.branches, **then.branches},
-        first.refusals + then.refusals,
-    )
+    branches = {**first.branches, **then.branches}
+    return Coerced(then.value, first.transforms + then.transforms, branches, first.refusals + then.refusals)
 
 
 def _gathered(found: Coerced, new: Any, inner: list[Coerced]) -> Coerced:
@@ -222,12 +211,10 @@ def _chosen(found: Coerced, path: Path, index: int) -> Coerced:
 
 
 def _refused(found: Coerced, path: Path, rule: str, conversion: tuple[str, str, Coerced]) -> Coerced:
-    kind, name, _ = conversion
-    message = (
-        f"expected {kind}, found {kind_of(found.value)} {_brief(found.value)!r}"
-        if rule == NOT_ALLOWED
-        else f"{_brief(found.value)!r} can be converted to more than one expected value"
-    )
+    (kind, name, _), shown = conversion, repr(_brief(found.value))
+    message = f"{shown} can be converted to more than one expected value"
+    if rule == NOT_ALLOWED:
+        message = f"expected {kind}, found {kind_of(found.value)} {shown}"
     return replace(found, refusals=[*found.refusals, (path, rule, f"{message} ({name})")])
 
 
@@ -235,8 +222,5 @@ def _brief(value: Any) -> Any:
     """Return a bounded view of a value for events: long values are cut, containers only named."""
     if isinstance(value, str):
         return value if len(value) <= _PREVIEW else value[:_PREVIEW] + "…"
-    return (
-        kind_of(value)
-        if isinstance(value, dict | list) or (isinstance(value, int) and abs(value) > 1 << 128)
-        else value
-    )
+    is_large = isinstance(value, dict | list) or (isinstance(value, int) and abs(value) > 1 << 128)
+    return kind_of(value) if is_large else value

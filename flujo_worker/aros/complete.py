@@ -1,7 +1,6 @@
 """Distinguishes a value that only lacks its last braces from one that lacks members.
 
-It must not close a list, because its intended length cannot be known, nor an object whose schema declares nothing. In: the value read
-so far and the containers left open; out: whether every declared member of each of them is there.
+It must not close a list, because its intended length cannot be known, nor an object whose schema declares nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The conversions that `coercion.allow` may list, each exact or not at all; and the alternatives of a union that a value can be meant for.
 
-It must not let `int()`, `float()` or `isdigit()` decide what a number is: they accept other scripts' digits, underscores and names of
-non-numbers, nor look below a value's own members: its type, its required members and its tag tell alternatives apart. In: a value and the
-type wanted, or alternatives; out: the values it could become, by the conversion's name, or the alternatives that are worth a look.
+`int()`, `float()` and `isdigit()` must not decide what a number is: they accept other scripts' digits, underscores and names of
+non-numbers. Of a value, only its type, its required members and its tag tell alternatives apart.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Final
 
 from flujo_client.schemas.parts import Part, kind_of, tags_of, telling, types_of
 from flujo_client.schemas.schema import Check
-from flujo_worker.aros.decode import ERRORS, LONGEST_NUMBER, decode, finite, same
+from flujo_worker.aros.decode import LONGEST_NUMBER, decoded, finite, same
 
 _BLANKS = r"[ \t\r\n]*+"
 _INTEGER: Final = re.compile(rf"{_BLANKS}(-?(?:0|[1-9][0-9]*+)){_BLANKS}")
@@ -25,11 +24,9 @@ SCALARS: Final = frozenset({"integer", "number", "boolean"})
 def fits(value: Any, kind: str) -> bool:
     """Return whether a value is already of a schema's type."""
     own = kind_of(value)
-    return (
-        own == kind
-        or (kind == "number" and own == "integer")
-        or (kind == "integer" and own == "number" and value.is_integer())
-    )
+    if kind == "integer" and own == "number":
+        return bool(value.is_integer())
+    return own == kind or (kind == "number" and own == "integer")
 
 
 def conversions(value: Any, kind: str) -> Iterator[tuple[str, Any]]:
@@ -48,10 +45,7 @@ def _from_text(text: str, kind: str) -> Iterator[tuple[str, Any]]:
     elif kind == "number" and (found := _NUMBER.fullmatch(text)) and len(text) <= LONGEST_NUMBER:
         yield from _number(found[1])
     elif kind in {"array", "object"} and text.lstrip(" \t\r\n")[:1] == ("[" if kind == "array" else "{"):
-        try:
-            yield f"str->{kind}", decode(text)
-        except ERRORS:
-            return
+        yield from ((f"str->{kind}", value) for value in decoded(text))
 
 
 def _number(digits: str) -> Iterator[tuple[str, Any]]:
@@ -98,10 +92,9 @@ class Alternatives:
             return False
         if not isinstance(value, dict):
             return True
-        required, tags = sub.get("required") or (), self._tags[index]
-        return all(name in value for name in required) and all(
-            _is_one_of(value[name], tag) for name, tag in tags.items() if name in value
-        )
+        if not all(name in value for name in sub.get("required") or ()):
+            return False
+        return all(_is_one_of(value[name], tag) for name, tag in self._tags[index].items() if name in value)
 
 
 def _is_one_of(value: Any, tag: list[Any] | None) -> bool:

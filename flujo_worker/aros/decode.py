@@ -1,8 +1,7 @@
 """Decode strict JSON: exactly, or not at all.
 
 It must not accept more than RFC 8259: no NaN, no infinity (an overflowing number is one), no lone surrogates, no integer that loses digits,
-no nesting deeper than the checker supports. In: text; out: the value, or one of `ERRORS`. The result does not depend on which decoders are
-installed.
+no nesting deeper than the checker supports. The result does not depend on which decoders are installed.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ DEEPEST: Final = 1000
 LONGEST_NUMBER: Final = 4300
 """Digits: Python's own limit for reading an integer."""
 
-ERRORS: Final[tuple[type[Exception], ...]] = (
-    ValueError,
-    RecursionError,
-    *((msgspec.MsgspecError,) if msgspec else ()),
-)
+ERRORS: Final[tuple[type[Exception], ...]] = (ValueError, RecursionError, *([msgspec.MsgspecError] if msgspec else ()))
 """What `decode` raises for text that is not strict JSON."""
 
 _SHORT: Final = 2 * DEEPEST
@@ -43,14 +38,18 @@ _quick: Final[Callable[[str], Any] | None] = msgspec.json.Decoder().decode if ms
 
 
 def decode(text: str) -> Any:
-    """Decode strict JSON.
-
-    Raises:
-        ERRORS: when the text is not strict JSON, or beyond the limits.
-    """
+    """Decode strict JSON; raises one of `ERRORS` for anything else, and beyond the limits."""
     if _quick is not None and len(text) < _SHORT:
         return _quick(text)
     return exact(text) if orjson is None else _guarded(text)
+
+
+def decoded(text: str) -> tuple[Any, ...]:
+    """Return the value of strict JSON as a tuple of one; of other text, an empty one."""
+    try:
+        return (decode(text),)
+    except ERRORS:
+        return ()
 
 
 def _guarded(text: str) -> Any:
@@ -66,11 +65,7 @@ def _guarded(text: str) -> Any:
 
 
 def exact(text: str) -> Any:
-    """Decode strict JSON with only the standard library: slower, integers of any size.
-
-    Raises:
-        ERRORS: as `decode`.
-    """
+    """Decode as `decode` does with only the standard library: slower, integers of any size."""
     value = json.loads(text, parse_constant=_refuse, parse_float=finite)
     layer, depth = [value], 0
     while layer:
@@ -83,11 +78,7 @@ def exact(text: str) -> Any:
 
 
 def finite(digits: str) -> float:
-    """Read a JSON number with a fraction or an exponent.
-
-    Raises:
-        ValueError: when it is too large for a float.
-    """
+    """Read a JSON number with a fraction or an exponent; raises ValueError when it is too large for a float."""
     number = float(digits)
     if math.isinf(number):
         raise ValueError("number out of range")

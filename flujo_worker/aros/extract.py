@@ -1,8 +1,7 @@
-"""Finds what may be JSON in a text: one pass, a stack, strings and comments respected.
+"""Finds what may be JSON in a text: one pass, a stack, strings and comments respected, linear in the text.
 
-It must not decode or judge. In: a text and a level; out: the maximal balanced regions, and the brackets that nothing closed. Linear in
-the text; stops at a depth and a number of tokens. Whatever one pattern can see whole, it does: a step of Python costs as much as thirty
-characters of a pattern. Openers, and then closers, with only prose between them are passed in the tightest loops.
+It must not decode or judge. Whatever one pattern can see whole, it does: a step of Python costs as much as thirty characters of a pattern.
+Openers, and then closers, with only prose between them are passed in the tightest loops.
 """
 
 from __future__ import annotations
@@ -10,15 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flujo_worker.aros.found_regions import FoundRegions, OpenBrackets, Region
 from flujo_worker.aros.region_patterns import ALIKE, CLOSERS, MARKS, OPENER, PATTERNS, REGION, SINGLE, TOKENS
+from flujo_worker.aros.scalars import ParseBudget
 from flujo_worker.aros.strings import QuotedParts
-
-if TYPE_CHECKING:
-    from flujo_worker.aros.scalars import ParseBudget
-    from flujo_worker.aros.wanted import Wanted
+from flujo_worker.aros.wanted import Wanted
 
 MANY: Final = 64
 """Regions from which on the scan looks for long runs of them."""
@@ -51,11 +48,7 @@ class Scan:
 
 
 def scan(text: str, level: int, budget: ParseBudget, wanted: Wanted) -> Scan:
-    """Find the regions of a text at a level of reading; of long runs that are not what is wanted, none is returned.
-
-    Raises:
-        StageRefused: at the limit of depth, tokens or time.
-    """
+    """Find the regions of a text at a level of reading; of long runs that are not what is wanted, none is returned."""
     return _Scanner(text, level, budget, wanted).run()
 
 

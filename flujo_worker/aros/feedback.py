@@ -1,8 +1,4 @@
-"""Says why a value was refused, so that a model can act on it: place, expected, found.
-
-It must not repeat more of the value than a few words. In: a value and what the checker and the coercion found; out: a `StageRefused` whose
-path is the first place, and whose text names the first few.
-"""
+"""Says why a value was refused, so that a model can act on it: place, expected, found, and of the value a few words at most."""
 
 from __future__ import annotations
 
@@ -24,12 +20,7 @@ _WORD: Final = 60
 class Misfit(StageRefused):
     """A value that does not match the schema. Place and reason are computed only for the rejection that is reported, not for every try.
 
-    Args:
-        check: the schema.
-        value: the value as read, with the conversions that were made.
-        refusals: the conversions that were not made.
-        done: the repairs that were needed to read the value.
-        places: where the type behind the schema refuses it too, if that is known.
+    The value is what was read with the repairs and conversions `done`; `places` are where the type behind the schema refuses it too.
     """
 
     def __init__(
@@ -47,11 +38,8 @@ class Misfit(StageRefused):
         lines = list({path: (path, more) for path, more in reversed(messages)}.values())[::-1]
         first, message = lines[0]
         rest = "".join(f"; at {pointer_of(path) or ROOT}: {more}" for path, more in lines[1:FEW])
-        hint = (
-            " (this conversion is not allowed here: write the value in its own type)"
-            if self.rule == NOT_ALLOWED
-            else ""
-        )
+        hint = " (this conversion is not allowed here: write the value in its own type)"
+        hint = hint if self.rule == NOT_ALLOWED else ""
         refusal = StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
         refusal.unfit, refusal.what, refusal.more = self.unfit, message, len(lines) - 1
         return refusal
@@ -83,9 +71,8 @@ def _sentence(fault: SchemaFault) -> str:
         return f"expected {' or '.join(fault.rule['types'])}, found {_found(fault.found)}"
     if fault.branch is not None:
         return f"expected {fault.keyword} (nearest is {_cut(fault.branch.name)}), found {_found(fault.found)}"
-    expected = ", ".join(
-        f"{key} {_brief(value)}" for key, value in fault.rule.items() if key not in {"context", "error"}
-    )
+    rule = {key: value for key, value in fault.rule.items() if key not in {"context", "error"}}
+    expected = ", ".join(f"{key} {_brief(value)}" for key, value in rule.items())
     return f"expected {expected or fault.keyword}, found {_found(fault.found)}"
 
 

@@ -1,14 +1,12 @@
 """The regions of a text that a scan has found so far, what continues them, and the brackets that are still open.
 
-It must not find any. In: regions, and brackets, in the order of the text; out: regions that may be the value, the one that a closer ends, and
-the openers that nothing closed. Many openers in a row are unpacked only when one of them is closed: most are prose.
+Many openers in a row are unpacked only when one of them is closed: most are prose.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
 from itertools import islice, repeat
 from typing import Final
 
@@ -108,10 +106,8 @@ class FoundRegions(list[Region]):
     def check_number(self, known: int) -> None:
         """Refuse too many; of those that were added since so many were known, outside of all brackets, too many that differ."""
         if len(self) > MOST_REGIONS:
-            message = (
-                f"more than {MOST_REGIONS} bracketed parts in the text, and too few of them can be left out at a glance"
-            )
-            raise StageRefused(LIMIT, message, stage="extract")
+            message = f"more than {MOST_REGIONS} bracketed parts in the text"
+            raise StageRefused(LIMIT, f"{message}, and too few of them can be left out at a glance", stage="extract")
         added = self[known:]
         if added and self.needed.after(added[0][0]) < added[-1][1]:
             self.different.update(filter(self.wanted.may_be, (self.text[start:end] for start, end in added)))
@@ -197,21 +193,13 @@ class OpenBrackets:
         return len(self.braces) + len(self.lists) + self._in_row
 
     def open(self, place: int) -> None:
-        """Add one opener.
-
-        Raises:
-            StageRefused: at too many.
-        """
+        """Add one opener."""
         self.unpack()
         (self.braces if self.text[place] == "{" else self.lists).append(place)
         self._check_depth()
 
     def open_row(self, start: int, stop: int) -> int:
-        """Add the openers between two places, where there are no closers and no strings, after another one; return their number.
-
-        Raises:
-            StageRefused: there are too many.
-        """
+        """Add the openers between two places, where there are no closers and no strings, after another one; return their number."""
         number = self.text.count("{", start, stop) + self.text.count("[", start, stop)
         if self._row[1] == start:
             self._row = (self._row[0], stop)
@@ -252,9 +240,8 @@ class OpenBrackets:
         kept |= {mark.start() for mark in islice(OPENER.finditer(self.text, start, stop), ENDS)}
         kept |= {stop - mark.end() for mark in islice(OPENER.finditer(backwards), ENDS)}
         begins = (mark.start() for pattern in BEGINS for mark in pattern.finditer(self.text, known[0]))
-        kept |= {
-            place for place in begins if start <= place < stop or known[bisect_left(known, place) % len(known)] == place
-        }
+        opened = set(known)
+        kept |= {place for place in begins if start <= place < stop or place in opened}
         return tuple(sorted(kept))
 
     def clear(self) -> None:

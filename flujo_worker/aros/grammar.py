@@ -27,12 +27,10 @@ SKIP: Final = (
 
 _END = r"(?=[\s,\]})#]|/[/*]|\Z)"
 STRICT_NUMBER: Final = compiled(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?", re.ASCII)
-_NUMBER5 = r"[+-]?(?:0[xX][0-9a-fA-F]++|(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)"
-NUMBER: Final = (
-    compiled(STRICT_NUMBER.pattern + _END),
-    compiled(_NUMBER5 + _END),
-    compiled(_NUMBER5 + _END),
+_NUMBER5 = compiled(
+    r"[+-]?(?:0[xX][0-9a-fA-F]++|(?:(?:0|[1-9][0-9]*+)(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)" + _END
 )
+NUMBER: Final = (compiled(STRICT_NUMBER.pattern + _END), _NUMBER5, _NUMBER5)
 WHOLE: Final = compiled(r"[+-]?[0-9]++")
 
 WORD: Final = compiled(r"[A-Za-z]++" + _END)

@@ -1,11 +1,8 @@
 """Try, at level 2, to read a region that the reader cannot read: with one bracket elsewhere, and then with json-repair.
 
-Brackets: every text that one closer more, less or of the other kind, or two that change places, make balanced. It must not choose between
-them: more than one that holds is a refusal. In: a region whose brackets do not match; out: the few texts to try.
-
-json-repair must not be believed: its value counts only if its scalars, in order, are the text without brackets, separators, quotes and
-comments, its brackets are the text's own, nothing was missing where a value belongs, and no number became a string. In: a region; out: a
-value, or None.
+Every text that one closer more, less or of the other kind, or two that change places, make balanced is tried: the caller refuses more than
+one that holds. json-repair must not be believed: its value counts only if its scalars, in order, are the text without brackets, separators,
+quotes and comments, its brackets are the text's own, nothing was missing where a value belongs, and no number became a string.
 """
 
 # ruff: noqa: RUF001 - typographic quotes are what is spoken of
@@ -56,11 +53,7 @@ def balanced(brackets: list[str]) -> bool:
 
 
 def variants(text: str, level: int, budget: ParseBudget) -> dict[str, str]:
-    """Return the texts one bracket away from `text` whose brackets match, with what is changed; none when they match already.
-
-    Raises:
-        StageRefused: when there are too many to try.
-    """
+    """Return the texts one bracket away from `text` whose brackets match, with what is changed; none when they match already."""
     found = [mark for mark in marks(text, level, budget) if mark[1] not in "()"]
     brackets = [mark for mark in found if mark[1] != ","]
     if len(brackets) > MOST_BRACKETS or balanced([char for _, char in brackets]):
@@ -95,11 +88,8 @@ def _edits(text: str, found: Marks, brackets: Marks) -> Iterator[tuple[int, int,
                 yield place, 1, other
             next_place, next_char = brackets[index + 1] if index + 1 < len(brackets) else (place, char)
             between = text[place + 1 : next_place]
-            if (
-                next_char == other
-                and not between.strip()
-                and balanced([*chars[:index], other, char, *chars[index + 2 :]])
-            ):
+            swapped = [*chars[:index], other, char, *chars[index + 2 :]]
+            if next_char == other and not between.strip() and balanced(swapped):
                 yield place, 2 + len(between), other + between + char
     for gap in range(1, len(brackets) + 1):
         for closer in "}]":

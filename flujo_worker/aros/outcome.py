@@ -1,7 +1,6 @@
 """The result of a parse: the value, or where and why not, and what was done on the way.
 
-Values only: nothing here decides. In: what the stages found; out: a `ParseOutcome`, the same on every worker for the same text,
-schema and settings.
+It is the same on every worker for the same text, schema and settings.
 """
 
 from __future__ import annotations
@@ -9,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+
+from flujo_client.schemas.parts import step
 
 CUT: Final = "cut"
 """The text ends before the value does."""
@@ -132,4 +133,4 @@ class StageRefused(Exception):
 
 def pointer_of(path: Path) -> str:
     """Write a path as a JSON pointer (RFC 6901)."""
-    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+    return "".join(f"/{step(str(part))}" for part in path)

@@ -1,7 +1,7 @@
 """A model's text in, a value that the schema holds for out, or where and why not: `parse` and `prepare`.
 
-It must not know clocks, files or models, nor raise for any text. The fast path decodes and checks; only a text that fails there
-is looked at: layer by layer of encoding, effort by effort, candidate by candidate, and what is chosen must be the only choice.
+The fast path decodes and checks; only a text that fails there is looked at: layer by layer of encoding, effort by effort, candidate by
+candidate, and what is chosen must be the only choice.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from flujo_worker.aros.type_judge import Judge
 from flujo_worker.aros.wanted import Wanted, words_of
 
 Parser = Callable[[str], ParseOutcome]
+Settings = ProcessingSettings | Mapping[str, Any]
 
 MOST_LAYERS: Final = 16
 _PLAIN: Final[Callable[[tuple[Any, ...]], ParseOutcome]] = functools.partial(tuple.__new__, ParseOutcome)
@@ -45,17 +46,11 @@ _REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None, None, "",
 
 
 def parse(
-    raw: str,
-    schema: Schema,
-    settings: ProcessingSettings | Mapping[str, Any],
-    *,
-    clock: Clock | None = None,
-    judge: Judge | None = None,
+    raw: str, schema: Schema, settings: Settings, *, clock: Clock | None = None, judge: Judge | None = None
 ) -> ParseOutcome:
     """Read the value out of one text, by the function that `prepare` returns for the rest; it is cached by their content.
 
-    Raises:
-        BlueprintError: for settings that cannot be; never for a text.
+    Raises BlueprintError: for settings that cannot be; never for a text.
     """
     chosen = ProcessingSettings.read(settings)
     try:
@@ -70,13 +65,7 @@ def _kept(schema: str, settings: ProcessingSettings, clock: Clock | None, judge:
     return prepare(json.loads(schema), settings, clock=clock, judge=judge)
 
 
-def prepare(
-    schema: Schema,
-    settings: ProcessingSettings | Mapping[str, Any],
-    *,
-    clock: Clock | None = None,
-    judge: Judge | None = None,
-) -> Parser:
+def prepare(schema: Schema, settings: Settings, *, clock: Clock | None = None, judge: Judge | None = None) -> Parser:
     """Compile a schema, and return the function that reads texts by it. The function never raises.
 
     A schema that cannot be compiled refuses every text, with the rule `bad-schema`.
@@ -87,8 +76,7 @@ def prepare(
         clock: returns seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
         judge: returns whether the type behind the schema takes a value that the schema refuses; see `type_judge`.
 
-    Raises:
-        BlueprintError: for settings that cannot be.
+    Raises BlueprintError: for settings that cannot be.
     """
     chosen = ProcessingSettings.read(settings)
     try:
@@ -166,9 +154,8 @@ class _Search:
 
     def _found(self, raw: str) -> ParseOutcome:
         budget = ParseBudget.of(raw, self.settings, self.clock, self.words)
-        layers = [
-            (layer, ParseAttempt(self.check, layer.text, budget, self.judge)) for layer in self._layers(raw, budget)
-        ]
+        found = self._layers(raw, budget)
+        layers = [(each, ParseAttempt(self.check, each.text, budget, self.judge)) for each in found]
         why = StageRefused(NO_JSON, "no JSON value found in the text", stage="extract")
         for effort, depth in product(self.efforts, range(layers[-1][0].depth + 1)):
             held: list[tuple[Layer, Chosen]] = []

@@ -1,8 +1,4 @@
-"""The decisions of the reasoning precheck, without agents: find a plan, missing keys, the agreement of plans, the answer of a judge.
-
-It must not call an agent, read a clock, or change its arguments. In: inputs, contexts, schemas, texts and answers; out: a plan, missing
-names, a figure, or a `PlanVerdict`.
-"""
+"""The decisions of the reasoning precheck, without agents: find a plan, missing keys, the agreement of plans, the answer of a judge."""
 
 from __future__ import annotations
 
@@ -16,8 +12,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from flujo_client.schemas.parts import kind_of
-from flujo_worker.aros.decode import ERRORS, decode
+from flujo_worker.aros.convert import fits
+from flujo_worker.aros.decode import decoded
 from flujo_worker.aros.feedback import ROOT
 from flujo_worker.aros.parse import parse
 
@@ -88,9 +84,7 @@ class PlanVerdict:
 def plan_in(data: Any, delimiters: tuple[str, str]) -> str | None:
     """Find the plan an input carries; None if it carries none, because plans are optional.
 
-    Args:
-        data: a text with a plan between the delimiters; or a mapping or model with a text member `plan`, or with such a text.
-        delimiters: what comes before and after a plan.
+    That is a text with a plan between the delimiters; or a mapping or model with a text member `plan`, or with such a text.
     """
     if isinstance(data, str):
         return _between(data, delimiters)
@@ -131,20 +125,14 @@ def lacks_basics(candidate: Any, schema: Any) -> tuple[str, ...]:
     root = _root(schema)
     if candidate is not None and not isinstance(candidate, _JSON):
         return ()
-    if not _is_of(candidate, root.get("type")):
+    named = root.get("type")
+    kinds = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    if kinds and not any(fits(candidate, kind) for kind in kinds):
         return WRONG_KIND
     required = root.get("required")
     if not isinstance(candidate, dict) or not isinstance(required, list):
         return ()
     return tuple(name for name in required if isinstance(name, str) and name not in candidate)
-
-
-def _is_of(candidate: Any, named: Any) -> bool:
-    kinds = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-    kind = kind_of(candidate)
-    if kind == "number" and candidate.is_integer():
-        kind = "integer"  # to JSON Schema, 1.0 is one
-    return not kinds or kind in kinds or (kind == "integer" and "number" in kinds)
 
 
 def _root(schema: Any) -> Mapping[str, Any]:
@@ -160,11 +148,7 @@ def _root(schema: Any) -> Mapping[str, Any]:
 
 def decoded_object(text: str) -> dict[str, Any] | None:
     """Decode a text that is a JSON object without repair; None for any other."""
-    try:
-        value = decode(text)
-    except ERRORS:
-        return None
-    return value if isinstance(value, dict) else None
+    return next((value for value in decoded(text) if isinstance(value, dict)), None)
 
 
 def agreement(texts: Sequence[str]) -> float:
@@ -175,16 +159,9 @@ def agreement(texts: Sequence[str]) -> float:
 
 
 def verdict_of(answer: Any) -> PlanVerdict:
-    """Read what a judge answered with: one thought, in any of the ways in which such a thought is usually written.
+    """Read what a judge answered with; raises TypeError, which names what is allowed, for anything else.
 
-    A score alone passes, until it is held to a threshold.
-
-    Args:
-        answer: an object or mapping with `passed` or `is_valid`, `score`, `feedback`; a bool; (bool, feedback); a score; or a text
-            with the JSON of one of these, fenced or not.
-
-    Raises:
-        TypeError: for anything else; it names what is allowed.
+    A score alone passes, until it is held to a threshold. A text is read as the JSON of an answer, fenced or not.
     """
     match parse(answer, _VERDICT, {}).value if isinstance(answer, str) else answer:
         case bool() as passed:

@@ -17,7 +17,7 @@ from flujo_client.schemas.schema import Check, UnusableSchema
 from flujo_worker.aros.attempt import Effort, ParseAttempt
 from flujo_worker.aros.candidates import Layer
 from flujo_worker.aros.coerce import Coercer
-from flujo_worker.aros.decode import ERRORS, decode
+from flujo_worker.aros.decode import decoded
 from flujo_worker.aros.outcome import StageRefused
 from flujo_worker.aros.scalars import ParseBudget
 from flujo_worker.aros.wanted import Wanted
@@ -30,17 +30,18 @@ class _Processor:
 
     name: ClassVar[str]
     stage: ClassVar[str]
+    takes: ClassVar[type] = str
 
     async def process(self, data: Any, context: Any = None) -> Any:  # noqa: ARG002 - the signature of every output processor
-        """Return the stage's result for a text, and anything else as it came."""
-        if not isinstance(data, str):
+        """Return the stage's result for a text, and anything else as it came; the last stage takes any value."""
+        if not isinstance(data, self.takes):
             return data
         try:
             return self._processed(data)
         except (StageRefused, UnusableSchema, RecursionError):
             return data
 
-    def _processed(self, text: str) -> Any:
+    def _processed(self, data: Any, /) -> Any:
         raise NotImplementedError
 
 
@@ -54,7 +55,7 @@ class JsonRegionExtractorProcessor(_Processor):
     """Its root says which kind of region goes first."""
     max_unescape_depth: int = 2
 
-    def _processed(self, text: str) -> str:
+    def _processed(self, text: str, /) -> str:
         wanted, budget = Wanted(Check(self.schema).kinds()), ParseBudget()
         layer = Layer.of(text, 0, wanted)
         while layer.depth < self.max_unescape_depth and wanted.kinds != {"string"} and (below := layer.below(budget)):
@@ -63,7 +64,7 @@ class JsonRegionExtractorProcessor(_Processor):
         if found.cut is not None or not found.candidates:
             return text
         best = found.candidates[0]
-        return text if best.kind == "scalar" and not layer.is_whole else layer.text[best.start : best.stop]
+        return text if best.kind == "scalar" and not layer.whole else layer.text[best.start : best.stop]
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,9 @@ class TolerantJsonDecoderProcessor(_Processor):
     stage: ClassVar[str] = "tolerant"
     tolerant_level: int = 0
 
-    def _processed(self, text: str) -> Any:
-        try:
-            return decode(text)
-        except ERRORS:
-            levels = range(1, self.tolerant_level + 1)
-        return _first_read(text, levels)
+    def _processed(self, text: str, /) -> Any:
+        value = decoded(text)
+        return value[0] if value else _first_read(text, range(1, self.tolerant_level + 1))
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class DeterministicRepairProcessor(_Processor):
     name: ClassVar[str] = "DeterministicRepair"
     stage: ClassVar[str] = "syntactic"
 
-    def _processed(self, text: str) -> Any:
+    def _processed(self, text: str, /) -> Any:
         return _first_read(text, (0,))
 
 
@@ -102,19 +100,16 @@ class SmartTypeCoercionProcessor(_Processor):
 
     name: ClassVar[str] = "SmartTypeCoercion"
     stage: ClassVar[str] = "semantic"
+    takes: ClassVar[type] = object
     schema: Schema = _ANY
     settings: ProcessingSettings = field(default_factory=ProcessingSettings)
 
-    async def process(self, data: Any, context: Any = None) -> Any:  # noqa: ARG002 - the signature of every output processor
-        """Convert a decoded value; a text is a value too."""
-        try:
-            check = Check(self.schema)
-            if check.valid(data):
-                return data
-            new = Coercer(check, self.settings, ParseBudget()).run(data).value
-            return new if check.valid(new) else data
-        except (StageRefused, UnusableSchema, RecursionError):
+    def _processed(self, data: Any, /) -> Any:
+        check = Check(self.schema)
+        if check.valid(data):
             return data
+        new = Coercer(check, self.settings, ParseBudget()).run(data).value
+        return new if check.valid(new) else data
 
 
 def _first_read(text: str, levels: Sequence[int]) -> Any:
@@ -123,12 +118,9 @@ def _first_read(text: str, levels: Sequence[int]) -> Any:
     for level in levels:
         found = layer.found(level, budget)
         if found.cut is None and len(found.candidates) == 1:
+            attempt, effort = ParseAttempt(check, layer.text, budget), Effort(level, ProcessingSettings())
             try:
-                return (
-                    ParseAttempt(check, layer.text, budget)
-                    .run(found.candidates[0], Effort(level, ProcessingSettings()))
-                    .value
-                )
+                return attempt.run(found.candidates[0], effort).value
             except StageRefused:
                 continue
     return text

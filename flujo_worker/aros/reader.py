@@ -1,8 +1,7 @@
 """Read a value from text that is not quite JSON, in one pass, at one of three levels.
 
 It never guesses: each slip can be read in one way at its level, everything in the text becomes part of the value, and ambiguous texts are
-rejected. No recursion: depth is bounded by `DEEPEST`, work by the `Budget`. In: text and the bounds of the region; out: a `Reading`, or
-`StageRefused` with the rule and the path. Brackets that are open at the end of the text are reported, never closed silently.
+rejected. No recursion: depth is bounded by `DEEPEST`. Brackets that are open at the end of the text are reported, never closed silently.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ class Reading:
     """A value, and how it was read."""
 
     value: Any
-    end: int
     repairs: dict[str, None]
     """The slips that were read over."""
     open: list[tuple[Path, bool]] = field(default_factory=list)
@@ -36,16 +34,9 @@ class Reader(Scalars):
     """One reading of one region."""
 
     def read(self, *, unclosed: bool = False) -> Reading:
-        """Read one value.
-
-        Args:
-            unclosed: close what is open where the text ends after a whole value, and say so in the reading.
-
-        Raises:
-            StageRefused: with the rule and the path.
-        """
+        """Read one value, or raise StageRefused; with `unclosed`, close what is open where the text ends, and say so in the reading."""
         try:
-            return Reading(self._value(), self.position, self._repairs)
+            return Reading(self._value(), self._repairs)
         except StageRefused as refused:
             if unclosed and self.between and self.position >= self.stop:
                 return self._closed()
@@ -53,15 +44,13 @@ class Reader(Scalars):
                 refused.path = self._path()
             raise
 
-    def end(self) -> None:
-        """Check that nothing follows the value.
-
-        Raises:
-            StageRefused: when something does.
-        """
+    def whole(self, *, unclosed: bool = False) -> Reading:
+        """Read one value that nothing follows."""
+        reading = self.read(unclosed=unclosed)
         found = self._skip.match(self.text, self.position, self.stop)
         if found is not None and found.end() < self.stop:
             raise StageRefused(CLOSER, f"the value is followed by {self.text[found.end() : found.end() + 12]!r}")
+        return reading
 
     def _closed(self) -> Reading:
         left = [(self._path()[:depth], isinstance(frame.container, list)) for depth, frame in enumerate(self._frames)]
@@ -69,7 +58,7 @@ class Reader(Scalars):
         while self._frames:
             self._attach(value)
             value = self._leave()
-        return Reading(value, self.position, {**self._repairs, "closing-bracket": None}, left)
+        return Reading(value, {**self._repairs, "closing-bracket": None}, left)
 
     def _path(self) -> Path:
         return tuple(frame.place for frame in self._frames if frame.place is not None)

@@ -43,11 +43,8 @@ _FENCE_NOT: Final = r"`(?!``)|~(?!~~)"
 class RegionPatterns:
     """The patterns of one level. Each pattern is compiled when it is first needed, which takes some milliseconds.
 
-    Args:
-        first: a string that is a key or an element.
-        value: a string after a colon.
-        marks: characters that may begin a string or a comment.
-        no_mark: such a character where it begins neither.
+    Their parts: a `first` string, which is a key or an element, a string that is a `value` after a colon, `marks`, which may begin a
+    string or a comment, and `no_mark`, such a mark where it begins neither.
     """
 
     def __init__(self, first: str, value: str, marks: str, no_mark: str) -> None:

@@ -1,8 +1,4 @@
-"""Reads one scalar of a text that is not quite JSON: a string, a number, a word, or a value without quotes.
-
-It must not know containers beyond which one it is in. In: a text and a place; out: the value, the place after it and the slips
-that were read over, or `StageRefused`.
-"""
+"""Reads one scalar of a text that is not quite JSON: a string, a number, a word, or a value without quotes."""
 
 from __future__ import annotations
 
@@ -103,7 +99,6 @@ class Scalars:
     """A place in a text, and what can be read there.
 
     Attributes:
-        position: how far it came.
         progress: whether it met what prose does not have: a key with its colon, or a comma after an element.
         between: whether it stopped after a whole value inside a container.
     """

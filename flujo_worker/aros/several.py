@@ -1,7 +1,7 @@
 """Choose between the values of one text that all match the schema, or reject them: size never decides.
 
-It must not read a value. In: a text, and the parts of it that match; out: the part that the model meant, and what decided. That is a fence or
-an answer tag around one of the values, or a word such as "final answer" before the last one; if two of these disagree, nothing decides.
+A fence or an answer tag around one of the values decides, or a word such as "final answer" before the last one; if two of these disagree,
+nothing does.
 """
 
 # ruff: noqa: RUF001 - typographic apostrophes are what models write
@@ -55,11 +55,7 @@ class Match(NamedTuple):
 
 
 def meant(text: str, found: Sequence[Match]) -> tuple[Match, str | None]:
-    """Return, of the parts that match, the one that is the answer, and what decided: `fence`, `tag`, `mark`, or None if there is only one value.
-
-    Raises:
-        StageRefused: as `several-values`, with both places, if nothing decides.
-    """
+    """Return the part that is the answer, and what decided: `fence`, `tag`, `mark`, or None if there is only one value."""
     found = sorted(found)
     if len({each.value for each in found}) == 1:
         return found[0], None
@@ -87,11 +83,7 @@ def called_final(text: str, found: Sequence[Match], others: Sequence[Match]) -> 
 
 
 def check_one(found: Sequence[tuple[str, Match]]) -> None:
-    """Check that parts of different texts, that were encoded in one, have the same value.
-
-    Raises:
-        StageRefused: as `several-values`, with both places.
-    """
+    """Raise StageRefused unless parts of different texts, that were encoded in one, have the same value."""
     if len({match.value for _, match in found}) > 1:
         raise _several(found)
 

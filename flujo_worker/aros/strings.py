@@ -1,8 +1,6 @@
 """The text between two quotes: where it ends, and its value; and where comments end.
 
-It must not know brackets beyond what opens a string, nor lose a character: an escape that JSON does not know is left unchanged or refused,
-never shortened. In: the text and the place of a quote, of a comment's mark, or after an opening quote; out: the string and the place after it,
-or `StageRefused`.
+It must not lose a character: an escape that JSON does not know is left unchanged or refused, never shortened.
 """
 
 # ruff: noqa: RUF001 - typographic quotes are what is spoken of
@@ -64,15 +62,7 @@ _OPENS_VALUE: Final = compiled(r":\s{0,64}+[\"']\Z")
 def closing(text: str, start: int, stop: int, quotes: str, role: str | None) -> tuple[int, int]:
     """Find the closing quote of the string whose text begins at `start`: its place, and how many quotes are inside.
 
-    Args:
-        text: all of it.
-        start: after the opening quote.
-        stop: where the text ends for this reading.
-        quotes: the characters that may close.
-        role: `key`, `member`, `element` or `in-tuple` where quotes may be inside the string; None where the first one closes.
-
-    Raises:
-        StageRefused: as cut, when none does.
+    The role is `key`, `member`, `element` or `in-tuple` where quotes may be inside the string; None where the first one closes.
     """
     if role is None and quotes in PLAIN_BODY:
         found = PLAIN_BODY[quotes].match(text, start, stop)
@@ -124,9 +114,8 @@ def _closes_late(body: str, place: int) -> bool:
 
 def _is_doubled(body: str, places: list[int]) -> bool:
     last = places[-1]
-    return not body[: places[0]].strip() or not (
-        body[last + 1 :].strip(" \t\r\n,") or _INCHES.search(body[max(0, last - 16) : last])
-    )
+    is_at_end = not body[last + 1 :].strip(" \t\r\n,") and not _INCHES.search(body[max(0, last - 16) : last])
+    return is_at_end or not body[: places[0]].strip()
 
 
 def _match(brackets: str) -> bool:
@@ -152,11 +141,7 @@ def _quotes_from(text: str, start: int, stop: int, quotes: str) -> Iterator[int]
 
 
 def unescape(body: str, level: int) -> str:
-    """Undo the escapes of a string's text.
-
-    Raises:
-        StageRefused: for an escape that the level does not know, one next to others that it knows, or half a character.
-    """
+    """Undo the escapes of a string's text, or raise StageRefused for one that is unclear, or half a character."""
     spoken = _unescaped(body, level) if "\\" in body else body
     if not _SURROGATE.search(spoken):
         return spoken
@@ -178,9 +163,8 @@ def _unescaped(body: str, level: int) -> str:
     if level < REPAIR:
         raise StageRefused(NOT_JSON, f"unknown escape {escape!r} in a string; write the backslash twice")
     if _UP_TO_KNOWN[json5].match(body):
-        raise StageRefused(
-            LOSSY, f"{escape!r} is not an escape, but the same string has escapes; write the backslash twice"
-        )
+        message = f"{escape!r} is not an escape, but the same string has escapes; write the backslash twice"
+        raise StageRefused(LOSSY, message)
     return body
 
 
@@ -247,10 +231,7 @@ class QuotedParts:
 
 
 def opens_string(text: str, place: int, *, also: str = "") -> bool:
-    """Return whether the quote at `place` is where JSON has a string: after `{ [ , :` or one of `also`.
-
-    In prose a quote is a quote: this alone ends the trouble with apostrophes.
-    """
+    """Return whether the quote at `place` is where JSON has a string: after `{ [ , :` or one of `also`; else it may be an apostrophe."""
     before = place - 1
     while before >= 0 and text[before].isspace():
         before -= 1

@@ -1,10 +1,8 @@
 """Ask a type about a value that its JSON Schema refuses: the type has validators, aliases and enum hooks of its own (rule 18).
 
-The type's functions see the decoded value, and decide. Scalars as the text has them are converted by nobody but them: pydantic would also
-take "7" for a number, which is for `coercion.allow` to say. So the question goes to a copy of the type's validator that takes such a scalar
-only in the kind that JSON Schema asks for, and takes what the type's own functions made of it as pydantic does. Pure but for these functions.
-In: a type, or pydantic's validator of it; out: a function from a value to None if it takes it, else where it does not. The type itself reads
-the value later.
+The type's functions see the decoded value, and decide. Only they convert scalars of the text: pydantic would also take "7" for a number,
+which is for `coercion.allow` to say. So the question goes to a copy of the type's validator that takes such a scalar only in the kind that
+JSON Schema asks for, and takes what the type's own functions made of it as pydantic does. The type itself reads the value later.
 """
 
 from __future__ import annotations
@@ -22,9 +20,10 @@ from pydantic_core import PydanticCustomError, SchemaValidator, ValidationError
 from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.schemas.core import Core, behind, core_of, referred_as, validator_by, with_parts
 from flujo_client.schemas.fail_fast import stopping
+from flujo_worker.aros.convert import fits
 from flujo_worker.aros.decode import canonical
 from flujo_worker.aros.outcome import Path
-from flujo_worker.aros.validation_feedback import real_place
+from flujo_worker.aros.typed import real_place
 
 TypeRefusal = tuple[Path, ...]
 """The places where a type refuses a value; none if they are not known."""
@@ -36,11 +35,7 @@ _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 
 
 def judge_of(kind: Any) -> Judge | None:
-    """Return what a type is asked by; None where pydantic has no such type.
-
-    Args:
-        kind: anything a `TypeAdapter` takes, or pydantic's validator of it.
-    """
+    """Return the judge of anything that a `TypeAdapter` takes, or of pydantic's validator of it; None where pydantic has no such type."""
     try:
         return _judge_of(kind)
     except TypeError:  # it cannot be hashed
@@ -62,11 +57,15 @@ def _asked(kind: Any, validator: SchemaValidator, value: Any) -> TypeRefusal | N
     try:
         validator.validate_python(_copied(value))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        return tuple({real_place(each["loc"], value): None for each in found})
+        return tuple({real_place(place, value): None for place, _ in _refusals(error)})
     except Exception:  # noqa: BLE001 - of a user's function: the schema's verdict stands
         return NOWHERE
     return None
+
+
+def _refusals(error: ValidationError) -> list[tuple[Path, str]]:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return [(tuple(each["loc"]), each["type"]) for each in found]
 
 
 def _copied(value: Any) -> Any:
@@ -115,14 +114,7 @@ def _ids(value: Any) -> frozenset[int]:
 
 def _before(function: Callable[..., Any]) -> Callable[..., Any]:
     """Make a function around a validator from one before it."""
-
-    def validate(value: Any, validator: Callable[[Any], Any], *info: Any) -> Any:
-        given = _ids(value)
-        made = function(value, *info)
-        with _made.inside(given, made):
-            return validator(made)
-
-    return validate
+    return _around(lambda value, validator, *info: validator(function(value, *info)))
 
 
 def _around(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,8 +151,8 @@ def _guarded(core: Core) -> Core:
     if kind in _FUNCTIONS:
         function = {**core["function"], "function": _FUNCTIONS[kind](core["function"]["function"])}
         return {**copy, "type": "function-wrap", "function": function}
-    fits = _fits(core)
-    return copy if fits is None else _only(fits, copy)
+    takes = _taken(core)
+    return copy if takes is None else _only(takes, copy)
 
 
 _LEFT_OUT: Final = frozenset({"strict", "custom_init", "validate_default"})
@@ -171,16 +163,16 @@ _AS_JSON: Final[Mapping[Any, str]] = {"json-or-python": "json_schema", "lax-or-s
 _FUNCTIONS: Final = {"function-before": _before, "function-wrap": _around}
 
 
-def _only(fits: Callable[[Any], bool], core: Core) -> Core:
+def _only(takes: Callable[[Any], bool], core: Core) -> Core:
     def guard(value: Any) -> Any:
-        if fits(value) or _made.has(value):
+        if takes(value) or _made.has(value):
             return value
         raise PydanticCustomError("not_converted", "this kind of value is not converted")
 
     return behind(guard, core)
 
 
-def _fits(core: Core) -> Callable[[Any], bool] | None:
+def _taken(core: Core) -> Callable[[Any], bool] | None:
     """Return which values of a text a validator may have; None for one that converts none."""
     match core.get("type"):
         case "literal":
@@ -200,10 +192,6 @@ def _is_number(value: Any) -> bool:
     return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and isfinite(value))
 
 
-def _is_integer(value: Any) -> bool:
-    return _is_number(value) and (isinstance(value, int) or value.is_integer())
-
-
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -218,7 +206,7 @@ def _has_no_twins(value: Any) -> bool:
 
 _KINDS: Final[Mapping[Any, Callable[[Any], bool]]] = {
     "bool": lambda value: isinstance(value, bool),
-    "int": _is_integer,
+    "int": lambda value: fits(value, "integer"),
     "float": _is_number,
     "decimal": _is_decimal,
     **dict.fromkeys(("str", "bytes", "complex", "uuid", "url", "multi-host-url"), _is_text),
@@ -230,7 +218,7 @@ _KINDS: Final[Mapping[Any, Callable[[Any], bool]]] = {
 
 # --- values that were changed in Python ------------------------------------------------------------------------------
 
-Places = frozenset[tuple[tuple[int | str, ...], str]]
+Places = frozenset[tuple[Path, str]]
 
 _INSTANCES: Final = frozenset({"model", "dataclass"})
 _NONE: Final[Places] = frozenset()
@@ -247,8 +235,7 @@ def misfits(value: Any, output_type: Any) -> Places:
     try:
         validator.validate_python(value, strict=True, by_name=True)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        return frozenset((tuple(each["loc"]), each["type"]) for each in found)
+        return frozenset(_refusals(error))
     except Exception:  # noqa: BLE001 - a user's validator that cannot take its own result says nothing of it
         return _NONE
     return _NONE

@@ -1,12 +1,8 @@
 """Takes off what is around an answer: codes of a terminal, thinking, and one layer of encoding.
 
-Codes: it must not touch one inside a JSON string: that is text. In: the text; out: the text without the codes outside of strings.
-
-Thinking: it must not touch a tag inside a JSON string: that is text. In: the text; out: the text without what is between closed tags, before
-a closing tag that was not opened, and after an opening tag that was not closed.
-
-Encoding: a JSON text that was written as a JSON string, with its quotes or without. It must not look into members of a value: a string inside
-an object is the object's. In: a text and its regions; out: the texts one layer down, of which there are few.
+A code or a tag inside a JSON string is text, and stays. Thinking is what is between closed tags, before a closing tag that was not opened,
+and after an opening tag that was not closed. Encoding is a JSON text that was written as a JSON string, with its quotes or without; a
+string inside an object is the object's.
 """
 
 from __future__ import annotations
@@ -30,7 +26,7 @@ _CODE_OR_MARK: Final = compiled(
 """A code of ECMA-48 (colours, movements of the cursor, links), or what may begin or end a string."""
 _BEFORE_STRING: Final = frozenset("{[,:")
 MOST_ENCODED: Final = 8
-"""The maximum of encoded texts that are searched in one text."""
+"""The maximum number of encoded texts that are searched in one text."""
 _ESCAPED: Final = compiled(r"[{\[](?:\s|\\++[nrt]|[{\[])*+\\++\"")
 _BEFORE: Final = frozenset('\\" \t\r\n')
 

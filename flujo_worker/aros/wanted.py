@@ -1,7 +1,4 @@
-"""Decide quickly whether a part of a text can hold a value of the schema.
-
-It must not decode. In: the kinds of value that the schema accepts, and its required members; out: whether to try a part.
-"""
+"""Decide quickly, without decoding, whether a part of a text can hold a value of the schema."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from flujo_client.schemas.schema import Check
 from flujo_worker.aros.outcome import LIMIT, StageRefused
 
 MOST: Final = 2000
-"""The maximum of different candidates: a text with more is not an answer."""
+"""The maximum number of different candidates: a text with more is not an answer."""
 MOST_NEEDED: Final = 8
-"""The maximum of members that are counted in a text."""
+"""The maximum number of members that are counted in a text."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +66,9 @@ class NeededPlaces:
 
 def words_of(schema: Any) -> frozenset[str]:
     """Return the texts that a schema lists as values."""
-    listed = [
-        each
-        for part in mappings_in(schema)
-        for each in [part.get("const"), *(part["enum"] if isinstance(part.get("enum"), list) else ())]
-    ]
+    listed: list[Any] = []
+    for part in mappings_in(schema):
+        listed += [part.get("const"), *(part["enum"] if isinstance(part.get("enum"), list) else ())]
     return frozenset(each for each in listed if isinstance(each, str))
 
 

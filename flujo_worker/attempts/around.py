@@ -64,14 +64,10 @@ class StepHooks:
 
     def after(self, outcome: Outcome) -> Outcome:
         """Call the hooks with the step's outcome, if this was its last attempt."""
-        if outcome.kind == "success":
-            stop = self._call_hooks(self._own, PostStepPayload, lambda: PostStepPayload(**self._came_of(outcome)))
-        elif outcome.kind == "failure" and self._is_last(outcome.fault):
-            stop = self._call_hooks(
-                self._own, OnStepFailurePayload, lambda: OnStepFailurePayload(**self._came_of(outcome))
-            )
-        else:
+        kind: type[Payload] = PostStepPayload if outcome.kind == "success" else OnStepFailurePayload
+        if outcome.kind != "success" and not (outcome.kind == "failure" and self._is_last(outcome.fault)):
             return outcome
+        stop = self._call_hooks(self._own, kind, lambda: kind(**self._came_of(outcome)))
         return outcome if stop is None else replace(outcome, kind="aborted", fault=stop, output=None, context=None)
 
     @property
@@ -92,8 +88,11 @@ class StepHooks:
         return PreRunPayload(**self._known(self.envelope.context), initial_input=self._value(self.envelope.input))
 
     def _pre_step(self) -> Payload:
-        payload = self._known(self.envelope.context) | self._place()
-        return PreStepPayload(**payload, step=self.entry.steps[self.node.path], step_input=self._input)
+        packed = self.envelope.context
+        stored = None if packed is None else StoredContext(self._fetched(packed), self.resolve)
+        given = with_turns(self._value(self.envelope.input), stored)
+        payload = self._known(packed) | self._place()
+        return PreStepPayload(**payload, step=self.entry.steps[self.node.path], step_input=given)
 
     def _came_of(self, outcome: Outcome) -> dict[str, Any]:
         usage, fault = outcome.usage, outcome.fault
@@ -111,21 +110,11 @@ class StepHooks:
         return self._known(outcome.context or self.envelope.context) | self._place() | {"step_result": result}
 
     def _known(self, context: Packed | None) -> dict[str, Any]:
-        ticket = self.envelope.ticket
-        return {
-            "run_id": ticket.run,
-            "pipeline_name": self.entry.name_at(ticket.root),
-            "context": self._value(context),
-        }
+        ticket, value = self.envelope.ticket, self._value(context)
+        return {"run_id": ticket.run, "pipeline_name": self.entry.name_at(ticket.root), "context": value}
 
     def _place(self) -> dict[str, Any]:
         return {"step_name": self.envelope.step, "address": self.envelope.address}
-
-    @property
-    def _input(self) -> Any:
-        context = self.envelope.context
-        stored = None if context is None else StoredContext(self._fetched(context), self.resolve)
-        return with_turns(self._value(self.envelope.input), stored)
 
     def _value(self, packed: Packed | None) -> Any:
         return None if packed is None else decode(self._fetched(packed).tree(), resolve=self.resolve)

@@ -18,30 +18,29 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
 
-from flujo_client.attempt_info import AttemptInfo, running_as
+from flujo_client.attempt_info import running_as
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import PausedException
-from flujo_client.pipeline.compiled_text import filled_by
+from flujo_client.pipeline.compiled_text import current_filling
 from flujo_worker.concurrency.call_context import context_of_call
 from flujo_worker.domain.called_model import ModelPermit
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import collect_events, emit
 from flujo_worker.observe.story import Story
 from flujo_worker.traces.live import enter
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
+    from flujo_client.plan.plan import Plan
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.isolation import DeliveryResult
-    from flujo_worker.attempts.lease import ActiveAttempt
-    from flujo_worker.attempts.needs import StepNeeds
     from flujo_worker.changed_code.code_registry import LoadedPipeline
     from flujo_worker.changed_code.code_versions import PerformedWith
     from flujo_worker.changed_code.context_migrations import MigratedContext
-    from flujo_worker.domain.values import AttemptReport
-    from flujo_worker.guards.pacing import Pacing
+    from flujo_worker.guards.rates import Pacing
     from flujo_worker.ports import Reply, Room
-    from flujo_worker.runtime.attempt_run import AttemptRun, AttemptStream
+    from flujo_worker.runtime.attempt_run import ActiveAttempt, AttemptRun, AttemptStream, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,6 +82,27 @@ class Admission:
     pacing: Pacing | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StepNeeds:
+    """What every attempt at a step needs.
+
+    Attributes:
+        timeout_s: the seconds that the step, or its agent, gives; None for the project's.
+        make_work: makes what an attempt is given of what is its own.
+        reads_context: whether an attempt looks at its context, whatever comes.
+        is_gated: whether an attempt may have to wait: at a limit, or for a model.
+        code: what attempts are performed with, where that is the same for all; None: it depends on their conversation, or is unknown.
+    """
+
+    entry: LoadedPipeline
+    step: Step
+    timeout_s: float | None
+    make_work: Callable[..., Work]
+    reads_context: bool
+    is_gated: bool
+    code: PerformedWith | None
+
+
 class StagedAttempt:
     """One attempt on its way through the stages.
 
@@ -93,7 +113,7 @@ class StagedAttempt:
         room: where it runs: beside others, apart from them or alone.
         reply: the result of the question it waited with.
         calls: the model calls that it has reserved for.
-        entry: its pipeline; `needs`, what its step needs; `code`, what it is performed with; `migrated`, its context's migration.
+        entry: its pipeline; `plan`, that one's plan; `needs`, what its step needs; `code`, what it is performed with; `migrated`, its context's migration.
         admission: the gates that it has passed; None if there are none.
         run: what runs inside it sees; `story` has its events.
         started: since when it is performed, by this process's clock.
@@ -118,18 +138,11 @@ class StagedAttempt:
         self.calls: Sequence[ExpectedCall] = ()
         self.whole: Envelope | None = None
         self.reply: Reply | None = None
+        self.plan: Plan | None = None
         self.needs: StepNeeds | None = None
         self.code: PerformedWith | None = None
         self.migrated: MigratedContext | None = None
         self.admission: Admission | None = None
-
-    @property
-    def info(self) -> AttemptInfo:
-        """Return the part that user code may see."""
-        envelope, ticket = self.given, self.given.ticket
-        place = envelope.address, envelope.step, envelope.number
-        claim_id = self.held.claim_id or ""
-        return AttemptInfo(ticket.run, self.held.key, *place, ticket.trace_parent, envelope.queue, claim_id)
 
     @property
     def has_waited(self) -> bool:
@@ -144,41 +157,38 @@ class StagedAttempt:
     def begin(self, run: AttemptRun, *, worker: str) -> None:
         """Make the context that its code runs in: its events are collected there, and `run` is found."""
         self.run, self._context = run, context_of_call()
-        self.story = self._context.run(self._enter, worker)
+        inside = self._context.run
+        inside(running_as, run)
+        inside(current_filling.set, run.settings.filling)
+        inside(enter, run.info)
+        self.story = inside(collect_events, self.given, worker=worker)
         if self.stream is not None:
             run.stream = self.stream
             self.story.on_output = partial(self.stream.put, "log")
             self.stream.put("step_start", {})
-
-    def _enter(self, worker: str) -> Story:
-        running_as(self.run)
-        filled_by(self.run.settings.filling)
-        enter(self.run.info)
-        return collect_events(self.given, worker=worker)
 
     def inside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in a copy of the attempt's context: what it logs is among the attempt's events."""
         context: Context = self._context.copy()
         return context.run(function, *args, **kwargs)
 
-    def end_stream(self) -> None:
+    def end_stream(self, stream: AttemptStream) -> None:
         """Stream how it has ended: what it has streamed counts if it is merged as a success, or waits for an answer."""
-        if self.stream is None:
-            return
         is_merged = self.stage == "merged" and self.result.disposition == "merged"
         if is_merged and self.outcome.kind == "success":
-            self.stream.put("step_end", {})
+            stream.put("step_end", {})
         elif is_merged and (fault := self.outcome.fault) is not None and fault.code == PausedException.code:
-            self.stream.put("question", {"message": fault.message})
+            stream.put("question", {"message": fault.message})
         else:
-            self.stream.put("withdrawn", {})
+            stream.put("withdrawn", {})
 
     def emit_preparation(self) -> None:
         """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""
         if self.migrated is not None:
             self.inside(self.migrated.emit)
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
-            self.inside(_emit_change, self.code.changed)
+            changed = list(self.code.changed)
+            self.inside(lambda: emit("code.changed", "warning", changed=changed))
 
     def report(self) -> AttemptReport:
         """Return what is to be merged. A success writes a migrated context even where the step has not changed it."""
@@ -186,9 +196,8 @@ class StagedAttempt:
         if self.code is not None and outcome.code is None:
             outcome = replace(outcome, code=self.code.mark)
         if migrated is None or outcome.kind != "success" or self.given.kind not in PERFORMED:
-            return self.held.report(self.envelope, outcome)
-        return self.held.report(self.given, replace(outcome, context=outcome.context or migrated.context))
-
-
-def _emit_change(changed: Sequence[str]) -> None:
-    emit("code.changed", "warning", changed=list(changed))
+            envelope = self.envelope
+        else:
+            envelope, outcome = self.given, replace(outcome, context=outcome.context or migrated.context)
+        held = self.held
+        return AttemptReport(envelope, held.fence or 0, outcome, held.claim_id, tuple(held.reserved))

@@ -18,7 +18,7 @@ from flujo_client.config.models import Cost
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.limits import UsageEstimate, money
 from flujo_client.contract.processing import PrecheckSettings
-from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan.identity import model_name
 from flujo_worker.agents.factory import MODEL_OPTIONS, asker_of, library_agent, tools_of
 from flujo_worker.agents.pricing import AskedModel, models_of, price_of
@@ -42,7 +42,7 @@ class AgentFacts:
     instruction_bytes: int = 0
     """The length of its constant instructions."""
     max_tokens: int | None = None
-    """The maximum of output tokens of one request, if the agent sets it."""
+    """The maximum number of output tokens of one request, if the agent sets it."""
     write_prompt: Callable[[Any, Any], str] | None = None
     """Writes the prompt that an agent with its own templates sends for an input and a context."""
 
@@ -56,9 +56,10 @@ class ExpectedCall:
     unpriced: tuple[str, ...] = ()
 
 
-def facts_of(agent: Any) -> AgentFacts:
-    """Collect an agent's properties. An agent that raises here fails again when it is called; the error is reported there."""
+def facts_of(agent: Any, agent_of: Callable[[Any], Any] = lambda agent: agent) -> AgentFacts:
+    """Collect an agent's properties. One that cannot be found or raises here fails its attempt, which reports the error."""
     try:
+        agent = agent_of(agent)
         asker = asker_of(agent)
         library = library_agent(asker)
         name, model = model_name(library) or "", getattr(library, "model", None)
@@ -69,7 +70,7 @@ def facts_of(agent: Any) -> AgentFacts:
             max_tokens=_max_tokens(asker, library, model),
             write_prompt=getattr(agent, "__flujo_prompt__", None),
         )
-    except Exception:  # noqa: BLE001 - what makes a model, and what it says of itself, is user code
+    except Exception:  # noqa: BLE001 - what makes an agent or a model, and what it says of itself, is user code
         return AgentFacts()
 
 
@@ -101,11 +102,8 @@ def estimated(
     usual = cost.default_output_tokens if known is None else known.output_tokens
     written = usual if most is None else requests * most
     prices = {each: price_of(each, read, written, cost) for each in facts.models}
-    return ExpectedCall(
-        name,
-        UsageEstimate(cost_usd=max(price or 0.0 for price in prices.values()), tokens=read + written),
-        tuple(str(each) for each, price in prices.items() if price is None),
-    )
+    expected = UsageEstimate(cost_usd=max(price or 0.0 for price in prices.values()), tokens=read + written)
+    return ExpectedCall(name, expected, tuple(str(each) for each, price in prices.items() if price is None))
 
 
 def _instructions(agent: Any) -> list[str]:
@@ -116,11 +114,8 @@ def _instructions(agent: Any) -> list[str]:
 
 
 def _max_tokens(asker: Any, agent: Any, model: Any) -> int | None:
-    own = (
-        getattr(asker, "model_options", None),
-        getattr(agent, "model_settings", None),
-        getattr(model, "settings", None),
-    )
+    owners = (asker, "model_options"), (agent, "model_settings"), (model, "settings")
+    own = (getattr(owner, name, None) for owner, name in owners)
     given = (each.get(_MAX_TOKENS) for each in own if isinstance(each, dict))
     return next((each for each in given if isinstance(each, int) and each > 0), None)
 
@@ -139,14 +134,8 @@ class StepCalls:
     """The calls that an attempt at a step may make, the agent's first."""
 
     calls: tuple[PossibleCall, ...]
-    expected_usd: float | None
-    """The expected cost of an attempt in US dollars, if the step says so."""
-    expected_tokens: int | None
-    """The expected tokens of an attempt, if the step says so."""
-    max_tokens: int | None
-    """The most output tokens of one request of the agent's, if the step says so."""
-    is_durable: bool = False
-    """Each request reserves for itself; the claim does for the first."""
+    config: StepConfig
+    """What the step says of them. In a durable one each request reserves for itself; the claim does for the first."""
 
     @property
     def agent(self) -> AgentFacts:
@@ -156,7 +145,7 @@ class StepCalls:
     @property
     def needs_prompt(self) -> bool:
         """Return whether what is expected depends on the prompt: a model is asked, and the step does not say what that costs."""
-        is_known = self.expected_usd is not None and self.expected_tokens is not None
+        is_known = self.config.expected_cost_usd is not None and self.config.expected_tokens is not None
         return any(each.agent.models for each in self.calls[is_known:])
 
     def expected(
@@ -167,18 +156,16 @@ class StepCalls:
         `known` is the spend of earlier attempts at the step, with auxiliary calls; `is_whole`: reserve just that, unless the step sets an
         estimate.
         """
-        of_first = None if self.is_durable else known
-        calls = [
-            self._expected(each, prompt_bytes, cost, of_first if each is self.calls[0] else None) for each in self.calls
-        ]
+        own, (first, *others) = self.config, self.calls
+        calls = [self._expected(first, prompt_bytes, cost, None if own.durable else known)]
+        calls += [self._expected(each, prompt_bytes, cost, None) for each in others]
         if is_whole and known is not None:
             calls = [ExpectedCall(calls[0].name, UsageEstimate(cost_usd=known.cost_usd, tokens=known.tokens))]
         usual = calls[0].expected
-        hinted = UsageEstimate(
-            cost_usd=usual.cost_usd if self.expected_usd is None else self.expected_usd,
-            tokens=usual.tokens if self.expected_tokens is None else self.expected_tokens,
-        )
-        unpriced = calls[0].unpriced if self.expected_usd is None else ()
+        usd = usual.cost_usd if own.expected_cost_usd is None else own.expected_cost_usd
+        tokens = usual.tokens if own.expected_tokens is None else own.expected_tokens
+        hinted = UsageEstimate(cost_usd=usd, tokens=tokens)
+        unpriced = calls[0].unpriced if own.expected_cost_usd is None else ()
         return [ExpectedCall(calls[0].name, hinted, unpriced), *calls[1:]]
 
     def _expected(self, call: PossibleCall, prompt_bytes: int, cost: Cost, known: Learned | None) -> ExpectedCall:
@@ -186,33 +173,32 @@ class StepCalls:
         if own is not None:
             tokens = own.tokens if call.max_tokens is None else call.max_tokens
             return ExpectedCall(call.name, own.model_copy(update={"tokens": tokens}))
-        max_tokens = self.max_tokens if call is self.calls[0] else call.max_tokens
+        max_tokens = self.config.max_tokens if call is self.calls[0] else call.max_tokens
         return estimated(call.agent, prompt_bytes, cost, max_tokens=max_tokens, known=known, name=call.name)
 
 
 def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callable[[Any], Any]) -> StepCalls:
     """List the calls that an attempt may make, each agent that is the agent's tool once. `precheck` counts if AROS acts on it."""
-    calls = [PossibleCall("agent", _facts(step.agent, agent_of)), *_tools(step.agent, agent_of)]
+    calls = [PossibleCall("agent", facts_of(step.agent, agent_of)), *_tools(step.agent, agent_of)]
     if precheck is not None and precheck.enabled:
         requested = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
         for name, agent in (*requested, ("validator", precheck.validator_agent)):
             if agent is not None:
-                calls.append(PossibleCall(name, _facts(agent, agent_of), precheck.max_tokens))
-    config = step.config
-    return StepCalls(tuple(calls), config.expected_cost_usd, config.expected_tokens, config.max_tokens, config.durable)
+                calls.append(PossibleCall(name, facts_of(agent, agent_of), precheck.max_tokens))
+    return StepCalls(tuple(calls), step.config)
 
 
 def reservations(
     envelope: Envelope, entry: LoadedPipeline, path: str, calls: Sequence[ExpectedCall], day: date
 ) -> list[Reservation]:
-    """Return what the attempt asks for, all its calls together; nothing where no limit is over it.
-
-    `day` is today in UTC, for the tenant's budget.
-    """
+    """Return what the attempt asks for, all its calls together; nothing where no limit is over it. `day` is today in UTC, for the tenant's budget."""
     limits: Mapping[str, Any] = envelope.ticket.limits or {}
     parts = [Amount(money(each.expected.cost_usd), each.expected.tokens) for each in calls]
-    requested = sum(parts, Amount())
-    return [_reservation(scope, each, requested) for scope, each in _scopes(limits, entry, path, day)]
+    requested, found = sum(parts, Amount()), list[Reservation]()
+    for scope, each in _scopes(limits, entry, path, day):
+        usd, tokens = each["total_cost_usd_limit"], each["total_tokens_limit"]
+        found.append(Reservation(scope, requested, None if usd is None else money(usd), tokens))
+    return found
 
 
 def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
@@ -229,23 +215,16 @@ def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
                 emit("flujo.budget.unpriced", "warning", model=model, tokens=each.expected.tokens)
 
 
-def _facts(agent: Any, agent_of: Callable[[Any], Any]) -> AgentFacts:
-    try:
-        return facts_of(agent_of(agent))
-    except Exception:  # noqa: BLE001 - an agent that cannot be found or made fails its attempt, which reports it
-        return AgentFacts()
-
-
 def _tools(agent: Any, agent_of: Callable[[Any], Any]) -> list[PossibleCall]:
     try:
-        return [PossibleCall(each.name, _facts(each.agent, agent_of)) for each in tools_of(agent_of(agent))]
-    except Exception:  # noqa: BLE001 - as above
+        return [PossibleCall(each.name, facts_of(each.agent, agent_of)) for each in tools_of(agent_of(agent))]
+    except Exception:  # noqa: BLE001 - likewise
         return []
 
 
 def _scopes(
     limits: Mapping[str, Any], entry: LoadedPipeline, path: str, day: date
-) -> Iterator[tuple[str, Mapping[str, float | None]]]:
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     run = limits.get("run", "")
     if limits.get("limits"):
         yield f"run:{run}", limits["limits"]
@@ -257,8 +236,3 @@ def _scopes(
         own = entry.steps[above].usage_limits if len(above) > len(limits.get("task", "")) else None
         if own is not None and not own.is_nothing:
             yield f"step:{run}:{above}", own.model_dump()
-
-
-def _reservation(scope: str, limits: Mapping[str, Any], requested: Amount) -> Reservation:
-    usd, tokens = limits["total_cost_usd_limit"], limits["total_tokens_limit"]
-    return Reservation(scope, requested, None if usd is None else money(usd), tokens)

@@ -7,6 +7,7 @@ caller does. In: the attempt's values, and a value; out: the value, its replacem
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -15,8 +16,9 @@ from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.redact import preview
-from flujo_worker.agents.call import answered, call, callee_of
+from flujo_worker.agents.call import answered, call_agent, callee_of
 from flujo_worker.agents.pricing import record_usage
+from flujo_worker.concurrency.event_loop import is_async
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import AttemptRun, Work
 from flujo_worker.runtime.call_args import CONTEXT, arranged
@@ -115,13 +117,14 @@ async def check_invariants(work: Work, run: AttemptRun, output: Any) -> None:
     broken: list[tuple[str, str]] = []
     for name, judge in work.invariants:
         try:
-            answer = (
-                judge(output, run.context) if isinstance(judge, Expressed) else await _called(work, run, judge, output)
-            )
+            if isinstance(judge, Expressed):
+                answer: Any = bool(judge(output, run.context))
+            else:
+                answer = await _called(work, run, judge, output)
         except TemplateResolutionError as error:
             broken.append((name, f"cannot be judged: {error.message}"))
             continue
-        verdict = result_of(bool(answer) if isinstance(judge, Expressed) else answer)
+        verdict = result_of(answer)
         if not verdict.is_valid:
             broken.append((name, f"does not hold{f': {verdict.feedback}' if verdict.feedback else ''}"))
     if broken:
@@ -139,11 +142,11 @@ async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:
     by = name_of(getattr(part, "__self__", part))
     if callable(getattr(part, "run", None)):
         callee = callee_of(part)
-        answer = call(callee, data, run.at_hand(callee), threads=work.threads)
+        answer = call_agent(callee, data, run.at_hand(callee), threads=work.threads)
     else:
         resources = {} if run.resources is None else {"resources": run.resources}
         arrangement = arranged(part, (data, CONTEXT), context=lambda: run.context, options=resources)
-        answer = answered(part, arrangement, threads=work.threads)
+        answer = answered(arrangement, is_async=is_async(part), threads=work.threads)
     return await record_usage(answer, run, by=by)
 
 
@@ -159,6 +162,10 @@ def emit_verdict(judge: str, score: float, feedback: str | None, *, passed: bool
 
 def emit_judgement(step: str, output: Any) -> None:
     """Emit the score of an output that is a judged checklist, or an evaluator's answer."""
+    # Until the module is imported whole, nothing is of its classes.
+    recipes = sys.modules.get("flujo_client.contract.recipes")
+    if not isinstance(output, (getattr(recipes, "Score", ()), getattr(recipes, "Checklist", ()))):
+        return
     from flujo_client.contract.recipes import Checklist, Score
 
     if isinstance(output, Score):

@@ -28,16 +28,17 @@ from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
 from flujo_client.serial import Resolver, decode
 from flujo_worker.agents.previews import text_of
 from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, reservations
-from flujo_worker.attempts.code import PipelineLoading
 from flujo_worker.attempts.conversation import history_text
-from flujo_worker.attempts.lease import ActiveAttempt, Lease
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.needs import PipelineLoading
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, put_bounded
 from flujo_worker.domain.budget import Learned, Place, Reservation, learned, place_of
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import AttemptStore, Claim, Reply, Room, Stores
-from flujo_worker.runtime.effects import ClaimTerms, Effects
+from flujo_worker.ports import AttemptStore, Claim, ClaimId, ClaimTerms, Reply, Room, Stores
+from flujo_worker.runtime.attempt_run import ActiveAttempt
+from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.question import fetched
 
 WritePrompt = Callable[[Any, Any], str] | None
@@ -60,6 +61,9 @@ class ClaimParameters:
     error: Exception | None = None
 
 
+NOTHING: Final = ClaimParameters()
+
+
 class Claims:
     """Claims attempts for this process."""
 
@@ -73,22 +77,19 @@ class Claims:
         effects: Effects,
     ) -> None:
         self._stores, self._lease, self._loading, self._settings = stores, lease, loading, settings
-        self._catalog = loading.catalog
-        self._effects = effects
+        self._catalog, self._effects = loading.catalog, effects
         self._history = SpentHistory(stores.attempts, settings.cost.historical or Historical(), threads)
         self._resolve, self._own = Resolver(settings.allowed_imports), RunSettings.of(settings)
         self._calls: dict[tuple[str, str, str], StepCalls] = {}
         self._given = OrderedDict[str | None, None]()
 
     async def wanted(self, envelope: Envelope) -> ClaimParameters:
-        """Find the parameters of the attempt's claim.
+        """Find the parameters of the claim of an attempt that continues with an answer, or has limits.
 
         If that fails it is claimed anyway, to report the error and end. Agents are asked once which models they may call, which may import
         them; they are users' code. Only a prompt that has to be fetched or rendered for the estimate leaves this thread, since it may take
         long.
         """
-        if envelope.kind != "resume" and envelope.ticket.limits is None:
-            return ClaimParameters()
         known = self._request_of(envelope, may_read=False) if envelope.kind == "step" else None
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
@@ -164,15 +165,14 @@ class Claims:
         until = time.monotonic() + UNCOMMITTED_S
         while True:
             worker, may_judge = self._lease.worker, self._lease.may_judge()
-            terms = ClaimTerms(
-                max_lost=self._settings.worker.max_lost, may_judge=may_judge, to_reserve=to_reserve, room=room
-            )
+            most = self._settings.worker.max_lost
+            terms = ClaimTerms(max_lost=most, may_judge=may_judge, to_reserve=to_reserve, room=room)
             claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
                 if envelope.kind in ("step", "resume") and not self._is_given_once(claim):
                     return replace(claim, fence=None)
                 held.fence, held.claim_id, held.reserved = claim.fence, claim.claim_id, to_reserve
-                return replace(claim, refusal=None)
+                return claim if claim.refusal is None else replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
                 await self._effects.call(time.sleep, UNCOMMITTED_S / 20)
                 continue
@@ -202,8 +202,8 @@ class Claims:
             with suppress(CodeMismatch):
                 await self._loading.entry(envelope)
             held.fence = None  # first: a renewal that sees it released would count the work as lost
-            defer = self._stores.attempts.defer
-            await self._effects.call(defer, envelope.key, claim.fence, 0.0, claim_id=claim.claim_id)
+            released = ClaimId(envelope.key, claim.fence, claim.claim_id)
+            await self._effects.call(self._stores.attempts.defer, released, 0.0)
         return claim
 
     def reply(self, envelope: Envelope) -> Reply | None:
@@ -273,14 +273,11 @@ def prompt_bytes(
     A prompt that cannot be rendered fails the attempt, which reports it; here its input is counted. `write_prompt` is how the step's agent
     writes its prompt, if it has templates of its own.
     """
-    guidance = len((envelope.guidance or "").encode())
-    if not is_rendered(envelope, entry, step, write_prompt):
-        return guidance + envelope.input.length
-    try:
-        with filling_by(Filling("ignore")):
-            return guidance + len(_rendered(envelope, entry, step, write_prompt, resolve).encode())
-    except Exception:  # noqa: BLE001 - see the docstring
-        return guidance + envelope.input.length
+    length = envelope.input.length
+    if is_rendered(envelope, entry, step, write_prompt):
+        with suppress(Exception), filling_by(Filling("ignore")):  # see the docstring
+            length = len(_rendered(envelope, entry, step, write_prompt, resolve).encode())
+    return length + len((envelope.guidance or "").encode())
 
 
 def _rendered(

@@ -30,15 +30,13 @@ async def history_of(work: Work, context: Any) -> History | None:
     as the settings say.
     """
     rules = work.conversation
-    if rules is None:
-        return None
-    return await in_thread(lambda: _history(context, rules))
+    return None if rules is None else await in_thread(lambda: _history(context, rules))
 
 
 def history_text(context: Any, rules: Rules) -> str | None:
     """Render the conversation so far; None before the first turn."""
     turns = list(_turns(context))
-    filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
+    filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling.get()
     return _filled(turns, rules, filling) if turns else None
 
 
@@ -98,10 +96,9 @@ def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
         return context
     newest = _kept(context)[-1:]
     is_recorded = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
-    question_turn = ConversationTurn(role="assistant", content=question)
-    return _added(
-        context, question_turn, ConversationTurn(role="user", content=written(answer)), instead=int(is_recorded)
-    )
+    asked = ConversationTurn(role="assistant", content=question)
+    given = ConversationTurn(role="user", content=written(answer))
+    return _added(context, asked, given, instead=int(is_recorded))
 
 
 def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:

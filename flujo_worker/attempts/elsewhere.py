@@ -20,8 +20,8 @@ from flujo_worker.changed_code.code_registry import CodeMismatch
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Outcome
     from flujo_worker.attempts.attempt import StagedAttempt
-    from flujo_worker.attempts.code import Preparation
     from flujo_worker.attempts.lease import Lease
+    from flujo_worker.attempts.needs import Preparation
     from flujo_worker.changed_code.code_changes import CodeChanges
     from flujo_worker.own_keys import OwnKeys
     from flujo_worker.ports import Stores
@@ -50,11 +50,6 @@ class Elsewhere:
     ) -> None:
         self._stores, self._lease, self._preparation, self._effects = stores, lease, preparation, effects
         self._changes, self._keys = changes, keys
-
-    @property
-    def takes_nothing(self) -> bool:
-        """Return whether this process lacks a key, and so leaves everything to others."""
-        return self._keys is not None and self._keys.is_lacking
 
     async def postpone(self, key: str) -> DeliveryResult:
         """Have a message sent again in a while, for a worker that can decrypt it."""
@@ -96,13 +91,12 @@ class Elsewhere:
 
     async def leave_to_other_build(self, attempt: StagedAttempt, outcome: Outcome) -> bool:
         """Leave a step that found a module missing to another live build that may have it; where none does, that is a bug of the step."""
-        fault, changes, held = outcome.fault, self._changes, attempt.held
+        fault, changes, held, call = outcome.fault, self._changes, attempt.held, self._effects.call
         if fault is None or fault.type_name != ModuleNotFoundError.__name__ or changes is None:
             return False
-        call, run, why = self._effects.call, attempt.given.ticket.run, redact(fault.message)
-        leave = changes.leave_to_other_build
-        if not await call(leave, attempt.given, held.fence or 0, why, claim_id=held.claim_id):
+        if not await call(changes.leave_to_other_build, attempt.given, held.claim, redact(fault.message)):
             return False
+        run = attempt.given.ticket.run
         await call(self._stores.attempts.spend, run, held.claim, outcome.usage, held.reserved)
         return True
 
@@ -119,18 +113,15 @@ class Elsewhere:
         if carried.verdict == "refused":
             return await self._hand_over_or_park(attempt, carried.reason, carried.cause)
         waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
-        defer = self._stores.attempts.defer
-        await call(defer, held.key, held.fence or 0, ASK_AGAIN_S, waiting, claim_id=held.claim_id)
+        await call(self._stores.attempts.defer, held.claim, ASK_AGAIN_S, waiting)
         return DeliveryResult("waiting")
 
     async def _hand_over_or_park(
         self, attempt: StagedAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
         """Leave the attempt to a live worker that has its code; without one, park its run."""
-        changes, held, reason = self._changes, attempt.held, redact(why)
-        if changes is not None and await self._effects.call(
-            changes.hand_over, attempt.given, held.fence or 0, reason, awaited, claim_id=held.claim_id
-        ):
+        changes, reason, given = self._changes, redact(why), (attempt.given, attempt.held.claim)
+        if changes is not None and await self._effects.call(changes.hand_over, *given, reason, awaited):
             return DeliveryResult("waiting")
         return await self._park(attempt, reason, cause, awaited)
 
@@ -139,6 +130,5 @@ class Elsewhere:
     ) -> DeliveryResult:
         held, reason, shown = attempt.held, redact(why), cause._replace(what=redact(cause.what))
         logger.error("run %s is parked: %s", attempt.given.ticket.run, reason)
-        park, fence, claim_id = self._stores.plan_moves.park, held.fence or 0, held.claim_id
-        await self._effects.call(park, held.key, fence, reason, cause=shown, code=awaited, claim_id=claim_id)
+        await self._effects.call(self._stores.plan_moves.park, held.claim, reason, cause=shown, code=awaited)
         return DeliveryResult("parked")

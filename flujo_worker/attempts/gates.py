@@ -1,7 +1,7 @@
 """The gates that a claimed attempt passes before it begins: its step's concurrency limit, its model's circuit breaker, slow-down and rate limit.
 
-There is one of each in a process. The store counts permits, and the guards count calls. In: a claimed attempt, its step and agent. Out: whether it
-may begin, and what paces its calls; who is published when its place is free.
+There is one of each in a process. The store counts permits, and the guards count calls. In: a claimed attempt and its pipeline. Out: whether it may
+begin, and what paces its calls; afterwards, reports, and who is published when its place is free.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.models import Cost
 from flujo_client.contract.envelope import Envelope
@@ -18,7 +19,7 @@ from flujo_client.contract.limits import Guard, Limit, waits_for
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import FlujoError, NonRetryableError
 from flujo_client.pipeline.limits import is_per_value, limit_name, scoped_name
-from flujo_client.serial import decode
+from flujo_client.serial import Resolver, decode
 from flujo_worker.agents.factory import service_of
 from flujo_worker.attempts.attempt import Admission, StagedAttempt
 from flujo_worker.attempts.budget import facts_of
@@ -28,12 +29,17 @@ from flujo_worker.domain.called_model import CallReport, ModelPermit
 from flujo_worker.domain.permit import PermitRequest
 from flujo_worker.errors import RowLocked, StoreError
 from flujo_worker.guards.models import CalledModels, ModelRequest
-from flujo_worker.guards.pacing import Pacing
-from flujo_worker.guards.rates import RateLimiter, RateRequest
+from flujo_worker.guards.rates import Pacing, RateLimiter, RateRequest
 from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import ModelCall
 from flujo_worker.runtime.effects import Effects, note_lock
 from flujo_worker.runtime.question import fetched
+
+if TYPE_CHECKING:
+    from flujo_client.config.manager import Settings
+    from flujo_client.pipeline.step import Step
+    from flujo_worker.changed_code.code_registry import CodeRegistry
+    from flujo_worker.coordinator.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +84,7 @@ class PermitGate:
             is_granted = await call(self._stores.limits.request_permit, request)
         except RowLocked:  # the limit's row, perhaps for long: an attempt that waits for it must not hold a slot
             await call(note_lock, self._stores, envelope)
-            defer = self._stores.attempts.defer
-            await call(defer, envelope.key, fence, LIMIT_LOCKED_S, claim_id=held.claim_id)
+            await call(self._stores.attempts.defer, held.claim, LIMIT_LOCKED_S)
             return True
         if not is_granted:
             if limit.on_full == "drop":
@@ -111,19 +116,16 @@ class PermitGate:
 
 def _shared(attempt: StagedAttempt, admission: Admission, limit: Limit, name: str) -> str:
     """Return the name of a limit with who shares it."""
-    model = service_of(admission.agent) if limit.scope == "provider" else None
+    model = admission.model if limit.scope == "provider" else None
     provider = model.partition(":")[0] if model is not None and ":" in model else None
     run, pipeline = attempt.given.ticket.run, attempt.entry.plan.name
     return scoped_name(limit, name, pipeline=pipeline, run=run, provider=provider)
 
 
 def _reached(step: str, name: str, at_once: int) -> FlujoError:
-    return NonRetryableError(
-        f"the limit '{name}' is reached: {at_once} of {at_once} places are taken",
-        suggestion="give the step a fallback, or the limit `on_full='queue'` to let it wait",
-        code="LIMIT_REACHED",
-        details={"step": step},
-    )
+    what = f"the limit '{name}' is reached: {at_once} of {at_once} places are taken"
+    way_out = "give the step a fallback, or the limit `on_full='queue'` to let it wait"
+    return NonRetryableError(what, suggestion=way_out, code="LIMIT_REACHED", details={"step": step})
 
 
 class ModelGate:
@@ -176,11 +178,10 @@ async def _defer(
     effects: Effects, stores: Stores, attempt: StagedAttempt, wait_s: float, guard: Guard, model: str
 ) -> None:
     """Return an attempt to its row until its model may be called."""
-    held = attempt.held
     data = {"step": attempt.given.step, "model": model, "delay_seconds": round(wait_s, 3)}
     waiting = Event(f"flujo.{guard}.waiting", data, "warning" if guard == "breaker" else "info")
-    options = {"claim_id": held.claim_id, "waits_for": waits_for(guard, model)}
-    await effects.call(stores.attempts.defer, held.key, held.fence or 0, wait_s, waiting, **options)
+    waits = waits_for(guard, model)
+    await effects.call(stores.attempts.defer, attempt.held.claim, wait_s, waiting, waits_for=waits)
 
 
 def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> CallReport:
@@ -208,7 +209,7 @@ class RateGate:
     async def holds_back(self, attempt: StagedAttempt, admission: Admission, cost: Cost) -> bool:
         """Set the first call aside; if its turn is more than a moment away, the attempt is returned until then."""
         admission.pacing = pacing = self.pacing(attempt.given.ticket.tenant, None)
-        model = service_of(admission.agent)
+        model = admission.model
         limit = None if model is None else pacing.limit_of(model)
         if model is None or limit is None:
             return False
@@ -232,3 +233,60 @@ def _expected_tokens(envelope: Envelope, admission: Admission, cost: Cost) -> in
     read = facts.instruction_bytes + envelope.input.length + len((envelope.guidance or "").encode())
     written = admission.step.config.max_tokens or facts.max_tokens or cost.default_output_tokens
     return math.ceil(read / BYTES_PER_TOKEN) + written
+
+
+class Admissions:
+    """Admits the attempts of this process. Without `models` no model is asked, and without `rates` none has a limit: they pace its calls."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        coordinator: Coordinator,
+        models: CalledModels | None,
+        rates: RateLimiter | None,
+        catalog: CodeRegistry,
+        settings: Settings,
+    ) -> None:
+        self._catalog, effects = catalog, coordinator.effects
+        resolve = Resolver(settings.allowed_imports)
+        self._permits = PermitGate(stores, coordinator.release_permit, effects, resolve)
+        self._models = None if models is None else ModelGate(models, stores, effects)
+        self.rates = None if rates is None else RateGate(rates, stores, effects)
+
+    async def holds_back(self, attempt: StagedAttempt, cost: Cost) -> bool:
+        """Pass the gates that its step has; an attempt that has to wait is returned to its row, to be published again; it has made no call.
+
+        `cost`, of its run's settings, gives the tokens that it may need. Raises LimitRefusal: its limit lets it begin never.
+        """
+        step = _step_of(attempt)
+        if step is None:
+            return False
+        agent = None
+        with suppress(Exception):  # an agent that is not found shows when the attempt needs it
+            agent = self._catalog.agent(step.agent)
+        attempt.admission = admission = Admission(step, agent, None if agent is None else service_of(agent))
+        if await self._permits.holds_back(attempt, admission):
+            return True
+        if self._models is not None and await self._models.holds_back(attempt, admission):
+            return True
+        return self.rates is not None and await self.rates.holds_back(attempt, admission, cost)
+
+    async def report(self, attempt: StagedAttempt) -> None:
+        """Report the attempt's calls to the models' breakers and slow-downs, also of models that no gate was asked for."""
+        if self._models is not None:
+            await self._models.report(attempt)
+
+    async def release(self, attempt: StagedAttempt, admission: Admission) -> None:
+        """Let others take the attempt's place."""
+        if self.rates is not None:
+            await self.rates.release(admission)
+        await self._permits.release(attempt, admission)
+
+
+def _step_of(attempt: StagedAttempt) -> Step | None:
+    """Return the step that an attempt performs. Rows that do not match the plan fail the attempt when it is performed."""
+    if attempt.needs is not None:
+        return attempt.needs.step
+    with suppress(KeyError):
+        return attempt.entry.steps[attempt.entry.node_of(attempt.given).path]
+    return None

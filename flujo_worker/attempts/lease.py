@@ -11,68 +11,19 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import Outcome
 from flujo_worker.concurrency.native import native_thread
-from flujo_worker.domain.budget import Reservation
-from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import RowLocked, StoreError
-from flujo_worker.ports import ClaimId, LeaseStore, Member, Renewal
+from flujo_worker.ports import LeaseStore, Member, Renewal
+from flujo_worker.runtime.attempt_run import ActiveAttempt
 
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.35
 """Seconds, plus the time of a statement, until an attempt hears that its run or its fan-out was stopped: half a second in all."""
-
-
-@dataclass(eq=False, slots=True)
-class ActiveAttempt:
-    """One attempt this process works on. `fence` is None until the claim has answered; `reserved` is what that reserved from budgets.
-
-    `on_cancel` and `on_interrupt` stop its code; None while none runs. `leaves`: the process stops, so a durable attempt ends at its next unit; `has_left`: it has.
-    """
-
-    key: str
-    fence: int | None = None
-    claim_id: str | None = None
-    cancelled: bool = False
-    interrupted: bool = False
-    leaves: bool = False
-    has_left: bool = False
-    reserved: Sequence[Reservation] = ()
-    on_cancel: Callable[[], object] | None = None
-    on_interrupt: Callable[[], object] | None = None
-    held_since: float = field(default_factory=time.monotonic)
-
-    @property
-    def claim(self) -> ClaimId:
-        """Return its claim."""
-        return ClaimId(self.key, self.fence, self.claim_id)
-
-    def report(self, envelope: Envelope, outcome: Outcome) -> AttemptReport:
-        """Return what is to be merged under its claim."""
-        return AttemptReport(envelope, self.fence or 0, outcome, self.claim_id, tuple(self.reserved))
-
-    def cancel(self) -> None:
-        """Stop the work, best effort: another worker has it, or its run was cancelled."""
-        self.cancelled = True
-        if (stop := self.on_cancel) is not None:
-            stop()
-
-    def leave(self) -> None:
-        """End the work at this call of a durable attempt."""
-        self.has_left = True
-        self.interrupt()
-
-    def interrupt(self) -> None:
-        """End the work, and wait for that: another worker is to do it again."""
-        self.interrupted = True
-        if (stop := self.on_interrupt) is not None:
-            stop()
 
 
 class Lease:
@@ -81,8 +32,8 @@ class Lease:
     Args:
         leases: records live workers, by the database's clock.
         member: this process; each incarnation gets its own id.
-        lease_s: seconds a lease lasts.
-        renew_s: seconds between renewals. on_renewed: called when the lease was taken, and after each renewal.
+        lease_s: seconds a lease lasts. renew_s: seconds between renewals.
+        on_renewed: called when the lease was taken, and after each renewal.
         on_stop_request: called once, when an operator has asked this worker to stop.
 
     Attributes:
@@ -102,7 +53,7 @@ class Lease:
         self._leases, self._member, self._lease_s, self._renew_s = leases, member, lease_s, renew_s
         self._on_renewed, self._on_stop_request = on_renewed, on_stop_request
         self._held: dict[str, ActiveAttempt] = {}
-        self._is_interrupted = self.is_asked_to_stop = False
+        self._is_interrupted = self._is_broken = self.is_asked_to_stop = False
         self.sharing: int | None = None
         self._let_go: set[str] = set()
         self._lock = threading.Lock()
@@ -178,10 +129,11 @@ class Lease:
             for each in self._held.values():
                 each.leaves = True
 
-    def interrupt(self) -> None:
-        """End the work on every attempt, and remember from now on which were let go."""
+    def interrupt(self, *, is_broken: bool = False) -> None:
+        """End the work on every attempt, and remember from now on which were let go. If this process is broken, any of them may have done that."""
         with self._lock:
             self._is_interrupted = True
+            self._is_broken = self._is_broken or is_broken
             held = list(self._held.values())
         for each in held:
             each.interrupt()
@@ -193,7 +145,7 @@ class Lease:
         """
         with self._lock:
             keys = self._let_go | (set(self._held) if everything else set())
-        moved = self._leases.hand_back(self.worker, keys) if keys else set()
+        moved = self._leases.hand_back(self.worker, keys, is_broken=self._is_broken) if keys else set()
         with self._lock:
             self._let_go -= keys
         return moved
@@ -224,10 +176,8 @@ class Lease:
     def settle(self, late_s: float) -> None:
         """Wait, after the process stood still so long that its lease may be over, until attempts that others have taken are cancelled here.
 
-        The event loop of the steps calls this before it lets any of them continue. If Postgres does not answer, it waits as long as a lease.
-
-        Args:
-            late_s: for how many seconds the loop stood still.
+        The event loop of the steps, which was late for `late_s` seconds, calls this before it lets any of them continue. If Postgres does not
+        answer, it waits as long as a lease.
         """
         if late_s < self._renew_s or self.silent_s + self._renew_s < self._lease_s:
             return
@@ -267,10 +217,7 @@ class Lease:
         if renewal is None:
             self._reincarnate()
         else:
-            self.sharing = renewal.sharing
-            self._cancel({key: held[key] for key in renewal.lost})
-            self._hear(is_to_stop=renewal.is_to_stop)
-            self._disown()
+            self._hear(renewal, held)
         with self._changed:
             self._beat_at = begun
             self._changed.notify_all()
@@ -285,14 +232,14 @@ class Lease:
                 raise
             return None
 
-    def _hear(self, *, is_to_stop: bool) -> None:
-        if is_to_stop and not self.is_asked_to_stop:
+    def _hear(self, renewal: Renewal, held: Mapping[str, int]) -> None:
+        """Act on what a renewal says, and release what is recorded as ours and not worked on: its outcome was refused, or could not be reported."""
+        self.sharing = renewal.sharing
+        self._cancel({key: held[key] for key in renewal.lost})
+        if renewal.is_to_stop and not self.is_asked_to_stop:
             self.is_asked_to_stop = True
             logger.info("worker %s was asked to stop", self.worker)
             self._on_stop_request()
-
-    def _disown(self) -> None:
-        """Release what is recorded as ours and is not worked on here: its outcome was refused, or could not be reported."""
         for key in self._leases.release_unowned(self.worker, self.keys, self._lease_s):
             logger.warning("attempt %s was claimed here but not worked on; it counts as lost", key)
 
@@ -306,15 +253,17 @@ class Lease:
             self._member = reborn
             self._unbroken_since = time.monotonic()
             self._changed.notify_all()
-        logger.warning(
-            "lease of %s was over or locked; now %s, adopted %d of %d attempts", old, reborn.id, len(adopted), len(held)
-        )
+        what = "lease of %s was over or locked; now %s, adopted %d of %d attempts"
+        logger.warning(what, old, reborn.id, len(adopted), len(held))
         self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 
     def _cancel(self, fences: Mapping[str, int]) -> None:
         """Stop work under these fences. Attempts that were claimed since the query continue: no other worker would run them."""
         for key, fence in fences.items():
             held = self._held.get(key)
-            if held is not None and held.fence == fence:
+            if held is None or held.fence != fence:
+                continue
+            # Nothing runs any more of one that was merged meanwhile; one whose work does not end is cancelled each time, and logged once.
+            if held.on_cancel is not None and not held.cancelled:
                 logger.info("attempt %s no longer belongs to this worker", key)
-                held.cancel()
+            held.cancel()

@@ -1,102 +1,265 @@
-"""What the attempts at a step need, found out once: its agent and how that is called, its stages, and what stands around it.
+"""Find what an attempt needs: its pipeline, the code and the agent of its step, a context that its model can read.
 
-It must not know a single attempt. In: a loaded pipeline, a path in its plan, the project's `[aros]`. Out: the needs, the same for all attempts.
+What all attempts at a step need is found out once: how its agent is called, its stages, and what stands around it. Nothing is performed here.
+In: an attempt's message and its live pipeline. Out: the message with a context that fits, and the needs; or a rejection that parks its run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Executor, Future
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
 
-from flujo_client.contract.processing import ProcessingConfigModel, resolve
+from flujo_client.config.manager import Settings
+from flujo_client.contract.code import AwaitedCode, ParkCause
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.processing import resolve
+from flujo_client.errors import KeyMissing
+from flujo_client.pipeline.function_marks import appended_field
 from flujo_client.pipeline.hooks import shown_as
+from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import defaults_of
 from flujo_worker.agents.call import callee_of
-from flujo_worker.attempts.step import Around, Stage, reads_context, stages_of
-from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline, put_bounded
+from flujo_worker.agents.factory import FlujoAgent, asker_of, asks_by_library, tools_of
+from flujo_worker.attempts.attempt import PERFORMED, StagedAttempt, StepNeeds
+from flujo_worker.attempts.step import reads_context, stages_of
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeNotHere, CodeRegistry, LoadedPipeline, put_bounded
+from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions, PerformedWith
+from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, fitting
+from flujo_worker.concurrency.event_loop import within
 from flujo_worker.domain.conversation import conversation_at
-
-if TYPE_CHECKING:
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.pipeline.step import Step
-    from flujo_worker.domain.conversation import Rules
-    from flujo_worker.runtime.call_args import Callee
+from flujo_worker.ports import Stores
+from flujo_worker.runtime.attempt_run import Work, in_thread_of
+from flujo_worker.runtime.effects import Effects
+from flujo_worker.user_code.hooks import HookCaller
 
 
-@dataclass(frozen=True, slots=True)
-class StepNeeds:
-    """What every attempt at a step needs.
+class PipelineLoading:
+    """Loads the pipelines of attempts, each once, however many attempts come meanwhile.
 
-    Attributes:
-        callee: its live agent, and how it is called.
-        timeout_s: the seconds that the step, or its agent, gives; None for the project's.
-        processing: the settings of AROS; None if that is off.
-        resources: what the pipeline around it names as its resources.
-        conversation: the rules of the loop that it converses in.
-        invariants: the functions that judge its results, each with its name in errors.
-        stages: what an attempt passes.
-        reads_context: whether an attempt looks at its context, whatever comes.
-        options: the model options that are set.
-        is_gated: whether an attempt may have to wait: at a limit, or for a model.
+    The first attempt loads its pipeline under its claim, so that a crash at the import counts against no other (ADR 13). The others wait
+    without a claim and without a thread. If it does not load, they are claimed too, with the same finding.
     """
 
-    entry: LoadedPipeline
-    step: Step
-    callee: Callee
-    timeout_s: float | None
-    processing: ProcessingConfigModel | None
-    resources: Any
-    conversation: Rules | None
-    invariants: Sequence[tuple[str, Callable[..., Any]]]
-    stages: Sequence[Stage]
-    reads_context: bool
-    options: Mapping[str, Any]
-    is_gated: bool
+    def __init__(self, catalog: CodeRegistry, effects: Effects) -> None:
+        self.catalog, self._effects = catalog, effects
+        self._first: dict[str, tuple[str, str, Future[CodeMismatch | None]]] = {}
+        self._findings: dict[str, CodeMismatch] = {}
+
+    async def wait(self, envelope: Envelope) -> None:
+        """Wait until others have loaded an attempt's pipeline, or have not: then this attempt may be the one to load it."""
+        ticket = envelope.ticket
+        while not self.catalog.has(ticket.reference):
+            own = envelope.key, ticket.fingerprint, Future[CodeMismatch | None]()
+            key, fingerprint, ended = self._first.setdefault(ticket.reference, own)
+            finding = None if key == envelope.key else await self._effects.result(ended)
+            if finding is not None and fingerprint == ticket.fingerprint:
+                self._findings[envelope.key] = finding
+            if key == envelope.key or envelope.key in self._findings:
+                return
+
+    def end_wait(self, envelope: Envelope) -> None:
+        """Let the others go on, and forget the finding, when an attempt that has waited ends."""
+        self._wake(envelope)
+        self._findings.pop(envelope.key, None)
+
+    async def entry(self, envelope: Envelope) -> LoadedPipeline:
+        """Return an attempt's pipeline; the first attempt loads it. Raises CodeMismatch."""
+        if self.catalog.has(envelope.ticket.reference):
+            return self.find(envelope)
+        try:
+            return await self._effects.call(self.find, envelope)
+        except CodeMismatch as finding:
+            self._findings[envelope.key] = finding
+            raise
+        finally:
+            self._wake(envelope)
+
+    def find(self, envelope: Envelope) -> LoadedPipeline:
+        """Do what `entry` does, in the calling thread."""
+        if (finding := self._findings.get(envelope.key)) is not None:
+            raise finding.with_traceback(None)
+        return self.catalog.entry(envelope.ticket.reference, envelope.ticket.fingerprint)
+
+    def _wake(self, envelope: Envelope) -> None:
+        """Let the others go on, if this attempt was the first."""
+        key, _, ended = self._first.get(envelope.ticket.reference, (None, None, None))
+        if ended is not None and key == envelope.key:
+            del self._first[envelope.ticket.reference]
+            ended.set_result(self._findings.get(key))
 
 
 class Needs:
     """Finds what steps need, once for each step and each `[aros]`."""
 
-    def __init__(self, catalog: CodeRegistry) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: CodeRegistry, threads: Executor, resolve_class: Callable[[str], Any]) -> None:
+        self._catalog, self._threads, self._resolve = catalog, threads, resolve_class
         self._known: dict[tuple[int, str, str], StepNeeds] = {}
 
-    def known(self, entry: LoadedPipeline, envelope: Envelope) -> StepNeeds | None:
-        """Return what `of` does; None if that fails: the attempt reports the error when it needs the result."""
-        with suppress(Exception):
-            return self.of(entry, envelope)
-        return None
+    def known(self, entry: LoadedPipeline, path: str, envelope: Envelope) -> StepNeeds | None:
+        """Return what an attempt's step needs, if that was found before."""
+        aros = envelope.ticket.aros
+        return self._known.get((id(entry), path, str(aros) if aros else ""))
 
-    def of(self, entry: LoadedPipeline, envelope: Envelope) -> StepNeeds:
-        """Return what an attempt's step needs; raises what its code raises."""
-        path, aros = entry.node_of(envelope).path, envelope.ticket.aros
-        key = id(entry), path, "" if aros is None else str(aros)
-        found = self._known.get(key)
+    def of(self, entry: LoadedPipeline, envelope: Envelope, code: PerformedWith | None = None) -> StepNeeds:
+        """Return what an attempt's step needs; `code` is what the attempt is performed with. Raises what the step's code raises."""
+        path = entry.node_of(envelope).path
+        found = self.known(entry, path, envelope)
         if found is None:
-            found = self._found(entry, path, aros, envelope.address)
-            put_bounded(self._known, key, found)
+            of_all = None if code is None or code.mark.conversation else code
+            found = self._found(entry, path, envelope, of_all)
+            aros = envelope.ticket.aros
+            put_bounded(self._known, (id(entry), path, str(aros) if aros else ""), found)
         return found
 
-    def _found(self, entry: LoadedPipeline, path: str, aros: Mapping[str, Any] | None, address: str) -> StepNeeds:
+    def _found(self, entry: LoadedPipeline, path: str, envelope: Envelope, code: PerformedWith | None) -> StepNeeds:
         step = entry.steps[path]
         agent = self._catalog.agent(step.agent)
-        callee, processing = callee_of(agent), resolve(step.processing, aros)
-        conversation = conversation_at(entry.plan, address)  # which the path determines
-        invariants = [(shown_as(each), self._catalog.invariant(each)) for each in entry.invariants_at(path)]
-        around = Around(step, processing, conversation, invariants)
-        return StepNeeds(
-            entry,
-            step,
-            callee,
-            step.config.timeout_s or defaults_of(agent).get("timeout_s"),
-            processing,
-            self._catalog.resources(entry.resources_at(path)),
-            conversation,
-            invariants,
-            stages_of(around),
-            reads_context(around, callee),
-            step.config.options(),
-            is_gated=step.limit is not None or callee.may_ask,
+        callee, timeout_s = callee_of(agent), step.config.timeout_s or defaults_of(agent).get("timeout_s")
+        make_work = partial(
+            Work,
+            step=step,
+            callee=callee,
+            options=step.config.options(),
+            appends_to=appended_field(agent),
+            threads=self._threads,
+            processing=resolve(step.processing, envelope.ticket.aros),
+            agent_of=self._catalog.agent,
+            resolve=self._resolve,
+            resources=self._catalog.resources(entry.resources_at(path)),
+            conversation=conversation_at(entry.plan, envelope.address),  # which the path determines
+            invariants=[(shown_as(each), self._catalog.invariant(each)) for each in entry.invariants_at(path)],
         )
+        work, is_gated = make_work(timeout_s=0.0), step.limit is not None or callee.may_ask
+        make_work = partial(make_work, stages=stages_of(work))
+        return StepNeeds(entry, step, timeout_s, make_work, reads_context(work), is_gated, code)
+
+
+class Preparation:
+    """Prepares attempts."""
+
+    def __init__(self, stores: Stores, hooks: HookCaller, settings: Settings, effects: Effects, needs: Needs) -> None:
+        stores_prompts = settings.log.prompts != "off"
+        self._versions = CodeVersions(stores.code, CodeOfSteps(hooks.catalog, settings.template, stores_prompts))
+        self._catalog = hooks.catalog
+        self.migrations = ContextMigrations(stores.code, stores.blobs, hooks.bench)
+        self._effects, self._needs, self._refused = effects, needs, dict[str, None]()
+        self._readiness = Readiness(hooks, effects, most_s=settings.agents.agent_timeout_s)
+
+    async def of(self, attempt: StagedAttempt) -> None:
+        """Prepare one. Raises CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs."""
+        envelope, entry = attempt.given, attempt.entry
+        if entry.pipeline.context_model is not None:
+            await self._migrate(attempt)
+        if envelope.kind not in PERFORMED:
+            return
+        path = entry.node_of(envelope).path
+        known = self._needs.known(entry, path, envelope)
+        if known is not None and known.code is not None:
+            attempt.needs, attempt.code = known, known.code
+            return
+        attempt.code = await self._code_of(entry, path, envelope.code)
+        if (step := entry.steps.get(path)) is not None:
+            await self._readiness.of(step)
+            with suppress(Exception):  # the attempt reports the error when it needs the result
+                attempt.needs = self._needs.of(entry, envelope, attempt.code)
+
+    async def _migrate(self, attempt: StagedAttempt) -> None:
+        """Give an attempt's message a context that fits the pipeline's model."""
+        envelope, entry = attempt.given, attempt.entry
+        if not self.migrations.are_known(entry):
+            await self._effects.together(self.migrations.look_up, entry)
+        if not self.migrations.are_needless(entry):
+            attempt.migrated = await self._effects.call(fitting, self.migrations, entry, envelope)
+        if attempt.migrated is not None:
+            attempt.envelope = replace(envelope, context=attempt.migrated.context)
+
+    def record(self, reference: str) -> None:
+        """Store which code the steps of a loaded pipeline have here, for those who compare."""
+        self._versions.record(self._catalog.loaded(reference))
+
+    def fits(self, entry: LoadedPipeline, awaited: AwaitedCode, envelope: Envelope | None) -> bool:
+        """Return whether what a run is parked for is here: bodies that fit its conversation, or models and migrations that fit its context."""
+        if not awaited.attempt:
+            return entry.pipeline.on_body_change != "park" or self._versions.fits(entry, awaited)
+        if awaited.attempt in self._refused:
+            return False
+        try:
+            if envelope is not None:
+                fitting(self.migrations, entry, envelope)
+        except (ContextMisfit, KeyMissing):
+            return False
+        return True
+
+    def awaited(self, finding: CodeMismatch, key: str) -> AwaitedCode | None:
+        """Return the code that a run has to wait for.
+
+        Code does not change in this process, so it rejects an attempt for its context, or for code that is missing, once.
+        """
+        if not isinstance(finding, (ContextMisfit, CodeNotHere)):
+            return finding.awaited
+        self.migrations.forget()
+        return self.refuse(key)
+
+    def refuse(self, key: str) -> AwaitedCode:
+        """Return what a run waits for whose attempt's values cannot be read here; this process does not try it again."""
+        put_bounded(self._refused, key, None)
+        return AwaitedCode(attempt=key)
+
+    async def _code_of(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
+        found = self._versions.known(entry, path, before)
+        if found is None:
+            found = await self._effects.together(self._find, (entry, path, before))
+        if found is not None and found.changed and entry.pipeline.on_body_change == "park":
+            changed = ", ".join(found.changed)
+            raise CodeMismatch(
+                f"step '{path}' would continue a conversation that used other code: {changed} changed; "
+                "a worker with the earlier code will continue it",
+                awaited=AwaitedCode(path, before),
+                cause=ParkCause("conversation", f"{changed} of step '{path}' changed"),
+            )
+        return found
+
+    def _find(self, asked: Sequence[tuple[LoadedPipeline, str, tuple[str, ...]]]) -> list[PerformedWith | None]:
+        return [self._versions.find(*each) for each in asked]
+
+
+_ASKING: Final = "attempts.shape", "attempts.precheck", "agents.models", "agents.structured", "agents.outputs"
+"""The modules, and pydantic-ai with them, that only steps with models need: they are imported late."""
+
+
+class Readiness:
+    """The agents of this process that are ready. An agent is waited for `most_s` seconds, because a function that makes a model may hang."""
+
+    def __init__(self, hooks: HookCaller, effects: Effects, *, most_s: float) -> None:
+        self._bench, self._agent_of, self._effects, self._most_s = hooks.bench, hooks.catalog.agent, effects, most_s
+        self._begun: dict[int, tuple[Step, Future[None]]] = {}
+
+    async def of(self, step: Step) -> None:
+        """Wait until a step's agent is ready."""
+        begun = self._begun.get(id(step))
+        if begun is None:
+            begun = step, self._bench.loop.submit(self._prepare(step), f"the import of what step '{step.name}' needs")
+            put_bounded(self._begun, id(step), begun)
+        if not begun[1].done():
+            with suppress(Exception, CancelledError):
+                await self._effects.result(begun[1])
+
+    async def _prepare(self, step: Step) -> None:
+        async with within(self._most_s):
+            agent = await in_thread_of(self._bench.threads, partial(self._agent_of, step.agent))
+            for each in (agent, *(tool.agent for tool in tools_of(agent))):
+                await self._make(asker_of(each))
+
+    async def _make(self, asker: Any) -> None:
+        if not asks_by_library(asker):
+            return
+        for module in _ASKING:
+            await in_thread_of(self._bench.threads, partial(import_module, f"flujo_worker.{module}"))
+        from flujo_worker.agents.models import effective_model
+
+        await effective_model(await asker.made() if isinstance(asker, FlujoAgent) else asker)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError, Executor
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.context import DEPTH_OF_OUTPUTS, StoredContext
@@ -25,13 +25,13 @@ from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, Tree, decode, encode, storable_text
 from flujo_client.sizes import MAX_REFUSED_ANSWER_BYTES
-from flujo_worker.attempts.aros_metrics import tally
 from flujo_worker.attempts.around import StepHooks, holding
 from flujo_worker.attempts.attempt import StagedAttempt
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.needs import Needs
 from flujo_worker.attempts.resume import perform_resume
-from flujo_worker.attempts.step import perform_step
+from flujo_worker.attempts.shape_events import tally
+from flujo_worker.attempts.step import StepAttempt
 from flujo_worker.changed_code.code_registry import lack_in
 from flujo_worker.changed_code.context_migrations import ContextMigrations, may_be_other
 from flujo_worker.concurrency.event_loop import Loop, is_cancelled
@@ -40,7 +40,6 @@ from flujo_worker.domain.asking import message_of, question_of
 from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
 from flujo_worker.observe.log import emit
-from flujo_worker.observe.story import Story
 from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Work
 from flujo_worker.runtime.effects import Effects
@@ -53,22 +52,18 @@ from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
 
-Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
+Policy = Callable[[Work, AttemptRun], Awaitable[Done]]
 
-POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
+POLICIES: Final[Mapping[str, Policy]] = {
+    "step": lambda work, run: StepAttempt(work, run).perform(),
+    "resume": perform_resume,
+}
 """The function for each kind of work row: a table, so that a new kind needs no other edit."""
-
 
 _UNBLOCK: Final = "await an async client, make the step a plain function, which runs in a thread, or call `await asyncio.to_thread(…)`"
 _LET_GO: Final = "its result is dropped, but its side effects still happen; let asyncio.CancelledError pass"
-_IN_A_THREAD: Final = (
-    "a plain function runs in a thread, which cannot be stopped: it continues, and its result is dropped; "
-    "give the client that it calls its own timeout, or make it async"
-)
-_STARVED: Final = (
-    "the worker process was starved: its event loop was late for {1:.1f} of {0:.1f} s; "
-    "give it more CPU, or lower worker.concurrency"
-)
+_IN_A_THREAD: Final = "a plain function runs in a thread, which cannot be stopped: it continues, and its result is dropped; give the client that it calls its own timeout, or make it async"
+_STARVED: Final = "the worker process was starved: its event loop was late for {1:.1f} of {0:.1f} s; give it more CPU, or lower worker.concurrency"
 AGAIN_S: Final = 2.0
 """The mean of the seconds until a starved attempt begins again."""
 _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stopped: it continues until this process ends, and its result is dropped"
@@ -77,17 +72,8 @@ _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stop
 class Outcomes:
     """The outcomes of the attempts that this process performs.
 
-    Args:
-        stores: where answers and stored values are read.
-        lease: this process's right to work: an attempt that is cancelled because the lease ends has no outcome.
-        loop: the process's event loop.
-        threads: where sync agents run.
-        hooks: calls the pipelines' hooks, and has the live pipelines of this process.
-        settings: limits, timeouts and allowed imports.
-        effects: waits for all of them.
-        migrations: makes contexts fit.
-        needs: knows what steps need.
-        check: ends this process if an attempt has broken it: what came of the others is not to be trusted.
+    An attempt that is cancelled because the lease ends has none. `check` ends this process if an attempt has broken it: what came of the
+    others is not to be trusted. The rest is as for `Attempts`.
     """
 
     def __init__(  # noqa: PLR0913 - one for each
@@ -106,14 +92,17 @@ class Outcomes:
     ) -> None:
         self._effects, self._migrations, self._needs, self._check = effects, migrations, needs, check
         self._stores, self._lease, self._loop, self._threads = stores, lease, loop, threads
-        self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
+        self._hooks, self._settings = hooks, settings
         self._resolve = Resolver(settings.allowed_imports)
 
     async def of(self, attempt: StagedAttempt) -> Outcome | None:
         """Perform an attempt, with its pipeline's hooks called before and after; work with nothing to perform is a success."""
         envelope, kind = attempt.envelope, attempt.envelope.kind
         calls_hooks = kind in POLICIES or (kind == "start" and envelope.number < FIRST_AGAIN)
-        around = self._around(attempt) if attempt.entry.plan.hooks and calls_hooks else None
+        around = None
+        if attempt.entry.plan.hooks and calls_hooks:
+            node = attempt.entry.node_of(envelope)
+            around = StepHooks(self._hooks, self._stores, self._resolve, envelope, attempt.entry, node)
         stop = None if around is None else await self._effects.call(attempt.inside, around.before)
         if stop is not None:
             latency_s = time.monotonic() - attempt.started
@@ -123,23 +112,22 @@ class Outcomes:
         outcome = await self._of_step(attempt)
         if outcome is None or around is None:
             return outcome
-        whole = replace(outcome, usage=outcome.usage + attempt.run.units_spent)
+        journal, whole = attempt.run.used_journal, outcome
+        if journal is not None:  # what is booked with its units is not part of what its outcome books
+            whole = replace(outcome, usage=outcome.usage + journal.payments.spent)
         after = await self._effects.call(attempt.inside, around.after, whole)
         return replace(after, usage=outcome.usage, events=attempt.story.all_events())
-
-    def _around(self, attempt: StagedAttempt) -> StepHooks:
-        envelope, entry = attempt.envelope, attempt.entry
-        return StepHooks(self._hooks, self._stores, self._resolve, envelope, entry, entry.node_of(envelope))
 
     async def _of_step(self, attempt: StagedAttempt) -> Outcome | None:
         """Run a step's code, and make what comes of it an outcome; None: it is cancelled, or others begin it again."""
         held, run = attempt.held, attempt.run
         # Reading and packing large values takes milliseconds: too long for the engine's loop. So do questions to the store.
-        is_long = attempt.envelope.references or self._is_other(attempt)
+        context = (attempt.whole or attempt.envelope).context
+        is_long = attempt.envelope.references or (context is not None and self._is_other(attempt, context))
         counts = False
         try:
             if is_long:
-                work = await self._effects.call(attempt.inside, self._work, attempt)
+                work = await self._effects.call(attempt.inside, self._work, attempt, may_be_other=True)
             else:
                 work = attempt.inside(self._work, attempt)
             done = await self._run(work, attempt)
@@ -155,7 +143,7 @@ class Outcomes:
             await self._leave_to_others(attempt, failure.error, failure.usage)
             fault, usage = attempt.inside(_stage_fault, failure, run, attempt.envelope.tries), failure.usage
             if (left := getattr(failure.error, "flujo_left_behind", None)) is not None:
-                attempt.inside(_emit_left_behind, left)
+                attempt.inside(lambda: emit("step.left_behind", "warning", **_place_data(left, _LET_GO)))
             failure.__traceback__ = None  # its frames hold it too: a burst of failures would fill the memory
         except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
             await self._leave_to_others(attempt, error, run.spent)
@@ -177,9 +165,9 @@ class Outcomes:
             "success",
             output,
             context,
-            usage=run.of_its_model(run.spent),
+            usage=run.of_its_model(run.spent) if run.calls else run.spent,
             latency_s=latency_s,
-            metadata=_counted(story, run),
+            metadata=tally(story) | run.notes if story else run.notes,
             events=story.all_events(),
             corrections=tuple(run.corrections),
             code=attempt.code and attempt.code.mark,
@@ -193,13 +181,9 @@ class Outcomes:
             said = redact(run.guidance)
             guidance = said if fault.guidance is None else f"{fault.guidance}\n{said}"
             fault = replace(fault, feedback=f"{fault.feedback}\n{said}", guidance=guidance)
-        return replace(
-            failed(fault, run.of_its_model(usage), attempt.started),
-            answer=self._refused_answer(fault, run),
-            metadata=_counted(story, run),
-            events=story.all_events(),
-            corrections=tuple(run.corrections),
-        )
+        outcome, answer = failed(fault, run.of_its_model(usage), attempt.started), self._refused_answer(fault, run)
+        metadata, events, corrections = tally(story) | run.notes, story.all_events(), tuple(run.corrections)
+        return replace(outcome, answer=answer, metadata=metadata, events=events, corrections=corrections)
 
     def _limited(self, attempt: StagedAttempt, over: Fault, usage: Usage) -> Outcome:
         """Make the outcome of an attempt whose next request does not fit its budgets. What it has paid until then is on record."""
@@ -218,13 +202,12 @@ class Outcomes:
         starvation, held = attempt.run.starved, attempt.held
         if starvation is None:
             return False
-        fence, most = held.fence or 0, self._settings.worker.max_starved
-        wait = AGAIN_S * (0.5 + draw(f"{held.key} {fence}"))
-        lateness = {"seconds": round(starvation.seconds, 3), "late_s": round(starvation.late_s, 3)}
-        data = {"step": attempt.given.step, **lateness, "delay_seconds": round(wait, 3)}
+        wait = AGAIN_S * (0.5 + draw(f"{held.key} {held.fence}"))
+        figures = {**starvation._asdict(), "delay_seconds": wait}
+        data = {"step": attempt.given.step, **{name: round(each, 3) for name, each in figures.items()}}
         event = Event("attempt.starved", data, "warning")
-        give_back = self._stores.attempts.return_starved
-        return await self._effects.call(give_back, held.key, fence, wait, event, most=most, claim_id=held.claim_id)
+        give_back, most = self._stores.attempts.return_starved, self._settings.worker.max_starved
+        return await self._effects.call(give_back, held.claim, wait, event, most=most)
 
     async def _record_interrupted(self, attempt: StagedAttempt, usage: Usage) -> None:
         """Record what an attempt has spent that another worker is to begin again."""
@@ -245,12 +228,10 @@ class Outcomes:
             await self._record_interrupted(attempt, usage)
             raise lack
 
-    def _is_other(self, attempt: StagedAttempt) -> bool:
+    def _is_other(self, attempt: StagedAttempt, context: Packed) -> bool:
         """Open the attempt's context; return whether a worker with other fields of its model may have written it."""
-        envelope, run = attempt.whole or attempt.envelope, attempt.run
-        if envelope.context is None:
-            return False
-        run.stored = run.stored or StoredContext(envelope.context, self._resolve)
+        run = attempt.run
+        run.stored = run.stored or StoredContext(context, self._resolve)
         model = attempt.entry.pipeline.context_model
         return model is not None and may_be_other(model, run.stored.outline)
 
@@ -261,32 +242,20 @@ class Outcomes:
             migrated.emit()
             attempt.run.stored = StoredContext(migrated.context, self._resolve)
 
-    def _work(self, attempt: StagedAttempt) -> Work:
+    def _work(self, attempt: StagedAttempt, *, may_be_other: bool = False) -> Work:
         """Decode an attempt's input, with the values that are stored apart."""
         run, envelope = attempt.run, attempt.whole or attempt.envelope
         if envelope.references:
-            envelope = envelope.inline(fetched(self._stores.blobs, envelope.references))
-        attempt.whole = envelope
-        if self._is_other(attempt):
+            attempt.whole = envelope = envelope.inline(fetched(self._stores.blobs, envelope.references))
+        if may_be_other and envelope.context is not None and self._is_other(attempt, envelope.context):
             self._fit(attempt, envelope)
         needs, reply = attempt.needs or self._needs.of(attempt.entry, envelope), attempt.reply
-        run.work = Work(
-            step=needs.step,
-            callee=needs.callee,
-            stages=needs.stages,
-            options=needs.options,
+        run.work = needs.make_work(
             data=with_turns(decode(envelope.input.tree(), resolve=self._resolve), run.stored),
             guidance=envelope.guidance,
             timeout_s=needs.timeout_s or run.settings.agent_timeout_s,
-            threads=self._threads,
-            processing=needs.processing,
-            agent_of=self._catalog.agent,
-            resources=needs.resources,
             reply=reply,
             replies=partial(self._stores.records.replies, envelope.ticket.run, envelope.address, envelope.step),
-            resolve=self._resolve,
-            conversation=needs.conversation,
-            invariants=needs.invariants,
         )
         if needs.reads_context or reply is not None:
             _ = run.context  # now, in a thread if it is large
@@ -307,46 +276,39 @@ class Outcomes:
         finally:
             held.on_cancel = held.on_interrupt = None
             self._check()
-            if attempt.run.progress is not None:
-                attempt.inside(_emit_progress, attempt.run.progress)
+            if (progress := attempt.run.progress) is not None:
+                attempt.inside(lambda: emit("step.progress", **progress))
             if (blocked := future.blocked_at) is not None:
                 attempt.run.has_blocked = True
-                attempt.inside(_emit_blocked, blocked)
+                attempt.inside(lambda: emit("step.blocked_loop", "warning", **_place_data(blocked, _UNBLOCK)))
 
     def _spend_late(self, attempt: StagedAttempt, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. The rest of its outcome is dropped."""
         self._threads.submit(self._spend, attempt, attempt.run.spent)
 
     def _packed(self, attempt: StagedAttempt, done: Done) -> tuple[Packed, Packed | None]:
-        envelope, work = attempt.whole or attempt.envelope, attempt.run.work
+        """Pack an output and the context that it changed. Raises SnapshotTooLarge: trying again would not help."""
+        envelope, work, live = attempt.whole or attempt.envelope, attempt.run.work, done.context
         assert work is not None, "it was performed"
-        context, step = done.context, work.step
-        depth = DEPTH_OF_OUTPUTS if isinstance(context, StoredContext) else 0
-        made = encode(done.output, path=f"output of step '{envelope.step}'", depth=depth)
-        output = self._pack(made, f"output of step '{envelope.step}'", like=envelope.input)
-        if context is None:
-            return output, None
-        if isinstance(context, StoredContext) and _is_extended(context, step, made, done):
-            context = self._bounded(context.packed(), "context")
-        else:
-            if isinstance(context, StoredContext):
-                context = written(step, done.output, context.live(), done.field, done.item)
-            context = self._pack(encode(context, path="context"), "context", like=envelope.context)
-        if context == envelope.context:
+        stored, context = live if isinstance(live, StoredContext) else None, None
+        depth, path = 0 if stored is None else DEPTH_OF_OUTPUTS, f"output of step '{envelope.step}'"
+        made = encode(done.output, path=path, depth=depth)
+        output = Packed.of(made, like=(envelope.input,))
+        if stored is not None and _is_extended(stored, work.step, made, done):
+            context = stored.packed()
+        elif live is not None:
+            if stored is not None:
+                live = written(work.step, done.output, stored.live(), done.field, done.item)
+            context = Packed.of(encode(live, path="context"), like=(envelope.context,))
+        most = self._settings.limits.snapshot_max_bytes
+        for packed, what in ((output, path), (context, "context")):
+            if packed is not None and packed.length > most:
+                raise SnapshotTooLarge(f"{packed.length:,} bytes of JSON; at most {most:,} can be sent", path=what)
+        if context is None or context == envelope.context:
             return output, None
         if context.parts:
             _ = context.digest  # while this is in a thread
         return output, context
-
-    def _pack(self, tree: Tree, what: str, like: Packed | None) -> Packed:
-        """Pack a tree; one that is too large fails the step, and trying again would not help."""
-        return self._bounded(Packed.of(tree, like=(like,)), what)
-
-    def _bounded(self, packed: Packed, what: str) -> Packed:
-        most = self._settings.limits.snapshot_max_bytes
-        if packed.length > most:
-            raise SnapshotTooLarge(f"{packed.length:,} bytes of JSON; at most {most:,} can be sent", path=what)
-        return packed
 
 
 def _is_extended(context: StoredContext, step: Step, output: Tree, done: Done) -> bool:
@@ -364,12 +326,9 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
 
 def _stage_fault(failure: StageError, run: AttemptRun, tries: int) -> Fault:
     """Return the fault of a stage that failed."""
-    fault = fault_of(
-        failure.error,
-        failure.during,
-        has_asked=run.has_called_agent or failure.usage.requests > 0,
-        retry_bugs=None if run.work is None else run.work.step.config.retry_bugs,
-    )
+    has_asked = run.has_called_agent or failure.usage.requests > 0
+    retry_bugs = None if run.work is None else run.work.step.config.retry_bugs
+    fault = fault_of(failure.error, failure.during, has_asked=has_asked, retry_bugs=retry_bugs)
     if fault.details.keys() & {"status", "rule"} and (model := run.model_of(failure.error)) is not None:
         fault = replace(fault, details={**fault.details, "model": model})
     if failure.error is run.of_tool:
@@ -397,21 +356,8 @@ def _is_last_by_agent(run: AttemptRun, tries: int) -> bool:
     return most is not None and tries > most
 
 
-def _emit_blocked(place: Place) -> None:
-    emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)
-
-
-def _emit_progress(told: Mapping[str, Any]) -> None:
-    emit("step.progress", **told)
-
-
-def _emit_left_behind(place: Place) -> None:
-    emit("step.left_behind", "warning", function=place.function, place=place.at, advice=_LET_GO)
-
-
-def _counted(story: Story, run: AttemptRun) -> dict[str, Any]:
-    """Return what is counted from an attempt's events, with what its stages have noted."""
-    return tally(story) | run.notes if story else run.notes
+def _place_data(place: Place, advice: str) -> dict[str, str]:
+    return {"function": place.function, "place": place.at, "advice": advice}
 
 
 async def _run_policy(policy: Policy, work: Work, run: AttemptRun) -> Done:
@@ -420,8 +366,7 @@ async def _run_policy(policy: Policy, work: Work, run: AttemptRun) -> Done:
     Its exceptions are attributed to the present stage, with the usage so far. That includes all exceptions: a `sys.exit()` of user code
     would end the event loop, its own cancellation the attempt. Only a cancellation of the attempt itself passes through.
 
-    Raises:
-        StageError: the stage that failed, and its exception.
+    Raises StageError: the stage that failed, and its exception.
     """
     try:
         return await (policy(work, run) if work.resources is None else holding(work, run, policy))

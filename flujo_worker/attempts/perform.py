@@ -15,23 +15,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
+from flujo_client.attempt_info import AttemptInfo
 from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, Streams, settings_of
 from flujo_client.contract.approval import make_token
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import NO_USAGE, Outcome, Usage
+from flujo_client.contract.outcome import NO_USAGE, Fault, Outcome, Usage
 from flujo_client.errors import KeyMissing
+from flujo_client.serial import Resolver
 from flujo_worker import failpoints
-from flujo_worker.attempts.admission import Admissions
 from flujo_worker.attempts.attempt import LAST, NEXT, Stage, StagedAttempt
 from flujo_worker.attempts.budget import emit_reservations
-from flujo_worker.attempts.claim import ClaimParameters, Claims, performs_step
-from flujo_worker.attempts.code import PipelineLoading, Preparation
+from flujo_worker.attempts.claim import NOTHING, Claims, performs_step
 from flujo_worker.attempts.elsewhere import Elsewhere
-from flujo_worker.attempts.gates import LimitRefusal
+from flujo_worker.attempts.gates import Admissions, LimitRefusal
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
-from flujo_worker.attempts.lease import ActiveAttempt, Lease
-from flujo_worker.attempts.needs import Needs
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.needs import Needs, PipelineLoading, Preparation
 from flujo_worker.attempts.outcome import Outcomes, failed
 from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeMismatch, lack_in, put_bounded
@@ -45,7 +45,7 @@ from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import filling_of
 from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Claim, Room, Stores
-from flujo_worker.runtime.attempt_run import AttemptRun, AttemptStream, CallSettings, RefusalMemory
+from flujo_worker.runtime.attempt_run import ActiveAttempt, AttemptRun, CallSettings, RefusalMemory
 from flujo_worker.runtime.effects import note_lock
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.hooks import HookCaller
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCKED_S: Final = 0.5, 5.0
-"""The minimum and the maximum of seconds after which a message is sent again whose rows somebody else holds."""
+"""The minimum and maximum number of seconds after which a message is sent again whose rows somebody else holds."""
 FAILURES: Final = ("failure", "lost", "limit")
 """The outcomes that Celery's listeners see as failures: a question to a person is not among them."""
 BUSY: Final = DeliveryResult("busy")
@@ -112,51 +112,63 @@ class Attempts:
         self._stores, self._coordinator, self._lease, self._loop = stores, coordinator, lease, loop
         self.isolation, self.catalog, self._late_s = Isolation(stores.attempts, processes), hooks.catalog, late_s
         self._effects = effects = coordinator.effects
-        self.preparation = Preparation(stores, hooks, settings, effects)
+        needs = Needs(hooks.catalog, threads, Resolver(settings.allowed_imports))
+        self.preparation = Preparation(stores, hooks, settings, effects, needs)
         self.elsewhere = Elsewhere(stores, lease, self.preparation, effects, changes=changes, keys=keys)
-        self._needs = Needs(hooks.catalog)
         self._admissions = Admissions(stores, coordinator, models, rates, hooks.catalog, settings)
         self.loading = PipelineLoading(hooks.catalog, effects)
         self.claims = Claims(stores, lease, self.loading, threads, settings, effects)
+        fit = self.preparation.migrations
         self._outcomes = Outcomes(
-            stores,
-            lease,
-            loop,
-            threads,
-            hooks,
-            settings,
-            effects,
-            migrations=self.preparation.migrations,
-            needs=self._needs,
-            check=check,
+            stores, lease, loop, threads, hooks, settings, effects, migrations=fit, needs=needs, check=check
         )
         self._refused_formats, self._locked_since = refused_formats, dict[str, float]()
-        self._keys, self._limits = settings.keys(), settings.limits
+        self._own_keys, self._keys, self._limits = keys, settings.keys(), settings.limits
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
         self._settings: dict[int, tuple[RunSettings, CallSettings]] = {}
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
         """Carry out a message, or refuse the delivery; return which.
 
-        Raises: WireError: the attempt belongs to another pipeline than the message names.
+        While the event loop is blocked nothing is claimed: a message that waits here for long is sent again, and another worker takes it.
+
+        Raises WireError: the attempt belongs to another pipeline than the message names.
         """
-        with waiting_for_locks():
-            delivered = await self._carry_out(envelope)
-        if delivered.disposition == "mismatched":
-            raise WireError(
-                f"attempt {envelope.key} does not belong to the pipeline {envelope.ticket.reference!r:.200}"
-            )
-        return delivered
+        if not self._loop.answers.is_set():
+            await self._effects.together(self._wait_for_loop, None)
+        if self._loop.is_given_up:
+            return BUSY
+        if self._own_keys is not None and self._own_keys.is_lacking:
+            return await self.elsewhere.postpone(envelope.key)
+        held, gate = self._lease.hold(envelope.key), self.isolation.gate
+        if held is None:
+            return BUSY
+        try:
+            if not gate.enter_if_free():
+                await self._effects.call(gate.enter)
+            try:
+                ended = await self._go(StagedAttempt(envelope, held))
+            finally:
+                gate.leave()
+            if ended.disposition == "suspect":
+                alone = StagedAttempt(envelope, held, "alone")
+                here = lambda: self._effects.run(self._go(alone))  # noqa: E731 - a coroutine that is not awaited would be reported
+                return await self._effects.call(self.isolation.perform, envelope, ended.in_company, here)
+        finally:
+            self._lease.let_go(held.key)
+        if ended.disposition == "mismatched":
+            reference = envelope.ticket.reference
+            raise WireError(f"attempt {envelope.key} does not belong to the pipeline {reference!r:.200}")
+        return ended
+
+    def perform(self, envelope: Envelope) -> DeliveryResult:
+        """Do what `deliver` does, and wait for its end."""
+        return self._effects.run(self.deliver(envelope))
 
     async def signal_join(self, run: str, address: str) -> DeliveryResult:
         """Join the fan-out of a join signal if its branches are all closed."""
-        with waiting_for_locks():
-            envelope = await self._effects.call(self._coordinator.join_if_due, run, address)
+        envelope = await self._effects.call(self._coordinator.join_if_due, run, address)
         return DeliveryResult("waiting") if envelope is None else await self.deliver(envelope)
-
-    def perform(self, envelope: Envelope) -> DeliveryResult:
-        """Carry out a message without waiting for locks, and wait for its end."""
-        return self._effects.run(self._carry_out(envelope))
 
     def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform a suspect in this process, which was started for it."""
@@ -169,67 +181,33 @@ class Attempts:
         finally:
             self._lease.let_go(held.key)
 
-    async def _carry_out(self, envelope: Envelope) -> DeliveryResult:
-        """Take an attempt, and let it go.
-
-        While the event loop is blocked nothing is claimed: a message that waits here for long is sent again, and another worker takes it.
-        """
-        if not self._loop.answers.is_set():
-            await self._effects.together(self._wait_for_loop, None)
-        if self._loop.is_given_up:
-            return BUSY
-        if self.elsewhere.takes_nothing:
-            return await self.elsewhere.postpone(envelope.key)
-        held = self._lease.hold(envelope.key)
-        if held is None:
-            return BUSY
-        try:
-            ended = await self._go_beside_others(StagedAttempt(envelope, held))
-            if ended.disposition != "suspect":
-                return ended
-            alone = self._go(StagedAttempt(envelope, held, "alone"))
-            return await self._effects.call(
-                self.isolation.perform, envelope, ended.in_company, partial(self._effects.run, alone)
-            )
-        finally:
-            self._lease.let_go(held.key)
-
     def _wait_for_loop(self, waiting: Sequence[None]) -> Sequence[bool]:
         return [self._loop.answers.wait()] * len(waiting)
 
-    async def _go_beside_others(self, attempt: StagedAttempt) -> DeliveryResult:
-        gate = self.isolation.gate
-        if not gate.enter_if_free():
-            await self._effects.call(gate.enter)
-        try:
-            return await self._go(attempt)
-        finally:
-            gate.leave()
-
     async def _go(self, attempt: StagedAttempt) -> DeliveryResult:
-        """Let an attempt pass its stages, once its pipeline is here or it is the one to load it."""
+        """Take an attempt from stage to stage, to its end; it may be the one to load its pipeline, or waits until that is loaded."""
+        envelope = attempt.given
+        waits = not self.catalog.has(envelope.ticket.reference)
         try:
-            if self.catalog.has(attempt.given.ticket.reference):
-                return await self._pass(attempt)
-            async with self.loading.turn(attempt.given):
-                return await self._pass(attempt)
+            try:
+                if waits:
+                    await self.loading.wait(envelope)
+                while attempt.stage not in LAST:
+                    after = await STEPS[attempt.stage](self, attempt)
+                    assert after in NEXT[attempt.stage], f"{attempt.stage} is not followed by {after}"
+                    attempt.stage = after
+            finally:
+                if attempt.stream is not None:
+                    attempt.end_stream(attempt.stream)
+                if attempt.admission is not None:
+                    await self._admissions.release(attempt, attempt.admission)
+                if waits:
+                    self.loading.end_wait(envelope)
         except (KeyMissing, CodeMismatch) as lack:
             return await self.elsewhere.leave(attempt, lack)
         except Unreadable as error:
-            await self._effects.call(self._coordinator.break_off, attempt.given.ticket.run, error, attempt.held.claim)
+            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, attempt.held.claim)
             return DeliveryResult("unreadable")
-
-    async def _pass(self, attempt: StagedAttempt) -> DeliveryResult:
-        """Take an attempt from stage to stage, to its end."""
-        try:
-            while attempt.stage not in LAST:
-                after = await STEPS[attempt.stage](self, attempt)
-                assert after in NEXT[attempt.stage], f"{attempt.stage} is not followed by {after}"
-                attempt.stage = after
-        finally:
-            if attempt.stream is not None:
-                attempt.end_stream()
-            await self._admissions.release(attempt)
         return attempt.result
 
     # From each stage to the next one.
@@ -240,7 +218,8 @@ class Attempts:
             claim = await self.claims.import_claimed(envelope, held, room)
             if claim.refusal is not None:
                 return await self._refuse(attempt, claim)
-        wanted = await self.claims.wanted(envelope)
+        is_usual = envelope.kind != "resume" and envelope.ticket.limits is None
+        wanted = NOTHING if is_usual else await self.claims.wanted(envelope)
         claim = await self.claims.claim(envelope, held, wanted.to_reserve, room)
         if claim.refusal is not None:
             return await self._refuse(attempt, claim)
@@ -251,10 +230,14 @@ class Attempts:
             await self._effects.call(self._stores.records.note, envelope.ticket.run, [event], key=held.key)
         attempt.started = time.monotonic()
         attempt.reply, attempt.calls, attempt.whole = wanted.reply, wanted.calls, wanted.inline
-        unperformed = _unperformed(claim, wanted, attempt.started)
-        if unperformed is None:
+        if claim.aborted:
+            attempt.outcome = Outcome("cancelled")
+        elif wanted.error is not None:
+            attempt.outcome = _bare(wanted.error, NO_USAGE, attempt.started)
+        elif claim.over is not None:
+            attempt.outcome = Outcome("limit", fault=claim.over)
+        else:
             return "claimed"
-        attempt.outcome = unperformed
         return "performed"
 
     async def _refuse(self, attempt: StagedAttempt, claim: Claim) -> Stage:
@@ -282,41 +265,39 @@ class Attempts:
         if attempt.reply is not None and attempt.reply.answer is None:
             # A copy that came too early: it may be answered by now.
             attempt.reply = await self._effects.call(self.claims.reply, attempt.given)
-        attempt.entry = await self.loading.entry(attempt.given)
+        ticket = attempt.given.ticket
+        entry = self.catalog.known(ticket.reference, ticket.fingerprint)
+        attempt.entry = await self.loading.entry(attempt.given) if entry is None else entry
+        attempt.plan = attempt.entry.plan
         await self.preparation.of(attempt)
         attempt.started = time.monotonic()  # importing code takes time that is not the step's
         return "loaded"
 
     async def _admit(self, attempt: StagedAttempt) -> Stage:
-        ticket = attempt.given.ticket
+        envelope, held, needs = attempt.given, attempt.held, attempt.needs
+        ticket, rates = envelope.ticket, self._admissions.rates
         own = settings_of(ticket.settings, self._own)
-        if performs_step(attempt.given, attempt.reply):
-            attempt.needs = self._needs.known(attempt.entry, attempt.given)
-        try:
-            if await self._admissions.holds_back(attempt, own.cost):
-                return attempt.end(DeliveryResult("waiting"))
-        except LimitRefusal as error:
-            attempt.outcome = _bare(error.cause, NO_USAGE, attempt.started)
-            return "performed"
+        performs = envelope.kind == "step" or performs_step(envelope, attempt.reply)
+        if performs and (needs is None or needs.is_gated):
+            try:
+                if await self._admissions.holds_back(attempt, own.cost):
+                    return attempt.end(DeliveryResult("waiting"))
+            except LimitRefusal as error:
+                attempt.outcome = _bare(error.cause, NO_USAGE, attempt.started)
+                return "performed"
+        place = envelope.address, envelope.step, envelope.number
         run = AttemptRun(
-            attempt.info,
-            self._settings_of(own),
-            pace=self._admissions.pace_of(attempt),
+            AttemptInfo(ticket.run, held.key, *place, ticket.trace_parent, envelope.queue, held.claim_id or ""),
+            (self._settings.get(id(own)) or self._read_settings(own))[1],
+            pace=None if rates is None else partial(rates.pacing, ticket.tenant, attempt.admission),
             refused_formats=self._refused_formats,
-            journal=partial(self._journal, attempt.given, attempt.held),  # without the attempt, which has the run
+            journal=partial(self._journal, envelope, held),  # without the attempt, which has the run
             late_s=self._late_s,
         )
-        if own.stream and self._streams is not None and performs_step(attempt.given, attempt.reply):
-            attempt.stream = self._stream_of(attempt, own.stream, self._streams())
+        if own.stream and self._streams is not None and _is_shown(attempt, own.stream):
+            attempt.stream = self._streams().writer(envelope, held.fence or 0)
         attempt.begin(run, worker=self._lease.worker)
         return "admitted"
-
-    def _stream_of(self, attempt: StagedAttempt, wanted: Streams, writers: StreamWriters) -> AttemptStream | None:
-        """Return what streams an attempt, if its run or its step asks for that."""
-        envelope, entry = attempt.given, attempt.entry
-        if wanted == "steps" and not entry.steps[entry.node_of(envelope).path].config.stream:
-            return None
-        return writers.writer(envelope, attempt.held.fence or 0)
 
     def _journal(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun) -> Journal:
         from flujo_worker.durable.journal import Journal
@@ -331,20 +312,25 @@ class Attempts:
         key = str(AttemptKey(run, envelope.address, envelope.step, number, "resume"))
         return make_token(run, key, None, self._keys) or key
 
-    def _settings_of(self, own: RunSettings) -> CallSettings:
-        """Return what a run's settings say of calls, made once for all runs with the same."""
-        known = self._settings.get(id(own))
-        if known is None:
-            filling, timeout_s = filling_of(own.template), own.agents.agent_timeout_s
-            known = own, CallSettings(own.cost, own.template, self._prompts, timeout_s, filling)
-            put_bounded(self._settings, id(own), known)
-        return known[1]
+    def _read_settings(self, own: RunSettings) -> tuple[RunSettings, CallSettings]:
+        """Return a run's settings with what they say of calls, for all runs with the same."""
+        filling, timeout_s = filling_of(own.template), own.agents.agent_timeout_s
+        read = own, CallSettings(own.cost, own.template, self._prompts, timeout_s, filling)
+        put_bounded(self._settings, id(own), read)
+        return read
 
     async def _perform(self, attempt: StagedAttempt) -> Stage:
         if attempt.held.reserved:
             attempt.inside(emit_reservations, attempt.calls)
-        attempt.emit_preparation()
-        outcome = await self._outcome_of(attempt)
+        if attempt.migrated is not None or (attempt.code is not None and attempt.code.changed):
+            attempt.emit_preparation()
+        try:
+            outcome = await self._outcomes.of(attempt)
+        except (StoreError, CodeMismatch, KeyMissing):
+            raise
+        except Exception as error:  # it cannot begin: the rows and the plan do not match
+            logger.exception("attempt %s could not be performed", attempt.held.key)
+            outcome = _bare(error, NO_USAGE, attempt.started)
         attempt.signalled = attempt.run.signalled
         if attempt.run.calls or attempt.admission is not None:
             await self._admissions.report(attempt)
@@ -359,31 +345,20 @@ class Attempts:
         attempt.outcome = outcome
         return "performed"
 
-    async def _outcome_of(self, attempt: StagedAttempt) -> Outcome | None:
-        """Perform it; it fails if it cannot begin because the rows and the plan do not match."""
-        try:
-            return await self._outcomes.of(attempt)
-        except (StoreError, CodeMismatch, KeyMissing):
-            raise
-        except Exception as error:
-            logger.exception("attempt %s could not be performed", attempt.held.key)
-            return _bare(error, NO_USAGE, attempt.started)
-
     async def _merge(self, attempt: StagedAttempt) -> Stage:
         """Merge; an outcome that Postgres rejects fails its attempt, which would otherwise stay `running` while this process lives."""
         report = attempt.report()
         try:
-            concluded = await self._coordinator.merge(report)
+            concluded = await self._coordinator.merge(report, attempt.plan)
         except (StoreError, DispatchError, Unreadable, KeyMissing, CodeMismatch):
             raise
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", attempt.held.key)
             report = replace(report, outcome=_bare(error, report.outcome.usage, attempt.started))
             concluded = await self._merge_failed(report)
-        attempt.result = delivered = _delivered(report, concluded)
-        if (signalled := attempt.signalled) is not None:
-            is_signalled = (signalled == "SUCCESS") == (delivered.failure is None)
-            attempt.result = replace(delivered, is_signalled=is_signalled)
+        failure = None if report.outcome.fault is None else _failure_text(report, report.outcome.fault)
+        is_signalled = attempt.signalled is not None and (attempt.signalled == "SUCCESS") == (failure is None)
+        attempt.result = DeliveryResult(concluded.verdict, concluded.counts, failure=failure, is_signalled=is_signalled)
         return "merged"
 
     async def _merge_failed(self, report: AttemptReport) -> ConcludeResult:
@@ -393,10 +368,9 @@ class Attempts:
         except (StoreError, DispatchError, KeyMissing, CodeMismatch):
             raise
         except Exception as error:
-            logger.exception("%s could not be merged as a plain failure either", report.envelope.key)
-            raise Unreadable(
-                f"attempt {report.envelope.key} cannot be closed, not even as failed: {error}", cause=error
-            ) from error
+            key = report.envelope.key
+            logger.exception("%s could not be merged as a plain failure either", key)
+            raise Unreadable(f"attempt {key} cannot be closed, not even as failed: {error}", cause=error) from error
 
 
 STEPS: Final[Mapping[Stage, Callable[[Attempts, StagedAttempt], Awaitable[Stage]]]] = {
@@ -409,28 +383,27 @@ STEPS: Final[Mapping[Stage, Callable[[Attempts, StagedAttempt], Awaitable[Stage]
 """What takes an attempt from each stage to the next one."""
 
 
+def _is_shown(attempt: StagedAttempt, wanted: Streams) -> bool:
+    """Return whether an attempt is streamed: a step's if its run or its step asks for that, and an answer to a question always."""
+    envelope, entry = attempt.given, attempt.entry
+    if not performs_step(envelope, attempt.reply):
+        return envelope.kind == "resume"
+    return wanted == "all" or entry.steps[entry.node_of(envelope).path].config.stream
+
+
 def _stored_units(stores: Stores) -> StoredUnits:
     from flujo_worker.durable.ledger import StoredUnits
 
     return StoredUnits(stores)
 
 
-def _unperformed(claim: Claim, wanted: ClaimParameters, started: float) -> Outcome | None:
-    """Return the outcome of an attempt that is claimed only to be closed; None if it must be performed."""
-    if claim.aborted:
-        return Outcome("cancelled")
-    if wanted.error is not None:
-        return _bare(wanted.error, NO_USAGE, started)
-    return None if claim.over is None else Outcome("limit", fault=claim.over)
-
-
-def _delivered(report: AttemptReport, concluded: ConcludeResult) -> DeliveryResult:
-    fault, envelope = report.outcome.fault, report.envelope
-    failure = None
-    if fault is not None and report.outcome.kind in FAILURES:
-        message = f"step '{envelope.step}' of run {envelope.ticket.run} failed in attempt {envelope.number}: {fault.type_name}: {fault.message}"
-        failure = FailureText(message, fault.traceback)
-    return DeliveryResult(concluded.verdict, concluded.counts, failure=failure)
+def _failure_text(report: AttemptReport, fault: Fault) -> FailureText | None:
+    """Return what listeners to Celery learn of a failure."""
+    envelope = report.envelope
+    if report.outcome.kind not in FAILURES:
+        return None
+    message = f"step '{envelope.step}' of run {envelope.ticket.run} failed in attempt {envelope.number}: {fault.type_name}: {fault.message}"
+    return FailureText(message, fault.traceback)
 
 
 def _bare(error: Exception, usage: Usage, started: float) -> Outcome:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.contract.processing import PrecheckSettings
-from flujo_worker.agents.call import call_agent, timed_call
+from flujo_worker.agents.call import call_agent, callee_of, timed_call
 from flujo_worker.agents.previews import emit_usage, written
 from flujo_worker.agents.pricing import declared
 from flujo_worker.aros.precheck import (
@@ -62,7 +62,7 @@ class PlanCheckValidator:
         """
         data = plan if goal is None else {"plan": plan, "goal": goal}
         with timed_call(self._agent):
-            answer = await call_agent(self._agent, data, self._options, threads=self._threads)
+            answer = await call_agent(callee_of(self._agent), data, self._options, threads=self._threads)
         usage = declared(answer.output, answer.usage)
         try:
             return verdict_of(answer.output), usage
@@ -126,8 +126,7 @@ class Precheck:
             text: what the model wrote, before anything was taken out of it; None if there is nothing.
             value: what was decoded from it; None if nothing was.
 
-        Raises:
-            Exception: only control-flow signals and limits, as an agent raised them.
+        Raises Exception: only control-flow signals and limits, as an agent raised them.
         """
         if not self._is_waiting:
             return
@@ -193,14 +192,13 @@ class Precheck:
         options = {"max_tokens": settings.max_tokens, "resources": self._resources}
         for _ in range(settings.consensus_samples):
             with timed_call(agent):
-                answer = await call_agent(agent, self._data, options, threads=self._threads)
+                answer = await call_agent(callee_of(agent), self._data, options, threads=self._threads)
             if not self._book("consensus", declared(answer.output, answer.usage)):
                 return _OVER_CAP
             texts.append(plan_in(answer.output, settings.delimiters) or written(answer.output))
         score = agreement(texts)
-        finding = GateFinding("pass", "agreement", score)
-        if score < settings.consensus_threshold:
-            finding = GateFinding("fail", "disagreement", score)
+        is_met = score >= settings.consensus_threshold
+        finding = GateFinding("pass", "agreement", score) if is_met else GateFinding("fail", "disagreement", score)
         emit("reasoning.validation", **finding.figures(), gate="consensus", samples=len(texts), **self._mark)
         return finding
 
@@ -244,10 +242,7 @@ class Precheck:
         return data
 
     def _conclude(self, finding: GateFinding) -> None:
-        """Emit the finding, once for an attempt, and store its feedback.
-
-        If only the context's keys were checked, the finding is about them.
-        """
+        """Emit the finding, once for an attempt, and store its feedback. If only the context's keys were checked, the finding is about them."""
         keys = self._settings.required_context_keys
         if keys and finding in (_NO_PLAN, _NO_VALIDATOR):
             finding = GateFinding("pass", "context_keys", keys=keys)

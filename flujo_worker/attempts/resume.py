@@ -11,7 +11,7 @@ from flujo_client.errors import HumanInputError, SerializationError
 from flujo_client.pipeline.answered import Answered
 from flujo_client.serial import Packed, decode
 from flujo_worker.attempts.conversation import going_on, remember
-from flujo_worker.attempts.step import perform_step
+from flujo_worker.attempts.step import StepAttempt
 from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import HumanAnswer, Reply
@@ -34,7 +34,7 @@ async def perform_resume(work: Work, run: AttemptRun) -> Done:
         raise StoreError(f"no open question from step '{work.step.name}'")
     context = going_on(run.context)
     if is_for_tool(work.reply):  # what it is given of people's answers, it remembers
-        return await perform_step(work, run)
+        return await StepAttempt(work, run).perform()
     output = _output(work, work.reply)
     if "event" not in work.reply.question:
         context = remember(work, context, work.reply, output)

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, Final
@@ -21,7 +21,7 @@ from flujo_client.contract.outcome import Correction
 from flujo_client.contract.processing import ProcessingConfigModel, ProcessingSettings
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.shaping import PLAIN, Origin
+from flujo_worker.agents.shaping import PLAIN, Origin, Schema
 from flujo_worker.aros import parse
 from flujo_worker.aros.decode import decode
 from flujo_worker.aros.outcome import CUT, SCHEMA, ParseOutcome, Unfit
@@ -86,7 +86,7 @@ class OutputParser:
         """Return whether what is read takes the output's place."""
         return self.settings.parsing.aop != "off" and not self.settings.shadow
 
-    async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
+    async def read(self, raw: Any, schema: Schema | None, origin: Origin = PLAIN) -> Any:
         """Return `raw` itself if nothing had to be done, else its meaning: JSON text for a text, data for data.
 
         A rejection mentions it if the answer was cut. Raises AgentIOValidationError: it cannot be made valid; names place, expected and
@@ -112,11 +112,7 @@ class OutputParser:
         return _written(outcome.value) if isinstance(raw, str) else outcome.value
 
     async def fit(
-        self,
-        readable: Any,
-        schema: Mapping[str, Any] | None,
-        validate: Callable[[Any], Awaitable[Any]],
-        origin: Origin = PLAIN,
+        self, readable: Any, schema: Schema | None, validate: Callable[[Any], Awaitable[Any]], origin: Origin = PLAIN
     ) -> Any:
         """Validate what was read by its type; what the type refuses goes to the output processors, if they have not had it.
 
@@ -152,7 +148,7 @@ class OutputParser:
         is_refused = self.changes and not outcome.ok and outcome.unfit is not None
         return is_refused and self._correction is not None and origin.is_whole and not origin.is_cut
 
-    async def _corrected(self, refused: ParseOutcome, schema: Mapping[str, Any] | None, origin: Origin) -> ParseOutcome:
+    async def _corrected(self, refused: ParseOutcome, schema: Schema | None, origin: Origin) -> ParseOutcome:
         assert self._correction is not None
 
         async def judge(text: str) -> ParseOutcome:
@@ -163,7 +159,7 @@ class OutputParser:
     def _judge(self, origin: Origin) -> Judge | None:
         return None if self.settings.strict_schema or origin.kind is None else judge_of(origin.kind)
 
-    async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
+    async def _enforce(self, text: str, schema: Schema | None) -> None:
         """Judge the text as it came, before anything is done about it."""
         data: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
@@ -176,7 +172,7 @@ class OutputParser:
             raise _refused(outcome, "the output does not match its grammar: ")
 
     async def _parsed(
-        self, text: str, schema: Mapping[str, Any], settings: ProcessingSettings, judge: Judge | None = None
+        self, text: str, schema: Schema, settings: ProcessingSettings, judge: Judge | None = None
     ) -> ParseOutcome:
         """Parse; what may take long does not delay the other attempts of this process."""
         if len(text) <= _QUICK:
@@ -187,33 +183,34 @@ class OutputParser:
     def _refusal(self, outcome: ParseOutcome, origin: Origin) -> AgentIOValidationError:
         return _refused(outcome, f"{_CUT_OFF}: ", CUT) if origin.is_cut else _refused(outcome)
 
-    async def _next_level(self, text: str, schema: Mapping[str, Any] | None, judge: Judge | None) -> dict[str, Any]:
+    async def _next_level(self, text: str, schema: Schema | None, judge: Judge | None) -> dict[str, Any]:
         """Return what the next level up would have read, so that a retry's value can be compared with it."""
         parsing = self.settings.parsing
         level = min(2, parsing.level + 1 if parsing.full else 0)
         outcome = await self._parsed(text, schema or {}, replace(parsing, aop="full", tolerant_level=level), judge)
-        found = {"value_hash": _hashed(outcome.value)} if outcome.ok else {"rule": outcome.rule}
+        hashed = hashlib.sha256(json.dumps(outcome.value, sort_keys=True).encode()).hexdigest()
+        found = {"value_hash": hashed} if outcome.ok else {"rule": outcome.rule}
         return {"next_level": {"aop": "full", "tolerant_level": level, "ok": outcome.ok, **found}}
 
     @property
     def _shadow(self) -> dict[str, Any]:
         return {"shadow": True} if self.settings.shadow else {}
 
-    def _record_correction(self, outcome: ParseOutcome, schema: Mapping[str, Any] | None) -> None:
-        if self.settings.ledger:
-            self._corrections.append(
-                Correction(
-                    step_name=self._step,
-                    agent_id=self.agent,
-                    provider_model=self.model,
-                    schema_hash=schema_hash(schema),
-                    policy_version=POLICY_VERSION,
-                    stage=stage_of(outcome.stage),
-                    repair_depth=len(outcome.transforms),
-                    transforms=tuple(each.name for each in outcome.transforms),
-                    latency_ms_saved=1000 * (time.monotonic() - self._began),
-                )
-            )
+    def _record_correction(self, outcome: ParseOutcome, schema: Schema | None) -> None:
+        if not self.settings.ledger:
+            return
+        correction = Correction(
+            step_name=self._step,
+            agent_id=self.agent,
+            provider_model=self.model,
+            schema_hash=schema_hash(schema),
+            policy_version=POLICY_VERSION,
+            stage=stage_of(outcome.stage),
+            repair_depth=len(outcome.transforms),
+            transforms=tuple(each.name for each in outcome.transforms),
+            latency_ms_saved=1000 * (time.monotonic() - self._began),
+        )
+        self._corrections.append(correction)
 
 
 def _refused(outcome: ParseOutcome, prefix: str = "", rule: str | None = None) -> AgentIOValidationError:
@@ -221,7 +218,7 @@ def _refused(outcome: ParseOutcome, prefix: str = "", rule: str | None = None) -
     return AgentIOValidationError(f"{prefix}{outcome.feedback or ''}", **details)
 
 
-def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings, judge: Judge | None) -> ParseOutcome:
+def _parsed(text: str, schema: Schema, settings: ProcessingSettings, judge: Judge | None) -> ParseOutcome:
     return parse(text, dict(schema), settings, clock=time.thread_time, judge=judge)
 
 
@@ -277,7 +274,3 @@ def _written(value: Any) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)  # raised from it, this would be reported as the root cause
     raise AgentIOValidationError(f"the output must match a JSON Schema, but is not JSON: {why}", rule="no-json")
-
-
-def _hashed(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,21 +1,27 @@
-"""The events of one output that was made to fit: what was done, stage by stage, and what was refused.
+"""The events of one output that was made to fit: what was done, stage by stage, and what was refused; and an attempt's aggregates of them.
 
-It must not decide anything. In: a `ParseOutcome`, with what it is about; out: events.
+It must not decide anything. In: a `ParseOutcome`, with what it is about; out: events. The aggregates are stored in the attempt's row, so that they
+survive storage without event rows. Changes that shadow mode would have made are counted separately.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:  # most steps have no output that AROS reads
+    from flujo_client.contract.outcome import Event
     from flujo_worker.aros.outcome import ParseOutcome, Preview
 
+Data = Mapping[str, Any]
 _SHOWN: Final = 200
+MOST_TRANSFORMS: Final = 20
+_PREFIXES: Final = ("aros.", "output.", "grammar.", "reasoning.")
+_PRECHECK: Final = "aros.reasoning.precheck."
 _MOST_CONVERSIONS: Final = 20
 _WHY: Final = {
     "extract": "text around it",
@@ -26,13 +32,7 @@ _WHY: Final = {
 }
 
 
-def emit_outcome(
-    outcome: ParseOutcome,
-    text: str,
-    schema: Mapping[str, Any] | None,
-    shadow: Mapping[str, Any],
-    more: Mapping[str, Any],
-) -> None:
+def emit_outcome(outcome: ParseOutcome, text: str, schema: Data | None, shadow: Data, more: Data) -> None:
     """Emit what was done; nothing for a text that was valid unchanged.
 
     `shadow` marks every event of shadow mode; `more` is emitted with a refusal.
@@ -55,12 +55,7 @@ def emit_outcome(
 
 
 def emit_refusal(
-    stage: str,
-    rule: str | None,
-    pointer: str | None,
-    feedback: str | None,
-    shadow: Mapping[str, Any],
-    more: Mapping[str, Any],
+    stage: str, rule: str | None, pointer: str | None, feedback: str | None, shadow: Data, more: Data
 ) -> None:
     """Report that a stage refused an output, where and why."""
     data = {"rule": rule, "pointer": pointer, "error_preview": (feedback or "")[:_SHOWN]}
@@ -84,7 +79,7 @@ def stage_of(name: str) -> str:
     return {"unescape": "extract", "parse": "syntactic"}.get(name, name)
 
 
-def _sum_up(outcome: ParseOutcome, shadow: Mapping[str, Any]) -> None:
+def _sum_up(outcome: ParseOutcome, shadow: Data) -> None:
     """Emit one event for each family of stages and attempt."""
     acted = {_family(each.stage) for each in outcome.transforms}
     failed = None if outcome.ok else _family(outcome.stage)
@@ -109,7 +104,7 @@ def _branches(outcome: ParseOutcome) -> dict[str, Any]:
     return {"branch_index": next(iter(outcome.branches.values())), "branch_choices": dict(outcome.branches)}
 
 
-def _expected(schema: Mapping[str, Any] | None) -> str:
+def _expected(schema: Data | None) -> str:
     kind = (schema or {}).get("type", "any")
     return kind if isinstance(kind, str) else " or ".join(map(str, kind))
 
@@ -117,3 +112,46 @@ def _expected(schema: Mapping[str, Any] | None) -> str:
 def _actual(text: str) -> str:
     """Return the type that the text looks like."""
     return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")
+
+
+def tally(events: Iterable[Event]) -> dict[str, Any]:
+    """Count interventions, not attempts at them: what succeeded, what structured output was in force, how the precheck ended."""
+    counts: dict[str, Any] = {}
+    for event in events:
+        if not event.name.startswith(_PREFIXES):
+            continue
+        for key, name in (("agent", "aros.agent_id"), ("model", "aros.model_id")):
+            if key in event.data:
+                counts.setdefault(name, event.data[key])
+        _count(counts, event)
+    return counts
+
+
+def _count(counts: dict[str, Any], event: Event) -> None:
+    data, shadow = event.data, ".shadow" if event.data.get("shadow") else ""
+    match event.name:
+        case "output.coercion.success":
+            _add(counts, f"aros{shadow}.coercion.total")
+            _add(counts, f"aros{shadow}.coercion.stage.{data['stage']}")
+            name = f"aros{shadow}.coercion.transforms"
+            counts[name] = list(dict.fromkeys((*counts.get(name, ()), *data["transforms"])))[:MOST_TRANSFORMS]
+        case "output.coercion.fail":
+            _add(counts, f"aros{shadow}.coercion.failed")
+            _add(counts, f"aros{shadow}.coercion.failed.{data['rule']}")
+        case "aros.soe.enabled":
+            _add(counts, "aros.soe.count")
+            counts["aros.soe.mode"] = data["mode"]
+        case "aros.soe.skipped":
+            _add(counts, "aros.soe.skipped")
+            _add(counts, f"aros.soe.skipped.{data['reason']}")
+        case "grammar.enforce.fail":
+            _add(counts, f"aros{shadow}.grammar.failed")
+        case "output.cut" if data["finish_reason"] == "length":
+            _add(counts, "aros.cut")
+        case name if name.startswith(_PRECHECK):
+            _add(counts, "aros.precheck.total")
+            _add(counts, f"aros.precheck.{name.removeprefix(_PRECHECK)}")
+
+
+def _add(counts: dict[str, Any], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from flujo_client.errors import AgentIOValidationError, InfiniteRedirectError, PluginError
 from flujo_client.pipeline.annotations import typed_input
 from flujo_client.pipeline.compiled_text import Templated
-from flujo_client.pipeline.function_marks import appended_field, is_answer_reader
+from flujo_client.pipeline.function_marks import is_answer_reader
 from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.agents.call import call, callee_of, record_answer, recording_call, timed_call
+from flujo_worker.agents.call import call_agent, callee_of, recorded, timed_call
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
@@ -44,21 +44,13 @@ from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.write_context import written
 
 if TYPE_CHECKING:
-    from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_worker.attempts.correction import FinalCheck, OutputCorrection
     from flujo_worker.attempts.precheck import Precheck
     from flujo_worker.attempts.shape import OutputParser
-    from flujo_worker.domain.conversation import Rules
-    from flujo_worker.runtime.call_args import Callee
 
 _NOTHING: Final = nullcontext()
 _LONGEST_NAME: Final = 64
 """Characters of a schema's name, by OpenAI's rules, which are the narrowest."""
-
-
-async def perform_step(work: Work, run: AttemptRun) -> Done:
-    """Carry out one attempt of an agent step."""
-    return await StepAttempt(work, run).perform()
 
 
 class StepAttempt:
@@ -169,23 +161,35 @@ class StepAttempt:
             self.question = await self.check.before(self.prompt)
 
     async def run_agent(self) -> None:
-        """Call the agent, within what is left of its time."""
+        """Call the agent, within what is left of its time. An answer that comes too late is a timeout that has cost what the answer has."""
         work, run, callee, since = self.work, self.run, self.callee, self._asks_since
         left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
-        prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
-        options = {**run.at_hand(callee), **prompt_options, **work.options}
+        options = work.options
+        if not callee.takes.is_empty or callee.deps_type is not None or callee.is_library or callee.is_task:
+            prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
+            options = {**run.at_hand(callee), **prompt_options, **options}
         run.has_called_agent = run.has_called_agent or callee.is_object
         run.answers_live = run.stream is not None
-        recorded = recording_call(self.agent, work.data) if callee.asks else _NOTHING
-        with timed_call(self.agent, most_s=left_s) if callee.may_ask else _NOTHING, recorded:
-            question = typed_input(self.agent, self.question, step=work.step.name)
-            answering = call(callee, question, options, threads=work.threads, shaping=self._shaping())
-            self.answer = await self._in_time(left_s, answering)
-        if not self.answer.usage.is_nothing:
-            run.spent += self.answer.usage
-        if callee.asks:
-            record_answer(self.agent, self.answer)
-        self.output = self.answer.output
+        asking = self._ask(options, left_s)
+        with timed_call(callee.agent, most_s=left_s) if callee.may_ask else _NOTHING:
+            answer = await (recorded(asking, work.data) if callee.asks else asking)
+        if not answer.usage.is_nothing:
+            run.spent += answer.usage
+        self.answer, self.output = answer, answer.output
+
+    async def _ask(self, options: Mapping[str, Any], left_s: float) -> AgentAnswer:
+        work, run, callee, answer = self.work, self.run, self.callee, None
+        shaping = None if self.shape is None else self._shaping(self.shape)
+        question = typed_input(callee.agent, self.question, step=work.step.name)
+        try:
+            async with within(left_s, run.failed, limit_s=work.timeout_s):
+                answer = await call_agent(callee, question, options, threads=work.threads, shaping=shaping)
+                answer = replace(answer, usage=declared(answer.output, answer.usage))
+        except TimeoutError as error:
+            if answer is not None:
+                run.charge(error, answer.usage)
+            raise
+        return answer
 
     async def read(self) -> None:
         """Make the output fit: AROS's reading, then the declared type."""
@@ -249,11 +253,11 @@ class StepAttempt:
         A context that no code has decoded is changed later, in its stored form.
         """
         work, run = self.work, self.run
-        field = appended_field(work.callee.agent)
+        field = work.appends_to
         if field is not None:
             self._appended, self.output = (field, self.output), self.output.result
         emit_judgement(work.step.name, self.output)
-        if run.has_no_context and field is None:
+        if run.stored is None and run.context is None and field is None:
             return
         if run.stored is not None and not (run.replies or _writes(work)):
             return
@@ -312,29 +316,12 @@ class StepAttempt:
 
         return OutputCorrection([name_of(each) for each in own], process)
 
-    def _shaping(self) -> Shaping | None:
-        if self.shape is None:
-            return None
-        step, wanted, mode = self.work.step, self.shape.settings, self.shape.settings.structured_output
+    def _shaping(self, shape: OutputParser) -> Shaping:
+        step, wanted, mode = self.work.step, shape.settings, shape.settings.structured_output
         if mode == "openai_json" and "structured_output" not in (step.processing or {}):
             mode = "auto"  # a project's default asks for JSON where it is expected; only a step's own setting makes a text agent return it
         name = re.sub(r"[^A-Za-z0-9_-]", "_", step.name)[:_LONGEST_NAME]
-        return Shaping(
-            mode, name, wanted.schema, wanted.shadow, self.shape.read, reads=self.shape.changes, fit=self.shape.fit
-        )
-
-    async def _in_time(self, left_s: float, answering: Awaitable[AgentAnswer]) -> AgentAnswer:
-        """Return an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
-        answer = None
-        try:
-            async with within(left_s, self.run.failed, limit_s=self.work.timeout_s):
-                answer = await answering
-                answer = replace(answer, usage=declared(answer.output, answer.usage))
-        except TimeoutError as error:
-            if answer is not None:
-                self.run.charge(error, answer.usage)
-            raise
-        return answer
+        return Shaping(mode, name, wanted.schema, wanted.shadow, shape.read, reads=shape.changes, fit=shape.fit)
 
     def _untried(self, redirect: Redirect) -> Any:
         """Find the agent that a plugin wants, unless the attempt would go in circles."""
@@ -367,15 +354,15 @@ class StepAttempt:
         self.run.guidance, self.check = check.feedback, None
 
 
-def reads_context(around: Around, callee: Callee) -> bool:
+def reads_context(work: Work) -> bool:
     """Return whether an attempt will look at its context, as far as that is known beforehand; one that continues with an answer always does."""
-    step, processing = around.step, around.processing
+    step, processing = work.step, work.processing
     own = (*step.processors.prompt_processors, *step.processors.output_processors, *step.plugins, *step.validators)
-    reads = (step.input, around.conversation, around.invariants, processing and processing.precheck.enabled)
-    return bool(any(reads) or _writes(around) or not all(map(is_answer_reader, own)) or callee.takes_context)
+    reads = (step.input, work.conversation, work.invariants, processing and processing.precheck.enabled)
+    return bool(any(reads) or _writes(work) or not all(map(is_answer_reader, own)) or work.callee.takes_context)
 
 
-def _writes(work: Work | Around) -> bool:
+def _writes(work: Work) -> bool:
     """Return whether the output goes into the context by more than its step's name."""
     return bool(work.step.sink_to or work.step.updates_context or work.conversation is not None)
 
@@ -389,15 +376,6 @@ def _readers(step: Step) -> list[Any]:
     return [each for each in step.processors.output_processors if is_answer_reader(each)]
 
 
-class Around(NamedTuple):
-    """A step, with the settings of AROS, the rules of its loop and its invariants: what decides which stages there are."""
-
-    step: Step
-    processing: ProcessingConfigModel | None = None
-    conversation: Rules | None = None
-    invariants: Sequence[Any] = ()
-
-
 class Stage(NamedTuple):
     """One stage."""
 
@@ -406,7 +384,7 @@ class Stage(NamedTuple):
     act: Callable[[StepAttempt], Awaitable[None]]
     is_bounded: bool = True
     """Whether the agent's timeout bounds it."""
-    applies: Callable[[Around], object] = lambda _: True
+    applies: Callable[[Work], object] = lambda _: True
     """Whether the step has anything for it; most steps have little around their agent."""
 
 
@@ -415,16 +393,13 @@ _CHOOSE: Final = Stage("agent", StepAttempt.choose_reading, is_bounded=False, ap
 _RUN_AGENT: Final = Stage("agent", StepAttempt.run_agent, is_bounded=False)  # it has what is left
 _READ: Final = Stage("agent", StepAttempt.read, is_bounded=False, applies=_SHAPED)
 _PROCESS: Final = Stage("agent", StepAttempt.process_output, applies=attrgetter("step.processors.output_processors"))
+_renders: Final = attrgetter("step.processors.prompt_processors")
 _PLUGINS: Final = Stage("plugin", StepAttempt.consult_plugins, applies=attrgetter("step.plugins"))
 
 STAGES: Final = (
     Stage("agent", StepAttempt.load_conversation, is_bounded=False, applies=attrgetter("conversation")),
     _CHOOSE,
-    Stage(
-        "agent",
-        StepAttempt.render_prompt,
-        applies=lambda around: around.step.input is not None or around.step.processors.prompt_processors,
-    ),
+    Stage("agent", StepAttempt.render_prompt, applies=lambda work: work.step.input is not None or _renders(work)),
     Stage("agent", StepAttempt.precheck, is_bounded=False, applies=_SHAPED),  # it bounds what it awaits
     _RUN_AGENT,
     _READ,
@@ -438,6 +413,6 @@ STAGES: Final = (
 REDIRECTED: Final = (_CHOOSE, _RUN_AGENT, _READ, _PROCESS, _PLUGINS)
 
 
-def stages_of(around: Around) -> tuple[Stage, ...]:
+def stages_of(work: Work) -> tuple[Stage, ...]:
     """Return the stages that a step has."""
-    return tuple(stage for stage in STAGES if stage.applies(around))
+    return tuple(stage for stage in STAGES if stage.applies(work))

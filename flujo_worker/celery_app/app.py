@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cache, cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
 
@@ -26,15 +26,14 @@ from flujo_client.contract.envelope import TASK_JOIN
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.brokers import broker_for
-from flujo_client.transport.wire import SERIALIZER, register, register_later
+from flujo_client.transport.wire import register, register_later
 from flujo_worker import failpoints
 from flujo_worker.celery_app import tasks
-from flujo_worker.celery_app.consumer.channel import connection_for, publish_sparingly
+from flujo_worker.celery_app.consumer.channel import publish_sparingly
 from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
 from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.private_names import counting_backend
 from flujo_worker.celery_app.consumer.refusals import Refusals
-from flujo_worker.celery_app.consumer.remote import OpenNode
 from flujo_worker.celery_app.consumer.stopping import (
     AWAY_S,
     STOPPING,
@@ -47,6 +46,7 @@ from flujo_worker.celery_app.consumer.stopping import (
     stop,
     stop_parent,
 )
+from flujo_worker.celery_app.own_app import own_app
 from flujo_worker.concurrency.native import is_patched_by_eventlet, refuse_greenlets
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 CONFIGURATION, UNREACHABLE = 2, os.EX_UNAVAILABLE
 """The exit codes of a worker that is set up wrongly, and of one that a service does not answer: those of every command."""
-
-_BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
 
 
 class FlujoWorker:
@@ -76,7 +74,7 @@ class FlujoWorker:
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
         self._given, self._theirs, self._is_own = settings, app, app is None
         if app is None:
-            self.app = _own_app(self.settings)
+            self.app = own_app(self.settings)
         else:
             self.app = ConfigManager.attached = app
             register_later(lambda: self.settings)
@@ -116,7 +114,7 @@ class FlujoWorker:
     @cached_property
     def _counting(self) -> Any:
         """Return what counts the parts of our chords in an app of yours, and sends their joins: none of its settings applies."""
-        return counting_backend(_own_app(self.settings, fixups=()))
+        return counting_backend(own_app(self.settings, fixups=()))
 
     @property
     def queues(self) -> tuple[str, str]:
@@ -172,9 +170,7 @@ class FlujoWorker:
         signals.worker_process_shutdown.connect(self._stop, **own)
         signals.worker_shutdown.connect(self._stop, **own)
 
-    def _prepare(
-        self, sender: str = "", instance: Any = None, options: Mapping[str, Any] | None = None, **_: Any
-    ) -> None:
+    def _prepare(self, sender: str = "", instance: Any = None, options: Any = None, **_: Any) -> None:
         """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others.
 
         One of eventlet that consumes others is left alone: nothing of ours may run there.
@@ -311,84 +307,8 @@ def _ending_the_worker() -> Iterator[None]:
         raise SystemExit(CONFIGURATION if isinstance(error, ConfigurationError) else 1) from error
 
 
-_NOTICED: Final = {
-    "socket_timeout": 5.0,
-    "socket_connect_timeout": 3.0,
-    "socket_keepalive": True,
-    "health_check_interval": 2,
-}
-"""A Redis that does not answer is noticed within about five seconds: kombu would wait for ever, and its hub's thread with it."""
-HEARTBEAT_S: Final = 20
-"""Seconds between heartbeats of a RabbitMQ: after two without one, a connection counts as lost."""
-
-
 def _is_prefork(pool: object) -> bool:
     return "prefork" in type(pool).__module__
-
-
-def _for_redis(settings: Settings) -> dict[str, Any]:
-    return {
-        "broker_transport_options": {
-            **_NOTICED,
-            "max_connections": 1024,
-            "global_keyprefix": settings.broker_key_prefix,
-            # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 2).
-            "ack_emulation": settings.worker.broker_acks,
-            "visibility_timeout": 3600,
-            **settings.sentinel_options(),
-        }
-    }
-
-
-def _for_rabbitmq(settings: Settings) -> dict[str, Any]:
-    return {
-        "broker_transport_options": {"confirm_publish": True},
-        "broker_heartbeat": HEARTBEAT_S,
-        "worker_enable_prefetch_count_reduction": False,  # the pool knows how many messages it has room for
-        # For queues that steps name, and that begin with the first worker that consumes them.
-        "task_queue_max_priority": settings.worker.queue_arguments.get("x-max-priority"),
-        "task_create_missing_queue_type": settings.worker.queue_type,
-    }
-
-
-def _own_app(settings: Settings, **options: Any) -> Celery:
-    backend = None if settings.result_backend_url is None else settings.results()
-    app = Celery("flujo", broker=settings.broker(), backend=backend, set_as_current=False, **options)
-    app.conf.update(_for_rabbitmq(settings) if settings.uses_rabbitmq else _for_redis(settings))
-    app.conf.update(
-        accept_content=[SERIALIZER],
-        result_accept_content=[SERIALIZER],
-        task_serializer=SERIALIZER,
-        result_serializer=SERIALIZER,
-        task_ignore_result=True,
-        task_default_queue=settings.worker.attempts_queue,
-        task_create_missing_queues=True,
-        worker_prefetch_multiplier=1,
-        worker_concurrency=settings.worker.concurrency,
-        worker_hijack_root_logger=False,
-        worker_redirect_stdouts=False,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_consumer="flujo_worker.celery_app.consumer.gate:SafeConsumer",
-        worker_send_task_events=False,
-        broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=None,
-        task_publish_retry_policy=_BRIEFLY,
-        # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 9).
-        result_backend_transport_options={
-            "retry_policy": _BRIEFLY,
-            "global_keyprefix": settings.broker_key_prefix,
-            **settings.sentinel_options(),
-        },
-        result_backend_thread_safe=True,  # one pool of connections for all threads, not a connection for each
-        redis_socket_timeout=5.0,
-        redis_socket_connect_timeout=3.0,
-        redis_socket_keepalive=True,
-        result_expires=604_800,
-    )
-    app.amqp.Connection = connection_for()
-    # Only now: the mailbox keeps the serializer that the app has when it is made.
-    app.control.mailbox.node_cls = OpenNode  # type: ignore[attr-defined]  # its stubs lack it
-    return app
 
 
 def _carry(

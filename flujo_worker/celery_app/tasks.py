@@ -136,7 +136,8 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
             request = task.request
             count_parts(task.app, [ChordPart(request.id, request.group, request.group_index, request.chord)])
     except WireError as refused:
-        refusals.record(refused, str(task.request.id).encode(), queue=_queue_of(task.request))
+        queue = str((task.request.delivery_info or {}).get("routing_key"))
+        refusals.record(refused, str(task.request.id).encode(), queue=queue)
     except Exception as error:
         if not task.request.group:
             raise
@@ -160,7 +161,3 @@ def _name_in_monitors(name: str | None) -> None:
         sys.modules["sentry_sdk"].get_current_scope().set_transaction_name(name, source="task")
     if name is not None and (spans := sys.modules.get("opentelemetry.trace")) is not None:
         spans.get_current_span().update_name(f"run/{name}")
-
-
-def _queue_of(request: Any) -> str:
-    return str((request.delivery_info or {}).get("routing_key"))

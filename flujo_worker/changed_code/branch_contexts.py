@@ -119,8 +119,6 @@ class _Join:
 def _names_others(patch: Packed | None, model: type[BaseModel]) -> bool:
     """Return whether a branch changed fields that its context's model does not have here."""
     changed = None if patch is None else patch.tree()
-    return (
-        changed is not None
-        and changed[0] == "fields"
-        and not changed[1].get("v", {}).keys() <= model.model_fields.keys()
-    )
+    if changed is None or changed[0] != "fields":
+        return False
+    return not changed[1].get("v", {}).keys() <= model.model_fields.keys()

@@ -16,7 +16,7 @@ from flujo_client.plan.plan_difference import Difference
 from flujo_worker.domain.carry_on import PlanMove, handover_delay_s, move
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import Unreadable
-from flujo_worker.ports import Stores
+from flujo_worker.ports import ClaimId, Stores
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ TRIES: Final = 3
 ELSEWHERE_S: Final = 0.5
 """The least seconds until an attempt is published again that lacks a module here."""
 SHOWN: Final = 3
-"""The maximum of differences, or obstacles, in a reason."""
+"""The maximum number of differences, or obstacles, in a reason."""
 
 
 class Send(Protocol):
@@ -109,12 +109,11 @@ class CodeChanges:
                     return CarryOnResult("moved")
                 case "older":
                     older = "this worker was started before the code that the run uses, so its own code is not newer"
-                    return CarryOnResult("refused", f"{older}: {_names(old, plan)}", ParkCause("code", older))
+                    cause = ParkCause("newer", old.fingerprint[:12])
+                    return CarryOnResult("refused", f"{older}: {_names(old, plan)}", cause)
         return CarryOnResult("busy", "it changed while it was checked")
 
-    def hand_over(
-        self, envelope: Envelope, fence: int, reason: str, awaited: AwaitedCode | None, *, claim_id: str | None = None
-    ) -> bool:
+    def hand_over(self, envelope: Envelope, claim: ClaimId, reason: str, awaited: AwaitedCode | None) -> bool:
         """Leave a claimed attempt, which this worker cannot perform, to a live one that can. Return False if there is none.
 
         Its message goes to the head of its queue, where any worker may take it, and again after a while that grows. `awaited` is the code
@@ -124,21 +123,19 @@ class CodeChanges:
         fingerprint = ticket.fingerprint if awaited is None else None
         if not self._stores.plan_moves.has_able_worker(ticket.run, fingerprint, envelope.queue, but=worker):
             return False
-        delay_s = handover_delay_s(fence)
+        delay_s = handover_delay_s(claim.fence or 0)
         event = Event("run.waits_for_old_code", {"reason": reason})
-        if self._stores.attempts.defer(envelope.key, fence, delay_s, event, claim_id=claim_id) and not delay_s:
+        if self._stores.attempts.defer(claim, delay_s, event) and not delay_s:
             self._send([envelope], None, first=True)
         return True
 
-    def leave_to_other_build(self, envelope: Envelope, fence: int, reason: str, *, claim_id: str | None = None) -> bool:
+    def leave_to_other_build(self, envelope: Envelope, claim: ClaimId, reason: str) -> bool:
         """Leave a claimed attempt, whose step lacks a module, to a live worker with another build. Return False if none may have it."""
         ticket, worker = envelope.ticket, "" if self._worker is None else self._worker()
         if not self._stores.plan_moves.has_other_build(ticket.run, envelope.key, envelope.queue, worker=worker):
             return False
         event = Event("attempt.lacks_module", {"reason": reason, "build": self._build}, "warning")
-        return self._stores.attempts.defer(
-            envelope.key, fence, max(ELSEWHERE_S, handover_delay_s(fence)), event, claim_id=claim_id
-        )
+        return self._stores.attempts.defer(claim, max(ELSEWHERE_S, handover_delay_s(claim.fence or 0)), event)
 
     def _changed(self, old: Plan, plan: Plan, state: RunState) -> Sequence[Difference]:
         if self._worker is not None and plan.fingerprint not in self._recorded:

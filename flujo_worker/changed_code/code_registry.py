@@ -156,7 +156,7 @@ class LoadedPipeline:
 
 
 MAX_ENTRIES = 1_000
-"""The maximum of pipelines, agents and resources that a process caches: modules hold few, blueprints may come and go."""
+"""The maximum number of pipelines, agents and resources that a process caches: modules hold few, blueprints may come and go."""
 
 
 class CodeRegistry:
@@ -182,23 +182,20 @@ class CodeRegistry:
         return reference in self._entries
 
     def loaded(self, reference: str) -> LoadedPipeline:
-        """Return a pipeline that this process has loaded."""
         return self._entries[reference]
 
-    def plan(self, reference: str, fingerprint: str) -> Plan | None:
-        """Return the plan of a run if this process has loaded its code."""
+    def known(self, reference: str, fingerprint: str) -> LoadedPipeline | None:
+        """Return the pipeline of a run if this process has loaded it."""
         entry = self._entries.get(reference)
-        return entry.plan if entry is not None and entry.plan.fingerprint == fingerprint else None
+        return entry if entry is not None and entry.plan.fingerprint == fingerprint else None
 
     def entry(self, reference: str, fingerprint: str) -> LoadedPipeline:
         """Find the pipeline of a run. Raises CodeMismatch: with the reason that the run is parked for."""
         entry = self.here(reference, fingerprint)
         if entry.plan.fingerprint != fingerprint:
-            raise CodeMismatch(
-                f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
-                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it",
-                loaded=entry,
-            )
+            here, then = entry.plan.fingerprint[:12], fingerprint[:12]
+            what = f"this worker's code of '{reference}' has fingerprint {here}, the run was started with {then}"
+            raise CodeMismatch(f"{what}; a worker with that code will continue it", loaded=entry)
         return entry
 
     def here(self, reference: str, fingerprint: str = "") -> LoadedPipeline:
@@ -258,18 +255,16 @@ class CodeRegistry:
 
     def _load(self, reference: str, fingerprint: str) -> LoadedPipeline:
         try:
-            pipeline = (
-                self._built(reference, fingerprint)
-                if is_blueprint(reference)
-                else load_pipeline(reference, allowed=self._allowed)
-            )
+            if is_blueprint(reference):
+                pipeline = self._built(reference, fingerprint)
+            else:
+                pipeline = load_pipeline(reference, allowed=self._allowed)
             plan = compile_plan(pipeline, default_name=default_name(reference))
         except (CodeMismatch, WorkerError):
             raise
         except FlujoError as error:
-            raise CodeMismatch(
-                f"this worker cannot load its pipeline: {error.message}{_way_out(error, reference)}"
-            ) from error
+            why = f"{error.message}{_way_out(error, reference)}"
+            raise CodeMismatch(f"this worker cannot load its pipeline: {why}") from error
         except Exception as error:
             raise CodeMismatch(f"importing '{reference}' raised {type(error).__name__}: {error}") from error
         return LoadedPipeline(pipeline, plan, dict(walk(pipeline)))
@@ -282,7 +277,6 @@ class CodeRegistry:
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):
             raise CodeMismatch(f"no blueprint is stored under '{reference}'")
-
         return with_reference_options(load_stored(text, allowed=self._allowed), reference)
 
 
@@ -293,10 +287,8 @@ def _way_out(error: FlujoError, reference: str) -> str:
         return ""
     if not f"{reference.partition(':')[0]}.".startswith(f"{missing}."):
         return f"; install '{missing}' where workers run"
-    return (
-        f"; this worker was started in {Path.cwd()}: start it in the folder that holds '{missing}', "
-        f"set PYTHONPATH to that folder, or install '{missing}' as a package"
-    )
+    start = f"; this worker was started in {Path.cwd()}: start it in the folder that holds '{missing}'"
+    return f"{start}, set PYTHONPATH to that folder, or install '{missing}' as a package"
 
 
 def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int | None = None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Any, Final, NamedTuple
 
 from flujo_client.config.models import TemplateSettings
@@ -54,11 +54,8 @@ class CodeOfSteps:
         except Exception:
             logger.info("the code of step '%s' could not be determined", path, exc_info=True)
             return None
-        texts = {
-            each.name: each.text
-            for each in parts
-            if each.text is not None and (self.stores_prompts or not each.name.startswith("prompt"))
-        }
+        stored = [each for each in parts if self.stores_prompts or not each.name.startswith("prompt")]
+        texts = {each.name: each.text for each in stored if each.text is not None}
         return CodeVersion.of({each.name: each.digest for each in parts}, texts)
 
     def _parts(self, entry: LoadedPipeline, path: str) -> Iterator[AgentPart]:
@@ -127,12 +124,8 @@ class CodeVersions:
 
     def _made_ahead(self, entry: LoadedPipeline, begin: str) -> dict[str, _Known]:
         """Make the versions of the steps from one on that are not known, as far as nothing has to be imported for them."""
-        paths = list(entry.steps)
-        coming = (
-            path
-            for path in paths[paths.index(begin) :]
-            if _is_live(entry.steps[path]) and _key(entry, path) not in self._steps
-        )
+        later = dropwhile(lambda path: path != begin, entry.steps)
+        coming = (path for path in later if _is_live(entry.steps[path]) and _key(entry, path) not in self._steps)
         made = ((path, self._made(entry, path)) for path in islice(coming, AHEAD))
         return {path: found for path, found in made if found is not None}
 
@@ -169,8 +162,8 @@ def _is_live(step: Step) -> bool:
 
 def _around_agent(step: Step) -> Iterator[tuple[str, Any]]:
     """Return what a prompt and an output pass through."""
-    yield from (("processor", each) for each in step.processors.prompt_processors)
-    yield from (("processor", each) for each in step.processors.output_processors)
+    processors = step.processors
+    yield from (("processor", each) for each in (*processors.prompt_processors, *processors.output_processors))
     yield from (("plugin", each[0] if isinstance(each, tuple) else each) for each in step.plugins)
     yield from (("validator", each) for each in step.validators)
     yield from (("invariant", each) for each in step.static_invariants if not isinstance(each, str))

@@ -25,7 +25,7 @@ from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.plan.identity import whole
 from flujo_client.redact import preview, redact_tree
-from flujo_client.schemas.fail_fast import fail_fast
+from flujo_client.schemas.fail_fast import fail_fast, places_of
 from flujo_client.serial import Packed, decode, digest, dumps, encode
 from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, put_bounded
 from flujo_worker.changed_code.parts import DIGEST_LENGTH, AgentPart
@@ -33,7 +33,7 @@ from flujo_worker.domain.context_change import ContextChange, change_of, fields_
 from flujo_worker.errors import StoreError
 from flujo_worker.observe.log import emit
 from flujo_worker.ports import BlobStore, CodeStore
-from flujo_worker.runtime.question import UserCodeRuntime, checked, fetched, places_of
+from flujo_worker.runtime.question import UserCodeRuntime, checked, fetched
 
 _LONGEST_DEFAULT: Final = 40
 
@@ -113,7 +113,6 @@ class MigratedContext(NamedTuple):
     changes: tuple[str, ...]
 
     def emit(self) -> None:
-        """Emit it."""
         emit("context.migrated", migration=self.key, changes=list(self.changes))
 
 
@@ -215,9 +214,8 @@ class ContextMigrations:
                 raise
             except Exception as error:  # noqa: BLE001 - after any error of a user's function, the run waits for a better one
                 tried.append(f"the migration for '{key}' {_why(error)}")
-        raise ContextMisfit(
-            f"its context does not fit {model.__qualname__}: {_listed(misfits)}; {'; '.join(tried) or _WAY_OUT}"
-        )
+        why = f"{_listed(misfits)}; {'; '.join(tried) or _WAY_OUT}"
+        raise ContextMisfit(f"its context does not fit {model.__qualname__}: {why}")
 
     def _functions(self, entry: LoadedPipeline, ticket: RunHeader) -> Iterator[tuple[str, Callable[..., Any]]]:
         """Return the functions that may apply, those for the plan that the run had last first."""
@@ -247,9 +245,8 @@ def may_be_other(model: type[BaseModel], tree: Any) -> bool:
     others = () if model.model_config.get("extra") == "allow" else sent.keys() - model.model_fields.keys()
     if others:
         shown = ", ".join(f"'{name}'" for name in sorted(others)[:_SHOWN])
-        raise ContextMisfit(
-            f"its context has fields that {model.__qualname__} does not have here: {shown}; a worker with the newer code will take it"
-        )
+        what = f"its context has fields that {model.__qualname__} does not have here: {shown}"
+        raise ContextMisfit(f"{what}; a worker with the newer code will take it")
     return any(shape_of(each) not in shapes[name] for name, each in sent.items() if name in shapes)
 
 
@@ -282,15 +279,9 @@ def _checked(model: type[BaseModel], made: Any) -> BaseModel:
         return checked_context
     if not isinstance(made, Mapping):
         raise TypeError(f"returned a {type(made).__name__}; return a mapping of fields, or a {model.__qualname__}")
-    unknown = (
-        []
-        if model.model_config.get("extra") == "allow"
-        else [str(name) for name in made if name not in model.model_fields]
-    )
-    if unknown:
-        raise TypeError(
-            f"returned fields that {model.__qualname__} does not have: {', '.join(sorted(unknown)[:_SHOWN])}"
-        )
+    unknown = sorted(str(name) for name in made if name not in model.model_fields)
+    if unknown and model.model_config.get("extra") != "allow":
+        raise TypeError(f"returned fields that {model.__qualname__} does not have: {', '.join(unknown[:_SHOWN])}")
     try:
         fail_fast(model, dict(made), by_name=True)
         return model.model_validate(dict(made), by_name=True)

@@ -37,7 +37,6 @@ _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def text_digest(text: str) -> str:
-    """Return the digest of any text."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:DIGEST_LENGTH]
 
 
@@ -159,7 +158,7 @@ def _constant(value: Any) -> str:
 
 _MOST_NAME, _DEEPEST = 200, 5
 _LIBRARIES: Final = ("flujo_client.", "flujo_worker.", "pydantic_ai.")
-_SETTINGS: Final = ("model_settings", "_model_options")
+_SETTINGS: Final = ("model_settings", "model_options")
 MOST_TEXT: Final = 8_000
 """Characters of a part's text that are stored."""
 
@@ -172,11 +171,6 @@ class AgentPart(NamedTuple):
     text: str | None = None
 
 
-def agent_parts(agent: Any, at: str, templates: TemplateSettings) -> Iterator[AgentPart]:
-    """Return the named parts of an agent. `at`, its place, names parts without a name."""
-    yield from _agent(agent, at, templates, 0)
-
-
 def function_part(kind: str, function: Any, at: str) -> Iterator[AgentPart]:
     """Return the part of a function, or of the class of an object, if a user wrote it."""
     while isinstance(function, functools.partial):
@@ -187,14 +181,15 @@ def function_part(kind: str, function: Any, at: str) -> Iterator[AgentPart]:
         yield AgentPart(f"{kind} {_name(module, named.__qualname__, at)}", body)
 
 
-def _agent(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[AgentPart]:
+def agent_parts(agent: Any, at: str, templates: TemplateSettings, depth: int = 0) -> Iterator[AgentPart]:
+    """Return the named parts of an agent. `at`, its place, names parts without a name."""
     if depth > _DEEPEST:
         return
     agent = unwrap(agent)
     yield from function_part("agent", agent, at)
     if isinstance(agent, AgentTool):
         yield data_part(f"schema of {at}", [agent.description, agent.parameters])
-        yield from _agent(agent.agent, at, templates, depth + 1)
+        yield from agent_parts(agent.agent, at, templates, depth + 1)
         return
     if isinstance(agent, BaseAgent):
         yield _template_part(f"prompt file of {at}", agent.user_prompt_template, templates)
@@ -225,7 +220,7 @@ def _asking(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Ite
 def _tool(tool: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[AgentPart]:
     owner = getattr(tool.function, "__self__", None)
     if isinstance(owner, AgentTool):
-        yield from _agent(owner, f"tool {tool.name} of {at}", templates, depth + 1)
+        yield from agent_parts(owner, f"tool {tool.name} of {at}", templates, depth + 1)
         return
     yield from function_part("tool", tool.function, at)
     schema = getattr(getattr(tool, "function_schema", None), "json_schema", None)
@@ -255,11 +250,9 @@ def _template_part(name: str, template: str, templates: TemplateSettings) -> Age
 
 
 def _schema(output_type: Any) -> Any:
-    if isinstance(output_type, type):
-        if issubclass(output_type, BaseModel):
-            return output_type.model_json_schema()
-        return output_type.__qualname__
-    return None
+    if not isinstance(output_type, type):
+        return None
+    return output_type.model_json_schema() if issubclass(output_type, BaseModel) else output_type.__qualname__
 
 
 def data_part(name: str, data: Any, *, shown: Any = None) -> AgentPart:

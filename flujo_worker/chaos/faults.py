@@ -6,25 +6,22 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from subprocess import Popen
+from typing import Any, Final
 
 import psycopg
 
+from flujo_client.embedded import Embedded
 from flujo_client.errors import RunNotFound, WaitTimedOut
 from flujo_worker.chaos.invariants import Observed
 from flujo_worker.chaos.ledger import patiently, sql
 from flujo_worker.chaos.report import Strike
-from flujo_worker.chaos.site import APPLICATION, QUEUES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from subprocess import Popen
-
-    from flujo_worker.chaos.site import Site
-    from flujo_worker.chaos.traffic import Traffic
+from flujo_worker.chaos.site import APPLICATION, QUEUES, Site
+from flujo_worker.chaos.traffic import Traffic
 
 SPELL_S: Final = (1.0, 4.0)
 FREEZE_S: Final = (1.0, 9.0)
@@ -51,16 +48,7 @@ JUNK: Final = (b"", b"{}", b"not a message", b'{"body": 1}', b"\x80\x04K\x01.", 
 
 
 class FaultDeck:
-    """Draws faults like cards: each kind happens before one happens again.
-
-    Args:
-        site: the services and workers. traffic: the producer of runs.
-        seed: fixes the order of faults, but not the time of each.
-
-    Attributes:
-        strikes: what happened.
-        observed: what servers have reported.
-    """
+    """Draws faults like cards: each kind happens before one happens again. The seed fixes their order, but not the time of each."""
 
     def __init__(self, site: Site, traffic: Traffic, seed: int) -> None:
         self._site, self._traffic, self._draw = site, traffic, random.Random(f"faults {seed}")
@@ -124,7 +112,7 @@ class FaultDeck:
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL a worker process; another one replaces it."""
+        """Kill a worker process; another one replaces it."""
         process = self._process()
         victims = self._running(process)
         process.kill()
@@ -190,15 +178,13 @@ class FaultDeck:
 
     def restart_redis(self) -> None:
         """Stop Redis, which loses all data, and start it."""
-        assert self._site.services is not None
         self._count_refused()
         with self._away("Redis restarted"):
-            self._site.services.restart_redis()
+            self._services.restart_redis()
 
     def stall_redis(self) -> None:
         """Stop the process of Redis for a moment."""
-        assert self._site.services is not None
-        pid = self._site.services.redis_pid
+        pid = self._services.redis_pid
         with self._away("Redis stalled"):
             os.kill(pid, signal.SIGSTOP)
             self._last(STALL_S)
@@ -219,10 +205,9 @@ class FaultDeck:
 
     def restart_postgres(self, mode: Any) -> None:
         """Crash Postgres, or shut it down cleanly, and start it."""
-        assert self._site.services is not None
         self._count_deadlocks()
         with self._away("Postgres crashed" if mode == "immediate" else "Postgres restarted"):
-            self._site.services.restart_postgres(mode)
+            self._services.restart_postgres(mode)
 
     def refuse_writes(self) -> None:
         """Make every transaction read-only for a while, as a server does after a failover."""
@@ -240,17 +225,12 @@ class FaultDeck:
         """Open connections until Postgres refuses more, and hold them for a while."""
 
         def spell() -> None:
-            away_s = 0.0
             with ExitStack() as held:
                 some = []
                 with suppress(psycopg.OperationalError):
                     while True:
                         some.append(held.enter_context(self._site.connect()))
-                began = time.monotonic()
-                self._last(SPELL_S)
-                # Those that a crash has cut close as well as the others.
-                if some and not _is_cut(some[0]):
-                    away_s = time.monotonic() - began
+                away_s = self._keep(some[0], SPELL_S) if some else 0.0
             self._note("Postgres out of connections", away_s=away_s)
 
         self._begin(spell)
@@ -271,6 +251,11 @@ class FaultDeck:
         self._begin(lambda: self._hold("lock_rows", PIN_S, fault, keeps_away=True, table=table))
 
     # --- what they are made of ---------------------------------------------------------------------------------------
+
+    @property
+    def _services(self) -> Embedded:
+        assert self._site.services is not None
+        return self._site.services
 
     def _accept_writes(self) -> None:
         self._site.rows("accept_writes")
@@ -300,11 +285,18 @@ class FaultDeck:
         ends = psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction
         with suppress(*ends), self._site.connect() as connection, connection.transaction():
             connection.execute(sql(name).replace("{table}", table).encode())
-            began = time.monotonic()
-            self._last(between)
-            if keeps_away and not _is_cut(connection):
-                away_s = time.monotonic() - began
-        self._note(fault, away_s=away_s)
+            away_s = self._keep(connection, between)
+        self._note(fault, away_s=away_s if keeps_away else 0.0)
+
+    def _keep(self, connection: psycopg.Connection[Any], between: tuple[float, float]) -> float:
+        """Keep a connection for a while; return for how long, 0 if a fault has cut it meanwhile."""
+        began = time.monotonic()
+        self._last(between)
+        try:
+            connection.execute("SELECT")
+        except psycopg.OperationalError:
+            return 0.0
+        return time.monotonic() - began
 
     def _cancel(self, run_id: str) -> None:
         asked_at = self._site.now()
@@ -325,9 +317,8 @@ class FaultDeck:
         return {queue: messages for queue, messages in found.items() if messages}
 
     def _remember_messages(self) -> None:
-        known = set(self._old)
         seen = [(queue, message) for queue, messages in self._queued().items() for message in messages]
-        self._old = (self._old + [each for each in seen if each not in known])[-MOST_OLD_MESSAGES:]
+        self._old = list(dict.fromkeys(self._old + seen))[-MOST_OLD_MESSAGES:]
 
     def _count_refused(self) -> None:
         """Add the refused messages; afterwards Redis is emptied, or the storm is over."""
@@ -338,11 +329,3 @@ class FaultDeck:
         if self._site.services is not None:
             log = self._site.services.directory / "postgres.log"
             self.observed.deadlocks += log.read_text(errors="replace").count("deadlock detected")
-
-
-def _is_cut(connection: psycopg.Connection[Any]) -> bool:
-    try:
-        connection.execute("SELECT")
-    except psycopg.OperationalError:
-        return True
-    return False

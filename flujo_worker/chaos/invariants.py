@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_worker.chaos.pipelines import COST_USD, TOKENS, Trail
 from flujo_worker.chaos.report import InvariantResult
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from flujo_worker.chaos.site import Site
+from flujo_worker.chaos.site import Site
 
 PROMISES: Final = {
     "runs_ended": "Every run that was acknowledged is recorded, and has ended.",
@@ -48,13 +45,7 @@ class Observed:
 
 
 def judge(site: Site, acknowledged: Collection[str], observed: Observed) -> list[InvariantResult]:
-    """Return all invariants with their violations.
-
-    Args:
-        site: where the runs are.
-        acknowledged: the ids of the runs that a client was given.
-        observed: what servers observed.
-    """
+    """Return all invariants with their violations; `acknowledged` are the runs whose ids a client was given."""
     return [
         *(InvariantResult(name, promise, violations(site, name, acknowledged)) for name, promise in PROMISES.items()),
         InvariantResult("contexts_folded", CONTEXTS, wrong_contexts(site)),

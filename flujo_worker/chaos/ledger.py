@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import psycopg
 
+from flujo_client.attempt_info import AttemptInfo
 from flujo_client.config.manager import ConfigManager
 from flujo_client.errors import ClientError, ServiceUnreachable
 from flujo_client.sql_files import written
 from flujo_client.transport.postgres import BoundedConnection, fate, options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.attempt_info import AttemptInfo
 
 T = TypeVar("T")
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from flujo_worker.chaos.faults import FaultDeck
 from flujo_worker.chaos.invariants import judge
 from flujo_worker.chaos.network_faults import NetworkFaults
 from flujo_worker.chaos.report import Report, recoveries
+from flujo_worker.chaos.site import Site
 from flujo_worker.chaos.traffic import Traffic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_worker.chaos.site import Site
 
 GAP_S: Final = (0.5, 2.0)
 LOOK_EVERY_S: Final = 0.1

@@ -8,25 +8,22 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from ipaddress import IPv4Address
+from typing import Self
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from flujo_worker.chaos.relay import Way
 
-    from flujo_worker.chaos.relay import Way
-
+_TESTED = IPv4Address("198.18.0.0")
+"""The first address of 198.18.0.0/15, which RFC 2544 reserves for tests of networks."""
 _NETS = 32_768
-"""The number of nets of four addresses in 198.18.0.0/15, which RFC 2544 reserves for tests of networks."""
+"""The number of nets of four addresses in it."""
 _PER_PROCESS = 32
 
 
 class Namespace:
-    """A namespace with a link to each service. A context manager.
-
-    Args:
-        number: of the namespace in this process, from 1 to 15.
-        services: the names of the links.
+    """A namespace with a link to each service; `number` is from 1 to 15. A context manager.
 
     Attributes:
         addresses: by service, that of our end of the link and that of the end inside.
@@ -60,25 +57,26 @@ class Namespace:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    @contextmanager
-    def down(self, service: str) -> Iterator[None]:
-        """Take a link down."""
-        run("ip", "link", "set", self._links[service], "down")
-        try:
-            yield
-        finally:
-            run("ip", "link", "set", self._links[service], "up")
+    def down(self, service: str) -> AbstractContextManager[None]:
+        """Take a link down meanwhile."""
+        link = "ip", "link", "set", self._links[service]
+        return _between([*link, "down"], [*link, "up"])
 
-    @contextmanager
-    def lose(self, service: str, way: Way) -> Iterator[None]:
-        """Lose every packet of one direction."""
+    def lose(self, service: str, way: Way) -> AbstractContextManager[None]:
+        """Lose every packet of one direction meanwhile."""
         name = self._links[service]
         inside, device = (self.command, f"{name}w") if way == "request" else ([], name)
-        run(*inside, "tc", "qdisc", "add", "dev", device, "root", "pfifo", "limit", "0")
-        try:
-            yield
-        finally:
-            run(*inside, "tc", "qdisc", "delete", "dev", device, "root")
+        tc, root = (*inside, "tc", "qdisc"), ("dev", device, "root")
+        return _between([*tc, "add", *root, "pfifo", "limit", "0"], [*tc, "delete", *root])
+
+
+@contextmanager
+def _between(first: Sequence[str], last: Sequence[str]) -> Iterator[None]:
+    run(*first)
+    try:
+        yield
+    finally:
+        run(*last)
 
 
 def why_not() -> str | None:
@@ -97,12 +95,8 @@ def why_not() -> str | None:
 
 
 def _addresses(net: int) -> tuple[str, str]:
-    number = (198 << 24) + (18 << 16) + 4 * net
-    return _dotted(number + 1), _dotted(number + 2)
-
-
-def _dotted(number: int) -> str:
-    return ".".join(str(byte) for byte in number.to_bytes(4, "big"))
+    first = _TESTED + 4 * net
+    return str(first + 1), str(first + 2)
 
 
 def run(*command: str) -> None:

@@ -9,23 +9,17 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-from urllib.parse import parse_qs, quote, urlsplit
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple, Self
+from urllib.parse import SplitResult, parse_qs, quote, urlsplit
 
+from flujo_client.config.manager import Settings
 from flujo_client.embedded.local import Fleet, worker_command
 from flujo_worker.chaos import clocks
 from flujo_worker.chaos.namespaces import Namespace
-from flujo_worker.chaos.relay import Relay
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-    from typing import IO
-    from urllib.parse import SplitResult
-
-    from flujo_client.config.manager import Settings
-    from flujo_worker.chaos.relay import Place
+from flujo_worker.chaos.relay import Place, Relay
 
 POSTGRES, REDIS = "Postgres", "Redis"
 SERVICES: Final = (POSTGRES, REDIS)
@@ -34,33 +28,19 @@ _PATIENCE_S: Final = 10.0
 
 
 class Link(NamedTuple):
-    """The way from one process to the services.
-
-    Attributes:
-        relays: by the name of the service.
-        settings: those of the process.
-        clock: the file that shifts the clock of the process.
-        namespace: where the process runs; None: beside the monkey.
-    """
+    """The way from one process to the services."""
 
     relays: Mapping[str, Relay]
     settings: Settings
     clock: Path
+    """The file that shifts the clock of the process."""
     namespace: Namespace | None
 
 
 class Network:
     """Relays between processes and embedded services, on an event loop in a separate thread. A context manager.
 
-    Args:
-        urls: of the embedded services' database and broker.
-        folder: for sockets.
-        workers: how many processes need a link, apart from the client.
-        settings_for: returns the settings of a process that uses these two URLs.
-        is_apart: whether each worker gets a namespace.
-
-    Attributes:
-        links: the client's first.
+    The client has the first of its `links`; with `is_apart` each worker gets a namespace. `urls` are those of the database and the broker.
     """
 
     def __init__(

@@ -5,29 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Any, Final
 
 import psycopg
 
+from flujo_client.embedded import Embedded
 from flujo_client.embedded.postgres import find_binaries
 from flujo_client.embedded.process import server_account, spawn, wait_until
 from flujo_worker.chaos import clocks, namespaces, small_disk
 from flujo_worker.chaos.faults import SPELL_S, STALL_S, FaultDeck
-from flujo_worker.chaos.network import SERVICES
-from flujo_worker.chaos.relay import WAYS, Relay
-from flujo_worker.chaos.site import START_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from flujo_client.embedded import Embedded
-    from flujo_worker.chaos.network import Link, Network
-    from flujo_worker.chaos.relay import Way
-    from flujo_worker.chaos.site import Site
-    from flujo_worker.chaos.traffic import Traffic
+from flujo_worker.chaos.network import SERVICES, Link, Network
+from flujo_worker.chaos.relay import WAYS, Relay, Way
+from flujo_worker.chaos.site import START_S, Site
+from flujo_worker.chaos.traffic import Traffic
 
 DELAY_S: Final = 0.2
 """Each way."""
@@ -46,17 +40,14 @@ class NetworkFaults(FaultDeck):
         self._network: Network = site.network
         self._is_apart = False
         for service in SERVICES:
-            apart: dict[str, tuple[Way, ...]] = {
-                f"a worker cut off from {service}": WAYS,
-                f"a worker's packets to {service} lost": ("request",),
-                f"packets of {service} to a worker lost": ("answer",),
+            acts: dict[str, tuple[Callable[..., None], Any]] = {
+                f"a worker cut off from {service}": (self.part, WAYS),
+                f"a worker's packets to {service} lost": (self.part, ("request",)),
+                f"packets of {service} to a worker lost": (self.part, ("answer",)),
+                f"connections to {service} half open": (self.spoil, Relay.abandon),
+                f"messages of {service} cut in the middle": (self.spoil, Relay.cut),
             }
-            self.kinds |= {name: partial(self.part, name, service, ways) for name, ways in apart.items()}
-            everywhere = {
-                f"connections to {service} half open": Relay.abandon,
-                f"messages of {service} cut in the middle": Relay.cut,
-            }
-            self.kinds |= {name: partial(self.spoil, name, service, act) for name, act in everywhere.items()}
+            self.kinds |= {name: partial(act, name, service, how) for name, (act, how) in acts.items()}
         self.kinds |= {
             "a slow network": self.slow_down,
             "a stalled network": self.stall,
@@ -111,8 +102,7 @@ class NetworkFaults(FaultDeck):
 
     def fail_over(self) -> None:
         """Replace Postgres by a replica that has received nothing for a while."""
-        services = self._site.services
-        assert services is not None
+        services = self._services
         _back_up(services)
         self._last(STALL_S)
         self._count_deadlocks()
@@ -123,11 +113,9 @@ class NetworkFaults(FaultDeck):
 
     def fill_disk(self) -> None:
         """Fill the disk of Postgres for a while. If it ends, start it again, as a supervisor would."""
-        services = self._site.services
-        assert services is not None
         self._count_deadlocks()
         with self._away("a full disk"):
-            with small_disk.full(services.directory):
+            with small_disk.full(self._services.directory):
                 self._last(SPELL_S)
             wait_until(self._is_up, seconds=START_S)
 
@@ -144,9 +132,8 @@ class NetworkFaults(FaultDeck):
         self._note("a worker's clock a minute wrong")
 
     def _is_up(self) -> bool:
-        assert self._site.services is not None
-        if self._site.services.how_they_ended():
-            self._site.services.restart_postgres()
+        if self._services.how_they_ended():
+            self._services.restart_postgres()
         with suppress(psycopg.Error), self._site.connect():
             return True
         return False

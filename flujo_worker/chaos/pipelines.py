@@ -153,15 +153,10 @@ killer = _row(_step("before"), Step("kill", kill_process))
 
 
 class Shape(NamedTuple):
-    """The expected end of a run that is not cancelled.
-
-    Attributes:
-        merges: how many attempts at steps that act are merged; None where that is chance.
-        error: the code of the error that it fails with; None: it succeeds.
-        limits: what it may spend.
-    """
+    """The expected end of a run that is not cancelled."""
 
     merges: int | None
+    """How many attempts at steps that act are merged; None where that is chance."""
     error: str | None = None
     limits: UsageLimits | None = None
 

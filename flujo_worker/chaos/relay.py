@@ -8,14 +8,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Place: TypeAlias = "str | tuple[str, int]"
-    """The path of a Unix socket, or a host and a port."""
-
+Place = str | tuple[str, int]
+"""The path of a Unix socket, or a host and a port."""
 Way = Literal["request", "answer"]
 WAYS: Final[tuple[Way, Way]] = ("request", "answer")
 CHUNK: Final = 65_536
@@ -24,15 +20,7 @@ MOST_CHUNKS: Final = 64
 
 
 class Relay:
-    """Accept connections and carry each to a service.
-
-    Args:
-        target: where the service is; connections that are made later follow a change.
-        peer: the only address that connections are accepted from; None accepts all.
-
-    Attributes:
-        delay_s: how many seconds each byte takes, one way.
-    """
+    """Accept connections, only from `peer` unless it is None, and carry each to the target; each byte takes `delay_s` one way."""
 
     def __init__(self, target: Place, *, peer: str | None = None) -> None:
         self.target, self.delay_s, self._peer = target, 0.0, peer

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A fault that happened.
-
-    Attributes:
-        fault: its name.
-        over_at: when it happened, or when a lasting one ended, in Unix seconds of the server's clock.
-        victims: the attempts that it interrupted, if known.
-        away_s: how many seconds before its end it kept Postgres or Redis away from everybody.
-    """
+    """A fault that happened."""
 
     fault: str
     over_at: float
+    """When it happened, or when a lasting one ended, in Unix seconds of the server's clock."""
     victims: tuple[str, ...] = ()
+    """The attempts that it interrupted, if known."""
     away_s: float = 0.0
+    """For how many seconds, until its end, all processes were without Postgres or Redis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +46,16 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One storm.
-
-    Attributes:
-        seconds: how long faults happened.
-        quiet_s: how long the rest took to end.
-        totals: runs by their end, effects and merges, and runs that were lost in a failover.
-    """
+    """One storm."""
 
     seed: int
     seconds: float
+    """For how many seconds faults happened."""
     quiet_s: float
+    """Seconds from the last fault until all runs had ended."""
     workers: int
     totals: Mapping[str, int]
+    """Runs by their end, effects and merges, and runs that were lost in a failover."""
     recoveries: Sequence[Recovery]
     verdicts: Sequence[InvariantResult]
 
@@ -82,10 +73,7 @@ class Report:
             "workers": self.workers,
             **self.totals,
             "violations": self.violations,
-            "invariants": [
-                {"name": each.name, "promise": each.promise, "violations": list(each.violations)}
-                for each in self.verdicts
-            ],
+            "invariants": [asdict(each) for each in self.verdicts],
             "recovery": [
                 {"fault": each.fault, "times": each.times, **percentiles(each.seconds)}
                 for each in [*self.recoveries, overall(self.recoveries)]
@@ -94,15 +82,10 @@ class Report:
 
 
 def recoveries(strikes: Sequence[Strike], ended: Sequence[Mapping[str, Any]]) -> list[Recovery]:
-    """Measure how long after each fault work continued. Time in which another fault keeps Postgres or Redis away does not count.
+    """Measure how long after each fault work continued, from the attempts in the order of their end.
 
-    Args:
-        strikes: the faults.
-        ended: the attempts that have ended, in the order of their end, each with `key`, `is_merged`, `started_at` and `ended_at`.
-
-    Returns:
-        a value for each fault. If it is known which attempts it interrupted, each of them counts, until its end; else the first attempt
-        that began after the fault counts, until its merge.
+    If it is known which attempts a fault interrupted, each of them counts, until its end; else the first attempt that began after the
+    fault counts, until its merge. Time in which another fault keeps Postgres or Redis away does not count.
     """
     ends = {row["key"]: row["ended_at"] for row in ended}
     merged = [(row["started_at"], row["ended_at"]) for row in ended if row["is_merged"] and row["started_at"]]
@@ -135,19 +118,14 @@ def overall(each: Sequence[Recovery]) -> Recovery:
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
     """Return the median, the 99th percentile and the greatest, each a value that was measured; None if there are none."""
-    if not seconds:
-        return {"p50_s": None, "p99_s": None, "max_s": None}
     ordered, last = sorted(seconds), len(seconds) - 1
-    return {
-        f"{name}_s": round(ordered[round(last * share)], 2) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1))
-    }
+    shares = {"p50_s": 0.5, "p99_s": 0.99, "max_s": 1.0}
+    return {name: round(ordered[round(last * share)], 2) if seconds else None for name, share in shares.items()}
 
 
 def verdict_table(report: Report) -> Table:
     """Draw the invariants."""
-    table = Table(title="Invariants", title_justify="left", expand=True)
-    table.add_column("promise", ratio=1)
-    table.add_column("violations", justify="right")
+    table = _table("Invariants", "promise", "violations")
     for each in report.verdicts:
         color = "red" if each.violations else "green"
         table.add_row(escape(each.promise), f"[{color}]{len(each.violations)}[/]")
@@ -161,13 +139,18 @@ def violations_text(report: Report) -> str:
 
 def recovery_table(report: Report) -> Table:
     """Draw the faults and the recovery times."""
-    table = Table(title="Recovery, in seconds", title_justify="left", expand=True)
-    table.add_column("fault", ratio=1)
-    for name in ("times", "p50", "p99", "max"):
-        table.add_column(name, justify="right")
+    table = _table("Recovery, in seconds", "fault", "times", "p50", "p99", "max")
     for each in [*report.recoveries, overall(report.recoveries)]:
         values = percentiles(each.seconds).values()
         table.add_row(each.fault, str(each.times), *("" if value is None else f"{value:.2f}" for value in values))
+    return table
+
+
+def _table(title: str, first: str, *figures: str) -> Table:
+    table = Table(title=title, title_justify="left", expand=True)
+    table.add_column(first, ratio=1)
+    for name in figures:
+        table.add_column(name, justify="right")
     return table
 
 

@@ -6,14 +6,16 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg.rows import dict_row
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.config.manager import Settings
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet, migrate
 from flujo_client.embedded.process import wait_until
@@ -25,11 +27,6 @@ from flujo_worker.chaos.network import LinkedFleet, Network
 from flujo_worker.chaos.pipelines import HEAVY_QUEUE, MODULE
 from flujo_worker.store.migrate import require_current
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flujo_client.config.manager import Settings
-
 APPLICATION: Final = "flujo-chaos"
 """The name of our connections to Postgres: on a staging system only these are cut."""
 QUEUES: Final = ("flujo.chaos.attempts", "flujo.chaos.control", HEAVY_QUEUE)
@@ -39,32 +36,23 @@ LOG: Final = "chaos-workers.log"
 
 
 class SiteOptions(NamedTuple):
-    """The options of any site.
-
-    Attributes:
-        monkey: the id that the monkey's runs have in their metadata.
-        workers: how many worker processes.
-        folder: where embedded services and the log of the workers are.
-        has_network: whether each process reaches embedded services over a link that can fail.
-    """
+    """The options of any site."""
 
     monkey: str
+    """The id that the monkey's runs have in their metadata."""
     workers: int
     folder: Path
+    """Of embedded services and the log of the workers."""
     has_network: bool = False
+    """Whether each process reaches embedded services over a link that can fail."""
 
 
 class Site:
-    """Services, a client, and worker processes with separate queues.
-
-    Args:
-        settings: the project's, with database and broker set.
-        site_options: its monkey, workers and folder.
-        services: the embedded services, which may be broken; None for existing services.
-        network: the links of the client and the workers; None: they connect directly, as the monkey itself always does.
-        has_own_disk: whether Postgres has a small file system, which may be filled.
+    """Embedded services, which may be broken, or existing ones, a client, and worker processes with separate queues.
 
     Attributes:
+        network: the links of the client and the workers; None: they connect directly, as the monkey itself always does.
+        has_own_disk: whether Postgres has a small file system, which may be filled.
         lost_before: when a failover was last over, in seconds of the server's clock: what was committed before may be lost. 0: never.
     """
 
@@ -81,22 +69,15 @@ class Site:
         self.log = site_options.folder / LOG
         self.client = FlujoClient(settings if network is None else network.links[0].settings)
         self.broker = Broker(settings)
-        options: dict[str, Any] = {
-            "processes": site_options.workers,
-            "log": self.log,
-            "arguments": ["--queues", ",".join(QUEUES)],
-        }
+        arguments = ["--queues", ",".join(QUEUES)]
+        options: dict[str, Any] = {"processes": site_options.workers, "log": self.log, "arguments": arguments}
         self.fleet = Fleet(settings, **options) if network is None else LinkedFleet(settings, network, **options)
         [clock] = self.rows("now")
         self._ahead_s: float = clock["now"] - time.time()
         self.has_own_disk, self.lost_before = has_own_disk, 0.0
 
     def start_workers(self) -> None:
-        """Start the workers, and wait until each takes work: an earlier fault would only delay their start.
-
-        Raises:
-            ConfigurationError: they do not come up.
-        """
+        """Start the workers, and wait until each takes work: an earlier fault would only delay their start."""
         self.fleet.start()
         pids = {process.pid for process in self.fleet.processes}
         if not wait_until(lambda: pids <= {row["pid"] for row in self.rows("live_workers")}, seconds=START_S):
@@ -162,11 +143,7 @@ def embedded_site(settings: Settings, site_options: SiteOptions) -> Iterator[Sit
 
 @contextmanager
 def staging_site(settings: Settings, site_options: SiteOptions) -> Iterator[Site]:
-    """Yield a site on existing services.
-
-    Raises:
-        ConfigurationError: its schema is not current, or other runs are live.
-    """
+    """Yield a site on existing services; raises ConfigurationError if the schema is not current, or other runs are live."""
     require_current(settings.database())
     site = Site(with_own_queues(settings), site_options)
     [live] = site.rows("foreign_runs")

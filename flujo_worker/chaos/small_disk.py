@@ -6,14 +6,12 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flujo_worker.chaos.namespaces import run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _MEGABYTES: Final = 768
 _BALLAST: Final = "ballast"

@@ -8,16 +8,13 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from flujo_client.api.handle import RunHandle
 from flujo_client.errors import ResumeError, RunNotFound
 from flujo_worker.chaos.ledger import patiently
-from flujo_worker.chaos.pipelines import KILLER, MODULE, SHAPES, StepDone, Trail
-
-if TYPE_CHECKING:
-    from flujo_client.api.handle import RunHandle
-    from flujo_worker.chaos.pipelines import Shape
-    from flujo_worker.chaos.site import Site
+from flujo_worker.chaos.pipelines import KILLER, MODULE, SHAPES, Shape, StepDone, Trail
+from flujo_worker.chaos.site import Site
 
 GAP_S: Final = (0.1, 0.6)
 MOST_AT_ONCE: Final = 6
@@ -27,17 +24,14 @@ ANSWERED: Final = 0.3
 
 
 class Traffic:
-    """Enqueues in a separate thread until it is stopped.
-
-    Attributes:
-        acknowledged: the runs that `enqueue` has returned: when it was called, in seconds of the server's clock, by id.
-    """
+    """Enqueues in a separate thread until it is stopped."""
 
     def __init__(self, site: Site, seed: int) -> None:
         self._site, self._draw = site, random.Random(f"traffic {seed}")
         self._stopped = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chaos-traffic")
         self.acknowledged: dict[str, float] = {}
+        """For each run that `enqueue` has returned, when that was called, in seconds of the server's clock."""
 
     def start(self) -> None:
         """Begin to enqueue."""

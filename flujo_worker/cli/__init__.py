@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from flujo_client.cli.plugins import ErrorHandlingGroup, LazyGroup
+from flujo_client.cli.plugins import ErrorHandlingGroup
 
 NAMES = ("beat", "chaos", "code", "migrate", "up", "worker")
 
-
-class _Commands(LazyGroup, ErrorHandlingGroup):
-    """The commands, with the exit codes of `flujo`."""
-
-
-commands = _Commands(
+commands = ErrorHandlingGroup(
     name="flujo_worker", help=__doc__, homes={name: f"flujo_worker.cli.{name}:command" for name in NAMES}
 )

@@ -18,7 +18,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP
 from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.celery_app.app import FlujoWorker
-from flujo_worker.cli.parent import follow, parent_option
+from flujo_worker.cli.supervise import follow, parent_option
 from flujo_worker.liveness.heartbeat import Heartbeat
 from flujo_worker.observe.log import configure
 

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 import click
 
-from flujo_client.cli.output import RUNTIME, say, show, show_json
+from flujo_client.cli.options import flag
+from flujo_client.cli.output import OK, RUNTIME, say, show, show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_worker.chaos.monkey import run_chaos
 from flujo_worker.chaos.network_faults import lacking
@@ -43,16 +44,10 @@ WARNING = (
     help="A staging Postgres, instead of an embedded one.",
 )
 @click.option("--broker", metavar="URL", envvar="FLUJO_CHAOS_BROKER", show_envvar=True, help="Its Redis.")
-@click.option(
-    "--network",
-    is_flag=True,
-    help="Break the network between processes and embedded services as well: delays, partitions.",
-)
-@click.option("--yes", is_flag=True, help="Confirm that --url is a staging system.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.pass_context
+@flag("--network", help="Break the network between processes and embedded services as well: delays, partitions.")
+@flag("--yes", help="Confirm that --url is a staging system.")
+@flag("--json", "as_json", help="Print the report as JSON.")
 def command(  # noqa: PLR0913 - one for each option
-    ctx: click.Context,
     *,
     seed: int | None,
     duration: int,
@@ -63,7 +58,7 @@ def command(  # noqa: PLR0913 - one for each option
     network: bool,
     yes: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Break embedded services and workers at random while runs are under way, wait until all have ended, and check every promise.
 
     Needs nothing running, and leaves nothing running. The exit code is 1 if an invariant is violated.
@@ -96,10 +91,10 @@ def command(  # noqa: PLR0913 - one for each option
     if as_json:
         show_json(report.tree())
     else:
-        show(summary(report))
-        show(recovery_table(report))
-        show(verdict_table(report))
-    if report.violations:
-        say(violations_text(report))
-        say(f"{report.violations} violations; logs and data are in {folder}. Repeat with --seed {seed}.")
-        ctx.exit(RUNTIME)
+        for draw in (summary, recovery_table, verdict_table):
+            show(draw(report))
+    if not report.violations:
+        return OK
+    say(violations_text(report))
+    say(f"{report.violations} violations; logs and data are in {folder}. Repeat with --seed {seed}.")
+    return RUNTIME

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from flujo_client.cli.format import counted
 from flujo_client.cli.output import OK, RUNTIME, say
@@ -26,14 +27,12 @@ def drain(settings: Settings, names: Sequence[str]) -> int:
     settings = join_services(settings)
     names, at_once = names or [socket.gethostname()], threading.Event()
     at_once.set()
-    pool = RetryingPool(settings.database(), pool_max=1, stopping=at_once)
+    seconds = settings.worker.shutdown_grace_s + settings.agents.cancel_grace_s + MARGIN_S
     try:
-        workers = StopRequests(pool.open())
-        return _drain(workers, names, settings.worker.shutdown_grace_s + settings.agents.cancel_grace_s + MARGIN_S)
+        with closing(RetryingPool(settings.database(), pool_max=1, stopping=at_once)) as pool:
+            return _drain(StopRequests(pool.open()), names, seconds)
     except StoreError as error:
         raise ServiceUnreachable(f"Postgres does not answer: {error}", cause=error) from error
-    finally:
-        pool.close()
 
 
 def _drain(workers: StopRequests, names: Sequence[str], seconds: float) -> int:

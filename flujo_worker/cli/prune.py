@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from typing import Final
 
 import click
 
-from flujo_client.cli.output import say, show_json
+from flujo_client.cli.options import flag
+from flujo_client.cli.output import CommandResult, printed, say
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
 from flujo_worker.domain.retention import DAY_S, STATUSES, RetentionRule
-from flujo_worker.ports import RetentionStore
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.stores import PostgresStores
@@ -37,50 +39,31 @@ def _age(_: click.Context, __: click.Parameter, given: str) -> float:
 )
 @click.option("--status", "statuses", type=click.Choice(STATUSES), multiple=True, help="Only runs that ended so.")
 @click.option("--pipeline", metavar="NAME", help="Only runs of the pipeline with this name.")
-@click.option("--dry-run", is_flag=True, help="Show how many would be deleted, and delete nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
-def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None, dry_run: bool, as_json: bool) -> None:
+@flag("--dry-run", help="Show how many would be deleted, and delete nothing.")
+@printed("Print the numbers as JSON.")
+def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None, dry_run: bool) -> CommandResult:
     """Delete ended runs, with all their data and all their child runs. Live runs stay, and so do their parents.
 
     With `retention.keep_summaries`, a summary of each stays. It is safe under running workers, and may be interrupted and repeated.
     """
     rules = [RetentionRule(status, older_than, pipeline) for status in statuses or STATUSES]
     settings = join_services(ConfigManager().settings())
-    url = settings.database()
-    require_current(url)
-    stores, waits_s = PostgresStores(url, pool_max=1).open(), settings.traces.wait_days * DAY_S
-    try:
+    require_current(settings.database())
+    waits_s, keeps = settings.traces.wait_days * DAY_S, settings.retention.keep_summaries
+    with closing(PostgresStores(settings.database(), pool_max=1).open()) as stores:
         found = RetentionInPostgres(stores.pool).count_aged_runs(rules, waits_s=waits_s)
-        gone = (
-            0
-            if dry_run
-            else _prune(
-                stores.retention,
-                rules,
-                sum(found.values()),
-                is_summarized=settings.retention.keep_summaries,
-                waits_s=waits_s,
-            )
-        )
-    finally:
-        stores.close()
-    if as_json:
-        counted = [{"pipeline": name, "status": status, "runs": runs} for (name, status), runs in found.items()]
-        show_json({"found": counted, "deleted": gone})
-        return
-    for (name, status), runs in found.items():
-        say(f"{name}  {status}  {runs}")
-    say(f"would delete {sum(found.values())} runs with their child runs" if dry_run else f"deleted {gone} runs")
+        prune = partial(stores.retention.prune_runs, rules, AT_ONCE, is_summarized=keeps, waits_s=waits_s)
+        total, gone, reported_at = sum(found.values()), 0, time.monotonic()
+        while not dry_run and (pruned := prune()):
+            gone += len(pruned)
+            if time.monotonic() - reported_at > REPORT_EVERY_S:
+                reported_at = time.monotonic()
+                say(f"deleted {gone} of {total} or more")
 
+    def draw() -> None:
+        for (name, status), runs in found.items():
+            say(f"{name}  {status}  {runs}")
+        say(f"would delete {total} runs with their child runs" if dry_run else f"deleted {gone} runs")
 
-def _prune(
-    retention: RetentionStore, rules: Sequence[RetentionRule], expected: int, *, is_summarized: bool, waits_s: float
-) -> int:
-    """Delete until nothing is left to delete; child runs count too."""
-    gone, reported_at = 0, time.monotonic()
-    while pruned := retention.prune_runs(rules, AT_ONCE, is_summarized=is_summarized, waits_s=waits_s):
-        gone += len(pruned)
-        if time.monotonic() - reported_at > REPORT_EVERY_S:
-            reported_at = time.monotonic()
-            say(f"deleted {gone} of {expected} or more")
-    return gone
+    counted = [{"pipeline": name, "status": status, "runs": runs} for (name, status), runs in found.items()]
+    return CommandResult({"found": counted, "deleted": gone}, draw)

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from flujo_client.cli.options import flag
 from flujo_client.cli.output import say, show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
@@ -19,7 +20,7 @@ REPORT_EVERY_S: Final = 2.0
 
 
 @click.command("reencrypt")
-@click.option("--json", "as_json", is_flag=True, help="Print the number of values as JSON.")
+@flag("--json", "as_json", help="Print the number of values as JSON.")
 def command(*, as_json: bool) -> None:
     """Encrypt all stored values with the first of `value_keys`: plain ones, and those of earlier keys.
 
@@ -27,9 +28,8 @@ def command(*, as_json: bool) -> None:
     """
     settings = join_services(ConfigManager().settings())
     if not settings.value_keys:
-        raise SettingsError(
-            "`value_keys` are not set", suggestion="set FLUJO_VALUE_KEYS, here and for all workers and clients"
-        )
+        way_out = "set FLUJO_VALUE_KEYS, here and for all workers and clients"
+        raise SettingsError("`value_keys` are not set", suggestion=way_out)
     encrypt_values(settings)
     require_current(settings.database())
     total, reported_at = 0, time.monotonic()

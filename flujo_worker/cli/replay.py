@@ -8,7 +8,7 @@ import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.lookup import find_run, run_argument
-from flujo_client.cli.output import say, show_json
+from flujo_client.cli.output import OK, RUNTIME, CommandResult, printed, say
 from flujo_client.gateway import requests
 from flujo_worker.replay.replay import replay
 
@@ -17,9 +17,8 @@ MOST_CHILDREN = 100_000
 
 @click.command("replay")
 @run_argument
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.pass_context
-def command(ctx: click.Context, *, run: str, as_json: bool) -> None:
+@printed("Print the result as JSON.")
+def command(*, run: str) -> CommandResult:
     """Decide a run again with the code that is here: no model and no user code is called, and nothing is written.
 
     Exit code 1: something is decided otherwise than it was.
@@ -32,11 +31,7 @@ def command(ctx: click.Context, *, run: str, as_json: bool) -> None:
             client.ask(requests.scopes(found.id)),
             client.list_runs(parent=found.id, limit=MOST_CHILDREN),
         )
-    if as_json:
-        show_json(asdict(replayed))
-    elif replayed.difference is None:
-        say(f"{replayed.run}: {replayed.notices} decisions, all as recorded")
-    else:
-        say(f"{replayed.run}: {replayed.notices} decisions as recorded, then: {replayed.difference}")
-    if replayed.difference is not None:
-        ctx.exit(1)
+    is_same = replayed.difference is None
+    how = ", all as recorded" if is_same else f" as recorded, then: {replayed.difference}"
+    text = f"{replayed.run}: {replayed.notices} decisions{how}"
+    return CommandResult(asdict(replayed), lambda: say(text), OK if is_same else RUNTIME)

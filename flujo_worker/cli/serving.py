@@ -8,7 +8,6 @@ import os
 import secrets
 import socket
 import sys
-import threading
 import time
 from importlib import import_module
 
@@ -19,6 +18,8 @@ from flujo_client.config.models import Log
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.consumer.events import EventsOnRequest
 from flujo_worker.celery_app.consumer.pool import POOL
+from flujo_worker.celery_app.consumer.stopping import after
+from flujo_worker.concurrency.forks import keep_signals_from_forks
 from flujo_worker.observe.log import configure
 
 COLLECT_EVERY = 10_000
@@ -30,15 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def serve(settings: Settings, *, concurrency: int | None, queues: str | None, pool: str, build: str | None) -> int:
-    """Work until told to stop; return the exit code.
-
-    Args:
-        settings: the project's.
-        concurrency: how many attempts run at once; None: as the settings say, with prefork one for each core.
-        queues: their names, separated by commas; attempts and control when None.
-        pool: `attempts`, Flujo's own, or one of Celery's.
-        build: what the operator calls the code that is here.
-    """
+    """Work with the options of `flujo worker` until asked to stop; return the exit code. With prefork, one attempt for each core is the default."""
     import_module("flujo_worker.engine.host")  # before prefork's children are forked, which share it
     gc.freeze()
     gc.enable()
@@ -61,14 +54,14 @@ def serve(settings: Settings, *, concurrency: int | None, queues: str | None, po
         without_gossip=True,
         without_mingle=True,
     )
+    keep_signals_from_forks()
     asked: dict[int, float] = {}
     signals.worker_shutting_down.connect(
         lambda exitcode=0, **_: asked.setdefault(exitcode, time.monotonic()), weak=False
     )
     worker.start()
-    code = (
-        0 if worker.exitcode in asked else worker.exitcode or 0
-    )  # Celery has the exit code of a crash for SIGINT and SIGQUIT
+    # Celery has the exit code of a crash for SIGINT and SIGQUIT.
+    code = 0 if worker.exitcode in asked else worker.exitcode or 0
     began = min(asked.values(), default=time.monotonic())
     _leave_by(max(EXIT_S, began + settings.worker.shutdown_grace_s - time.monotonic()), code)
     return code
@@ -78,15 +71,12 @@ def _leave_by(seconds: float, code: int) -> None:
     """End this process after so many seconds, even if exit handlers of other code or its threads still run."""
 
     def leave() -> None:
-        logger.warning(
-            "exit handlers or threads of other code did not end within %.1f seconds: ended without them", seconds
-        )
+        what = "exit handlers or threads of other code did not end within %.1f seconds: ended without them"
+        logger.warning(what, seconds)
         logging.shutdown()
         os._exit(code)
 
-    timer = threading.Timer(seconds, leave)
-    timer.daemon = True
-    timer.start()
+    after(seconds, leave)
 
 
 def _log_only(log: Log) -> None:

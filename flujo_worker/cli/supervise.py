@@ -2,7 +2,7 @@
 
 The worker is a fork of this process, made before anything heavy is imported: it starts as fast as without a parent, and the parent stays
 small. It prints nothing: the worker's log says why it retires. A worker that another process of ours started (`--parent`) has a parent
-already. In: signals, and the worker's end. Out: an exit code.
+already, and ends with it, however that one ends.
 """
 
 from __future__ import annotations
@@ -10,18 +10,44 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from contextlib import suppress
 from typing import Final, NoReturn
 
+import click
+
 from flujo_worker.errors import RETIRED
 
+FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
 AT_LEAST_S: Final = 10.0
 """Seconds between two starts: a worker that retires at once must not be started all the time."""
 _STOPS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGQUIT})
 _PASSED_ON: Final = _STOPS | {signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 _FROM_TERMINAL: Final = 0x80
 """`si_code` of a signal that the kernel sent: a terminal's Ctrl-C goes to the worker too, which would count it twice."""
+
+
+parent_option = click.option(
+    "--parent",
+    type=int,
+    hidden=True,
+    help="Stop in an orderly way when the process with this id, which started this one, is gone.",
+)
+
+
+def follow(parent: int | None) -> None:
+    """End this process once that one is gone; with None do nothing."""
+
+    def wait() -> None:
+        while os.getppid() == parent:
+            time.sleep(FOLLOW_EVERY_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_S)  # its services may be gone as well, and an orderly stop would wait for them
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if parent is not None:
+        threading.Thread(target=wait, name="flujo-parent", daemon=True).start()
 
 
 def supervise() -> int | None:

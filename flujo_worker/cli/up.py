@@ -15,6 +15,7 @@ import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.format import counted
+from flujo_client.cli.options import flag
 from flujo_client.cli.output import OK, RUNTIME, say
 from flujo_client.cli.ui import page_beside
 from flujo_client.cli.watching import CODE, WATCH, WatchedFiles
@@ -36,7 +37,7 @@ LOOK_EVERY_S = 0.5
     envvar="FLUJO_UI",
     help="Serve the page, if `flujo-worker[ui]` is installed.",
 )
-@click.option(WATCH, "is_watching", is_flag=True, help="Restart the workers whenever code in this folder changes.")
+@flag(WATCH, "is_watching", help="Restart the workers whenever code in this folder changes.")
 def command(*, workers: int, with_ui: bool, is_watching: bool) -> int:
     """Start embedded services where none are set, migrate, and keep worker processes and a beat running until interrupted."""
     stopping = threading.Event()
@@ -82,9 +83,8 @@ def _supervise(
     (fleet, beat), is_up = fleets, False
     while not stopping.wait(LOOK_EVERY_S):
         if services is not None and (ended := services.how_they_ended()):
-            say(
-                f"{ended}\nstopping the workers; `flujo up` starts everything again, and runs continue from where they were"
-            )
+            next_start = "`flujo up` starts everything again, and runs continue from where they were"
+            say(f"{ended}\nstopping the workers; {next_start}")
             return RUNTIME
         if not is_up and (is_up := _takes_messages(settings, fleet)):
             say(up)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
+from functools import cache
 from typing import Final, NamedTuple
 
 import click
@@ -13,7 +14,8 @@ import orjson
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.bulk import with_progress
 from flujo_client.cli.lookup import find_run
-from flujo_client.cli.output import RUNTIME, say, show_json, show_value
+from flujo_client.cli.options import flag
+from flujo_client.cli.output import OK, RUNTIME, say, show_json, show_value
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError
@@ -55,18 +57,13 @@ class Upgraded(NamedTuple):
     "--limit", type=click.IntRange(1, MOST), default=MOST, metavar="N", help="The most runs to move, oldest first."
 )
 @click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan, by the beginning of its fingerprint; by default the newest of the pipeline.")  # fmt: skip
-@click.option(
+@flag(
     "--dry-run",
-    is_flag=True,
     help="Show what would happen to them under the code in this folder, migrations of contexts included, and change nothing.",
 )
-@click.option(
-    "--all", "every", is_flag=True, help="All live runs; required unless runs, a pipeline or a status are named."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a list of {id, verdict, reason}.")
-@click.pass_context
+@flag("--all", "every", help="All live runs; required unless runs, a pipeline or a status are named.")
+@flag("--json", "as_json", help="Print a list of {id, verdict, reason}.")
 def command(  # noqa: PLR0913 - one for each option
-    ctx: click.Context,
     *,
     runs: Sequence[str],
     pipeline: str | None,
@@ -76,7 +73,7 @@ def command(  # noqa: PLR0913 - one for each option
     dry_run: bool,
     every: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Move live runs to the newest plan of their pipeline: paused ones too, and those in a wait or in the middle of a fan-out.
 
     Each is moved, refused (with the reason), or needs nothing. Exit code 1: some were refused. A run is moved whole or not at all, and the
@@ -97,50 +94,41 @@ def command(  # noqa: PLR0913 - one for each option
             on_change=settings.runs.on_change,
             control_queue=settings.worker.control_queue,
         )
-        found = _named(client, runs) if runs else client.ask(
-            plan_requests.cohort(pipeline=pipeline, status=status, limit=limit)
-        )  # fmt: skip
-        targets = _Targets(client, target, trial)
-        done = list(_shown(_upgrade(changes, found, targets, trial), len(found), is_quiet=as_json))
+        cohort = plan_requests.cohort(pipeline=pipeline, status=status, limit=limit)
+        found = _named(client, runs) if runs else client.ask(cohort)
+        done = list(_shown(_upgrade(client, changes, found, target, trial), len(found), is_quiet=as_json))
     counts = Counter(each.verdict for each in done)
     if as_json:
         show_json([each._asdict() for each in done])
     say(_summary(counts, dry_run=dry_run))
-    ctx.exit(RUNTIME if counts["refused"] else 0)
-
-
-class _Targets:
-    """The plan that each run is to go by: the one that was named; in a trial, that of this folder's code; or the newest of its pipeline."""
-
-    def __init__(self, client: FlujoClient, named: StoredPlan | None, trial: _ContextTrial | None) -> None:
-        self._client, self._named, self._trial = client, named, trial
-        self._found: dict[str, Plan | None] = {}
-
-    def of(self, run: RunOfPlan) -> Plan | None:
-        if self._named is not None:
-            return self._named.plan if self._named.reference == run.reference else None
-        if run.reference not in self._found:
-            here = None if self._trial is None else self._trial.plan_here(run.reference)
-            self._found[run.reference] = here or self._client.ask(requests.latest_plan(run.reference))
-        return self._found[run.reference]
+    return RUNTIME if counts["refused"] else OK
 
 
 def _named(client: FlujoClient, runs: Sequence[str]) -> list[RunOfPlan]:
-    handles = [find_run(client, each) for each in runs]
-    records = [handle.record() for handle in handles]
-    ended = next((each for each in records if not each.is_live), None)
-    if ended is not None:
-        raise ConfigurationError(
-            f"run {ended.id} has ended: {ended.status}", suggestion=f"`flujo runs retry {ended.id}` begins it again"
-        )
+    records = [find_run(client, each).record() for each in runs]
+    for each in records:
+        if not each.is_live:
+            way_out = f"`flujo runs retry {each.id}` begins it again"
+            raise ConfigurationError(f"run {each.id} has ended: {each.status}", suggestion=way_out)
     return [RunOfPlan(each.id, each.reference, each.fingerprint) for each in records]
 
 
 def _upgrade(
-    changes: CodeChanges, runs: Iterable[RunOfPlan], targets: _Targets, trial: _ContextTrial | None
+    client: FlujoClient,
+    changes: CodeChanges,
+    runs: Iterable[RunOfPlan],
+    named: StoredPlan | None,
+    trial: _ContextTrial | None,
 ) -> Iterator[Upgraded]:
+    """Move each run to the plan that was named; or in a trial to that of this folder's code; or to the newest of its pipeline."""
+
+    @cache
+    def newest(reference: str) -> Plan | None:
+        here = None if trial is None else trial.plan_here(reference)
+        return here or client.ask(requests.latest_plan(reference))
+
     for run in runs:
-        plan = targets.of(run)
+        plan = newest(run.reference) if named is None else named.plan if named.reference == run.reference else None
         if plan is None:
             result = CarryOnResult("refused", f"that plan belongs to another pipeline than '{run.reference}'")
         else:
@@ -154,7 +142,6 @@ def _upgrade(
 
 
 def _shown(done: Iterator[Upgraded], count: int, *, is_quiet: bool) -> Iterator[Upgraded]:
-    """Print the progress, and each refusal, as they come."""
     for each in with_progress(done, count, "run"):
         if each.verdict == "refused" and not is_quiet:
             show_value(f"{each.id}: refused: {each.reason}")
@@ -177,12 +164,7 @@ class _ReadOnlyCode(CodeInPostgres):
 
 
 class _ContextTrial:
-    """Finds how a worker with the present code would treat runs' contexts: read them, migrate them, or park the run. Nothing is stored.
-
-    Args:
-        settings: which modules may be imported, and how long a migration may take.
-        stores: where the runs are.
-    """
+    """Finds how a worker with the present code would treat runs' contexts: read them, migrate them, or park the run. Nothing is stored."""
 
     def __init__(self, settings: Settings, stores: PostgresStores) -> None:
         self._stores, self._catalog = stores, CodeRegistry(settings.allowed_imports, stores.code.plan)

@@ -9,12 +9,12 @@ import gc
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from flujo_worker.cli.parent import follow, parent_option
-from flujo_worker.cli.supervise import supervise
+from flujo_client.cli.options import flag
+from flujo_worker.cli.supervise import follow, parent_option, supervise
 
 POOLS: Final = ("attempts", "prefork", "solo", "processes", "threads", "custom")
 """Our pool, and those of `celery.concurrency` that need no patches of Python."""
@@ -42,29 +42,13 @@ def _build(_ctx: click.Context, _option: click.Parameter, given: str | None) -> 
     show_default=True,
     help="The pool: Flujo's own, or one of Celery's, such as threads, or prefork for CPU-bound steps.",
 )
-@click.option(
-    "--drain",
-    "drains",
-    is_flag=True,
-    help="Start no worker: ask live ones to stop in an orderly way, and wait until they have.",
-)
+@flag("--drain", "drains", help="Start no worker: ask live ones to stop in an orderly way, and wait until they have.")
 @click.option(
     "--build", metavar="NAME", callback=_build, help="What you call the code that this worker has, such as a release."
 )
 @click.argument("names", metavar="[WORKER|HOST]...", nargs=-1)
 @parent_option
-@click.pass_context
-def command(  # noqa: PLR0913 - one for each option
-    ctx: click.Context,
-    *,
-    concurrency: int | None,
-    queues: str | None,
-    pool: str,
-    build: str | None,
-    drains: bool,
-    names: tuple[str, ...],
-    parent: int | None,
-) -> None:
+def command(*, drains: bool, names: tuple[str, ...], parent: int | None, **options: Any) -> int:
     """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0.
 
     A small parent process passes signals on to it, replaces it when it retires, and ends as it ends.
@@ -76,12 +60,15 @@ def command(  # noqa: PLR0913 - one for each option
 
     settings = ConfigManager().settings()
     if drains:
-        ctx.exit(import_module("flujo_worker.cli.drain").drain(settings, names))
+        from flujo_worker.cli.drain import drain
+
+        return drain(settings, names)
     if names:
         raise click.UsageError("worker names are accepted only with --drain")
     follow(supervise() if parent is None else parent)
     gc.disable()  # until `serve`: searching what is imported for garbage takes a tenth of the start
-    ctx.exit(import_serving().serve(settings, concurrency=concurrency, queues=queues, pool=pool, build=build))
+    code: int = import_serving().serve(settings, **options)
+    return code
 
 
 def import_serving() -> ModuleType:

@@ -9,7 +9,8 @@ One variable is ours: what an attempt does when one of its statements has to wai
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 
 _LEAVE_SLOT: ContextVar[Callable[[], object] | None] = ContextVar("leave_slot", default=None)
@@ -22,21 +23,22 @@ def context_of_call() -> Context:
     return context
 
 
-class waiting_for_locks:  # noqa: N801 - used as a function is
-    """Let statements that find a row locked be asked again until they have it, instead of raising `RowLocked`: `with waiting_for_locks()`.
+def wait_for_locks(leave_slot: Callable[[], object]) -> None:
+    """Let statements in this context that find a row locked be asked again until they have it, instead of raising `RowLocked`.
 
     `leave_slot` is called as the wait begins, so that other work may take this work's place.
     """
+    _LEAVE_SLOT.set(leave_slot)
 
-    def __init__(self, leave_slot: Callable[[], object] = lambda: None) -> None:
-        self._leave_slot = leave_slot
 
-    def __enter__(self) -> None:
-        before = _LEAVE_SLOT.get()
-        self._token = _LEAVE_SLOT.set(self._leave_slot if before is None else before)
-
-    def __exit__(self, *_: object) -> None:
-        _LEAVE_SLOT.reset(self._token)
+@contextmanager
+def waiting_for_locks() -> Iterator[None]:
+    """Do what `wait_for_locks` does for what runs inside, which has no slot to leave."""
+    token = _LEAVE_SLOT.set(lambda: None)
+    try:
+        yield
+    finally:
+        _LEAVE_SLOT.reset(token)
 
 
 def may_wait_for_locks() -> bool:

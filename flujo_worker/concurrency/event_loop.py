@@ -134,25 +134,36 @@ class Inbox:
 
 
 class CallFuture(Future[T]):
-    """The future of a coroutine's caller.
+    """A coroutine on the loop, as its caller's future.
 
     It references its coroutine's task only while that runs: otherwise each call would be a reference cycle. All have one condition, because
     making one takes as long as all else that a call needs; few callers wait in a thread, and those by an event of their own.
 
+    Args:
+        name: of the coroutine, for people.
+        late: called on the loop with a task that ended when no caller waited for it any more.
+
     Attributes:
         blocked_at: the place at which the coroutine blocked the loop, if it did.
-        stop: cancels the coroutine; None before it begins and after it has ended.
+        task: the coroutine's; None before it begins and after it has ended, and so is `stop`, which cancels it.
+        limits: the blocks that bound it now.
     """
 
     blocked_at: Place | None = None
+    task: asyncio.Task[Any] | None = None
     stop: Callable[[], object] | None = None
+    is_left = is_interrupted = False
+    _dropped_at: float | None = None
     _condition = threading.Condition()
 
-    def __init__(self) -> None:  # `Future`'s, without its condition
+    def __init__(self, name: str = "", late: Callable[[asyncio.Task[T]], object] = lambda task: task) -> None:
+        # `Future`'s, without its condition.
         self._state = "PENDING"
         self._result = self._exception = None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Callable[[Future[Any]], object]] = []
+        self.name, self.late = name, late
+        self.limits: list[within] = []
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the result, in a thread."""
@@ -177,17 +188,6 @@ class CallFuture(Future[T]):
             stop()
         return is_cancelled
 
-
-class _Call:
-    """A coroutine on the loop, and its caller's future."""
-
-    def __init__(self, name: str, late: Callable[[asyncio.Task[Any]], object]) -> None:
-        self.name, self.future, self._late = name, CallFuture[Any](), late
-        self.task: asyncio.Task[Any] | None = None
-        self.limits: list[within] = []
-        self.dropped_at: float | None = None
-        self.is_left = self.is_interrupted = False
-
     def interrupt(self) -> None:
         """Cancel the coroutine once. Called on the loop."""
         if not self.is_interrupted:
@@ -195,25 +195,11 @@ class _Call:
             if self.task is not None:
                 self.task.cancel()
 
-    def end(self, task: asyncio.Task[Any]) -> None:
-        """Deliver its result. If no caller waits any more, it goes only to `late`."""
-        error = None if task.cancelled() else task.exception()
-        if self.future.done():
-            self._late(task)
-            return
-        with suppress(InvalidStateError):  # left behind at this very moment
-            if task.cancelled():
-                self.future.cancel()
-            elif error is not None:
-                self.future.set_exception(error)
-            else:
-                self.future.set_result(task.result())
-
     def is_overdue(self, now: float, grace_s: float) -> bool:
         """Return whether it ought to have ended a grace time ago; note since when no caller waits for it."""
-        if self.future.done() and self.dropped_at is None:
-            self.dropped_at = now
-        since = [each.ends_at for each in tuple(self.limits)] if self.dropped_at is None else [self.dropped_at]
+        if self.done() and self._dropped_at is None:
+            self._dropped_at = now
+        since = [each.ends_at for each in tuple(self.limits)] if self._dropped_at is None else [self._dropped_at]
         return any(now > each + grace_s for each in since)
 
     def leave(self, why: str, place: Place) -> None:
@@ -222,12 +208,12 @@ class _Call:
         limit = min(tuple(self.limits), key=lambda each: each.ends_at, default=None)
         if limit is not None:
             with suppress(InvalidStateError):
-                self.future.set_exception(limit.error(why, place))
+                self.set_exception(limit.error(why, place))
 
 
 _kept: list[asyncio.AbstractEventLoop] = []
 """Loops with coroutines that did not end: to drop one would run their code again, with a GeneratorExit."""
-_current: ContextVar[_Call | None] = ContextVar("call", default=None)
+_current: ContextVar[CallFuture[Any] | None] = ContextVar("call", default=None)
 
 
 class Loop:
@@ -241,12 +227,12 @@ class Loop:
     def __init__(self) -> None:
         self._loop = event_loop()
         self._inbox = Inbox(self._loop)
-        self._calls: dict[_Call, None] = {}
+        self._calls: dict[CallFuture[Any], None] = {}
         self._asked_at: float | None = None
         self._waited_before_s = 0.0
         self._lateness = Lateness(self._loop, self._after_delay)
         self.settle: Callable[[float], object] = lambda _: None
-        self.is_given_up = False
+        self.is_given_up = self._is_closing = False
         self.answers = threading.Event()
         self.answers.set()
         self._thread = native_thread(self._serve, "flujo-loop")
@@ -258,22 +244,18 @@ class Loop:
         name: str = "",
         late: Callable[[asyncio.Task[T]], object] = lambda task: task,
     ) -> CallFuture[T]:
-        """Start a coroutine on the loop, with the caller's context variables and its own decimal context.
-
-        `late` is called on the loop with a task that ended when no caller waited for it any more.
-        """
-        call = _Call(name, late)
+        """Start a coroutine on the loop, with the caller's context variables and its own decimal context."""
+        call = CallFuture(name, late)
         self._calls[call] = None
         context = context_of_call()
         context.run(_current.set, call)
         self._inbox.put(partial(self._begin, call, work, context))
-        return call.future
+        return call
 
-    def interrupt(self, future: Future[Any]) -> None:
+    def interrupt(self, call: CallFuture[Any]) -> None:
         """Cancel a coroutine, whose future stays open until it has ended: the future is cancelled only by callers that no longer wait."""
-        for call in tuple(self._calls):
-            if call.future is future:
-                self._inbox.put(call.interrupt)
+        if call in self._calls:
+            self._inbox.put(call.interrupt)
 
     @property
     def is_running(self) -> bool:
@@ -289,6 +271,11 @@ class Loop:
     def left_behind(self) -> int:
         """Return how many coroutines were left behind and have not ended."""
         return sum(each.is_left for each in tuple(self._calls))
+
+    @property
+    def is_blocked_by_call(self) -> bool:
+        """Return whether it is known which call blocks it: the code of a callback is no call's."""
+        return any(each.blocked_at is not None for each in tuple(self._calls))
 
     @property
     def silent_s(self) -> float:
@@ -320,16 +307,15 @@ class Loop:
 
     def leave_overdue(self, grace_s: float) -> list[tuple[str, Place]]:
         """Leave behind what has not ended within its grace; return the names and places. To be called from another thread."""
-        now, left = time.monotonic(), []
+        now, left, why = time.monotonic(), [], "the code ignored its cancellation"
         if not self.answers.is_set():
+            why = "the event loop is blocked"
             self.blame()  # again: at first the loop may have had too little CPU to show which call blocks it
         for call in tuple(self._calls):
             if call.is_left or not call.is_overdue(now, grace_s):
                 continue
             place = self.place(call.task)
-            call.leave(
-                "the code ignored its cancellation" if self.answers.is_set() else "the event loop is blocked", place
-            )
+            call.leave(why, place)
             left.append((call.name, place))
         return left
 
@@ -342,7 +328,7 @@ class Loop:
         call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
         if call is None or not place.is_users or self.is_starved:
             return "", place
-        call.future.blocked_at = place
+        call.blocked_at = place
         return call.name, place
 
     def _place(self) -> Place:
@@ -359,11 +345,12 @@ class Loop:
         """Release the callers that wait for this loop, which is blocked permanently."""
         self.is_given_up = True
         for call in tuple(self._calls):
-            call.future.cancel()
+            call.cancel()
         self.answers.set()
 
     def close(self) -> None:
         """Cancel what still runs and stop the thread; what ignores that ends with the process."""
+        self._is_closing = True
         self._loop.call_soon_threadsafe(lambda: self._loop.create_task(_cancel_all(self._loop)))
         self._thread.join(timeout=2 * CLOSING_S)
         if self._thread.is_alive():
@@ -373,21 +360,32 @@ class Loop:
         else:
             self._loop.close()
 
-    def _begin(self, call: _Call, work: Coroutine[Any, Any, Any], context: Context) -> None:
-        if call.future.cancelled():
+    def _begin(self, call: CallFuture[Any], work: Coroutine[Any, Any, Any], context: Context) -> None:
+        if call.cancelled():
             work.close()
             self._calls.pop(call, None)
             return
         call.task = task = self._loop.create_task(work, context=context)
         task.add_done_callback(partial(self._end, call))
-        call.future.stop = partial(self._cancel, task)
-        if call.is_interrupted or call.future.cancelled():
+        call.stop = partial(self._cancel, task)
+        if call.is_interrupted or call.cancelled():
             task.cancel()
 
-    def _end(self, call: _Call, task: asyncio.Task[Any]) -> None:
+    def _end(self, call: CallFuture[Any], task: asyncio.Task[Any]) -> None:
+        """Deliver a call's result. If no caller waits any more, it goes only to `late`."""
         self._calls.pop(call, None)
-        call.task = call.future.stop = None
-        call.end(task)
+        call.task = call.stop = None
+        error = None if task.cancelled() else task.exception()
+        if call.done():
+            call.late(task)
+            return
+        with suppress(InvalidStateError):  # left behind at this very moment
+            if task.cancelled():
+                call.cancel()
+            elif error is not None:
+                call.set_exception(error)
+            else:
+                call.set_result(task.result())
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed
@@ -401,14 +399,16 @@ class Loop:
         self._asked_at = None
 
     def _serve(self) -> None:
-        """Run until closed: a `sys.exit()` in a task that an agent made would end the loop, and with it everybody's work."""
+        """Run until closed: a `sys.exit()` in a task that an agent made, or `stop()`, would end the loop, and with it everybody's work."""
         while True:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
                 logger.exception("a task asked to end the process; the event loop continues")
             else:
-                return
+                if self._is_closing:
+                    return
+                logger.error("code that ran on the event loop stopped it; the event loop continues")
 
 
 async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

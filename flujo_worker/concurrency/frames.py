@@ -7,6 +7,7 @@ frame. Out: a `Place`, which says whether it is the user's: libraries that Flujo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from traceback import walk_stack
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -26,7 +27,8 @@ UNKNOWN = Place("unknown", "unknown")
 
 def place_of(running: Any) -> Place:
     """Return the place that a coroutine waits at, or that a thread runs at."""
-    frames = list(_of_thread(running) if isinstance(running, FrameType) else _of_coroutine(running))
+    is_thread = isinstance(running, FrameType)
+    frames = [frame for frame, _ in walk_stack(running)][::-1] if is_thread else list(_of_coroutine(running))
     theirs = [each for each, is_users in zip(frames, are_users(frames), strict=True) if is_users]
     shown = theirs or frames[-1:]
     if not shown:
@@ -34,15 +36,6 @@ def place_of(running: Any) -> Place:
     innermost = shown[-1]
     at = f"{innermost.f_code.co_qualname} ({innermost.f_code.co_filename}, line {innermost.f_lineno})"
     return Place(shown[0].f_code.co_qualname, at, bool(theirs))
-
-
-def _of_thread(innermost: FrameType) -> Iterator[FrameType]:
-    frames: list[FrameType] = []
-    frame: FrameType | None = innermost
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return reversed(frames)
 
 
 def _of_coroutine(awaited: Any) -> Iterator[FrameType]:

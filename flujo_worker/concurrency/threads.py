@@ -147,7 +147,5 @@ def perform_call(future: Future[Any], call: Callable[[], Any]) -> None:
         future.set_result(given)
         del given
     finally:
-        del (
-            future,
-            call,
-        )  # an error's traceback holds this frame, and would hold with it the future that holds the error
+        # An error's traceback holds this frame, and would hold with it the future that holds the error.
+        del future, call

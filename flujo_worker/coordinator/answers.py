@@ -13,16 +13,8 @@ from typing import Any
 
 from flujo_client.contract.outcome import Event
 from flujo_client.serial import Packed
-from flujo_worker.domain.values import (
-    AttemptReport,
-    CallUserCode,
-    Decision,
-    ReadScope,
-    ScopeRow,
-    UserCodeFailed,
-    UserCodePaused,
-)
-from flujo_worker.ports import Committed
+from flujo_worker.domain import values
+from flujo_worker.domain.values import AttemptReport, CallUserCode, Decision, ReadScope, ScopeRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +31,15 @@ class RecordedAnswers:
 
     def put_into(self, decision: Decision) -> Decision:
         """Return the decision with all of it; log lines come before the decision's own events."""
-        if not self.answers:
-            return decision
         return replace(decision, answers=tuple(self.answers), events=(*self.events, *decision.events))
 
 
 def _noted(answer: Any) -> dict[str, Any]:
-    if isinstance(answer, UserCodePaused):
+    if isinstance(answer, values.UserCodePaused):
         return {"paused": answer.message, "refused": answer.fault.to_tree()}
-    return {"refused": answer.fault.to_tree()} if isinstance(answer, UserCodeFailed) else {"answer": _recorded(answer)}
+    if isinstance(answer, values.UserCodeFailed):
+        return {"refused": answer.fault.to_tree()}
+    return {"answer": _recorded(answer)}
 
 
 def _recorded(answer: Any) -> Any:
@@ -74,16 +66,14 @@ class KnownScopes:
             return None
         return self._rows.get(request.address)
 
-    def note(self, decision: Decision, committed: Committed) -> None:
+    def note(self, decision: Decision, claim_id: str) -> None:
         """Remember the scopes after a merge that claimed the next attempt. That attempt's own scope is not known completely."""
-        if committed.claim_id is None:
-            return
         notice, following = decision.notice, decision.next[0]
         kept = self._rows if self._are_of(notice) else {}
         moved = {each.address for each in decision.moves}
         rows = {address: row for address, row in kept.items() if address not in moved}
         self._rows = rows | {row.address: row for row in decision.above}
-        self._claim = following.key_in(notice.envelope.ticket.run), committed.claim_id
+        self._claim = following.key_in(notice.envelope.ticket.run), claim_id
 
     def _are_of(self, notice: AttemptReport) -> bool:
         return self._claim == (notice.envelope.key, notice.claim_id)

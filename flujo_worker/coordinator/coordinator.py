@@ -23,20 +23,9 @@ from flujo_worker import failpoints
 from flujo_worker.changed_code.code_registry import lack_in, put_bounded
 from flujo_worker.coordinator.answers import KnownScopes, RecordedAnswers
 from flujo_worker.coordinator.offload import offload_large_values
+from flujo_worker.domain import values
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import (
-    AttemptReport,
-    BranchClosed,
-    CacheEntry,
-    CallUserCode,
-    ChildRunRow,
-    Decision,
-    FanOut,
-    MessageOutdated,
-    ReadScope,
-    UserCodeFailed,
-    UserCodePaused,
-)
+from flujo_worker.domain.values import AttemptReport, BranchClosed, CallUserCode, Decision, FanOut, ReadScope
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.ports import Admitted, ClaimId, Committed, FanOutPlace, Replies, Stores, Verdict
@@ -48,7 +37,7 @@ Send = Callable[[Sequence[Envelope], FanOut | None], None]
 logger = logging.getLogger(__name__)
 
 _NO_SETTINGS = RunSettings()
-_RAISED = (UserCodeFailed, UserCodePaused)
+_RAISED = (values.UserCodeFailed, values.UserCodePaused)
 """Answers that are raised as exceptions."""
 
 
@@ -73,7 +62,7 @@ class UserCodeAnswers(Protocol):
         `replies` reads people's answers at the place where the decision began.
         """
 
-    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event | None:
+    def store_result(self, ticket: RunHeader, entry: values.CacheEntry) -> Event | None:
         """Store in the cache the results that were merged, if any, and return the result."""
 
 
@@ -88,7 +77,6 @@ class Coordinator:
         backoff: the waits of steps that set none of their own.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts and joins go.
-        loaded_plan: returns the plan of a run, by its reference and fingerprint, if this process has loaded its code; others are read.
         on_hooks_due: called when a commit may have left hook calls to be made.
         on_merged: called with each decision that was committed here.
         on_refused: called with the verdict about an outcome that came too late to be merged.
@@ -107,7 +95,6 @@ class Coordinator:
         send_later: Callable[[Envelope, float], None] = lambda *_: None,
         inline: int = 65_536,
         control_queue: str = CONTROL_QUEUE,
-        loaded_plan: Callable[[str, str], Plan | None] = lambda *_: None,
         on_hooks_due: Callable[[], None] = lambda: None,
         on_merged: Callable[[Decision], None] = lambda _: None,
         on_refused: Callable[[Verdict], None] = lambda _: None,
@@ -121,15 +108,18 @@ class Coordinator:
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_refused, self._on_gated_end = on_merged, on_refused, on_gated_end
         self._counts_chords = counts_chords
-        self._loaded_plan, self._plans = loaded_plan, dict[str, Plan]()
-        self._known = KnownScopes()
+        self._plans, self._known = dict[str, Plan](), KnownScopes()
 
     def conclude(self, notice: AttemptReport) -> ConcludeResult:
         """Run `merge`, and wait for it."""
         return self.effects.run(self.merge(notice))
 
-    async def merge(self, notice: AttemptReport) -> ConcludeResult:
+    async def merge(self, notice: AttemptReport, plan: Plan | None = None) -> ConcludeResult:
         """Merge an attempt's outcome, and publish what follows.
+
+        Args:
+            notice: the outcome.
+            plan: the run's; read from the store when None.
 
         Returns:
             merged: done. repeated: done before. stale or stopped: rejected, only the spend was recorded.
@@ -138,9 +128,10 @@ class Coordinator:
             CodeMismatch: user code must be asked, and this worker does not have the code that the run was started with.
         """
         effects, ticket = self.effects, notice.envelope.ticket
+        plan = plan or await self._plan_of(ticket)
         try:
-            decision, large = offload_large_values(await self._decide(notice), self._inline)
-        except (ScopeClosedMeanwhile, MessageOutdated):
+            decision, large = offload_large_values(await self._decide(plan, notice), self._inline)
+        except (ScopeClosedMeanwhile, values.MessageOutdated):
             return await self._late(notice, "stale")
         committed = Committed("unstored")
         while committed.verdict == "unstored":  # again where a failover has lost the values before the merge
@@ -149,8 +140,9 @@ class Coordinator:
             committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return await self._late(notice, committed.verdict)
-        self._known.note(decision, committed)
-        self._announce(decision, committed)
+        if committed.claim_id is not None:
+            self._known.note(decision, committed.claim_id)
+        self._announce(plan, decision, committed)
         if committed.breach is not None:
             await effects.call(self.handle_proactive_cancellation, ticket, committed.breach)
             return ConcludeResult(committed.verdict)
@@ -163,9 +155,8 @@ class Coordinator:
             await effects.call(self._signal_parent, ticket.run, by="worker")
         if decision.branch_end is None:
             return ConcludeResult(committed.verdict)
-        return ConcludeResult(
-            committed.verdict, await self._after_branch(decision.branch_end, committed, notice.envelope)
-        )
+        counts = await self._after_branch(decision.branch_end, committed, notice.envelope)
+        return ConcludeResult(committed.verdict, counts)
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent continues without it."""
@@ -289,31 +280,29 @@ class Coordinator:
             failpoints.hit("before_parent_ring")
             self.signal_join(child.parent_run, child.parent_address, by=by)
 
-    def _announce(self, decision: Decision, committed: Committed) -> None:
+    def _announce(self, plan: Plan, decision: Decision, committed: Committed) -> None:
         """Notify those who act on a commit, whether or not its messages are published."""
         ticket = decision.notice.envelope.ticket
         if committed.verdict == "merged":
             self._on_merged(decision)
-        if self._may_owe_hooks(decision):
+        if plan.hooks and (decision.end is not None or any(each.question for each in decision.next)):
             self._on_hooks_due()
         if decision.end is not None and ticket.is_gated:
             self._on_gated_end(ticket.run)
 
-    def _may_owe_hooks(self, decision: Decision) -> bool:
-        """Return whether a decision made hook calls due: it ended a run or asked a question, and the plan names hooks."""
-        if decision.end is None and not any(each.question for each in decision.next):
-            return False
-        plan = self._known_plan(decision.notice.envelope.ticket)
-        return plan is None or bool(plan.hooks)
-
-    async def _decide(self, notice: AttemptReport) -> Decision:
-        ticket, recorded = notice.envelope.ticket, RecordedAnswers()
-        plan: Plan | Unreadable | None = self._known_plan(ticket)
+    async def _plan_of(self, ticket: RunHeader) -> Plan:
+        """Return a run's plan, which is read once; raises Unreadable."""
+        plan: Plan | Unreadable | None = self._plans.get(ticket.fingerprint)
         if plan is None:
             plan = await self.effects.together(self._read_plans, ticket.fingerprint)
         if isinstance(plan, Unreadable):
             raise plan
-        deciding = decide(plan, notice, backoff=self._backoff_of(notice), control_queue=self._control_queue)
+        return plan
+
+    async def _decide(self, plan: Plan, notice: AttemptReport) -> Decision:
+        recorded = RecordedAnswers()
+        backoff = self._backoff if notice.outcome.kind == "success" else self._backoff_of(notice)  # a success has none
+        deciding = decide(plan, notice, backoff=backoff, control_queue=self._control_queue)
         answer: Any = None
         try:
             while True:
@@ -323,7 +312,7 @@ class Coordinator:
                     answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
         except StopIteration as end:
             decision: Decision = end.value
-            return recorded.put_into(decision)
+            return recorded.put_into(decision) if recorded.answers else decision
 
     def _backoff_of(self, notice: AttemptReport) -> Backoff:
         """Return the retry delays of steps that set none: the run's, else this process's."""
@@ -359,14 +348,11 @@ class Coordinator:
             raise ScopeClosedMeanwhile
         return row
 
-    def _ended(self, run: str) -> ChildRunRow:
+    def _ended(self, run: str) -> values.ChildRunRow:
         child = self._stores.scopes.child_run(run)
         if child is None or child.status in LIVE_RUN:
             raise Unreadable(f"no child run {run} has ended")
         return child
-
-    def _known_plan(self, ticket: RunHeader) -> Plan | None:
-        return self._loaded_plan(ticket.reference, ticket.fingerprint) or self._plans.get(ticket.fingerprint)
 
     def _read_plans(self, fingerprints: Sequence[str]) -> list[Plan | Unreadable]:
         """Read plans, each once, for all merges that need them at this moment; an error is an answer too."""
@@ -393,6 +379,8 @@ class Coordinator:
             envelopes += [each for each in found if left.fan_out in each.lanes]  # else a failover has lost that
         if envelopes:
             await self.effects.send(envelopes, decision.fan_out)
+        if committed.given and (given := await self.effects.call(self._stores.backlog.envelopes, committed.given)):
+            await self.effects.send(given, None)
         for following in decision.next:
             if following.is_due_soon:
                 self.send_later(decision.envelope_of(following), following.delay_s)

@@ -27,7 +27,11 @@ def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, lis
     `inline`: the size in bytes above which a value is stored once and referenced.
     """
     least = min(inline, WORTH_SHARING)
-    sizable = [each for each in _values(decision) if each.size > least]
+    first = () if decision.child_run is None else (decision.child_run.first,)
+    holders: tuple[DataclassInstance, ...]
+    holders = (decision.notice.outcome, *decision.moves, *decision.opens, *decision.next, *first, *decision.begun)
+    values = [getattr(holder, name) for holder in holders for name in _names(type(holder))]
+    sizable: list[Packed] = [each for each in values if each is not None and each.size > least]
     if not sizable:  # as most
         return decision, []
     times = Counter(id(each) for following in decision.next for each in (following.input, following.context))
@@ -63,15 +67,6 @@ def _is_large(packed: Packed, times: int, inline: int) -> bool:
     if packed.is_reference:
         return False
     return packed.size > inline or (packed.size > WORTH_SHARING and packed.size * times > inline)
-
-
-def _values(decision: Decision) -> list[Packed]:
-    child = decision.child_run
-    first = () if child is None else (child.first,)
-    holders: tuple[DataclassInstance, ...]
-    holders = (decision.notice.outcome, *decision.moves, *decision.opens, *decision.next, *first, *decision.begun)
-    found = [getattr(holder, name) for holder in holders for name in _names(type(holder))]
-    return [each for each in found if each is not None]
 
 
 @cache

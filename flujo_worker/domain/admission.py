@@ -54,7 +54,6 @@ class GateState:
         return max(self.turn, self.turns.get(flow, self.turn))
 
     def with_place_taken(self) -> GateState:
-        """Take one place."""
         return GateState(self.taken + 1, self.turn, self.turns)
 
     def after(self, flow: str, weight: float) -> GateState:

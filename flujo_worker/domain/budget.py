@@ -35,7 +35,6 @@ class Amount:
 
     @classmethod
     def of(cls, usage: Usage) -> Amount:
-        """Return what was spent."""
         return cls(money(usage.cost_usd), usage.input_tokens + usage.output_tokens)
 
     def __add__(self, other: Amount) -> Amount:
@@ -120,14 +119,12 @@ class Budget:
         return self.settled + self.overrun
 
     def fits(self, requested: Amount) -> bool:
-        """Return whether that may be reserved."""
         after = self.counted + requested
         return (self.limit_usd is None or after.usd <= self.limit_usd) and (
             self.limit_tokens is None or after.tokens <= self.limit_tokens
         )
 
     def reserve(self, requested: Amount) -> Budget:
-        """Set aside."""
         return replace(self, reserved=self.reserved + requested)
 
     def settle(self, spent: Amount, back: Amount) -> Budget:
@@ -138,10 +135,8 @@ class Budget:
             usd = min(usd, self.limit_usd - self.settled.usd - reserved.usd)
         if self.limit_tokens is not None:
             tokens = min(tokens, self.limit_tokens - self.settled.tokens - reserved.tokens)
-        covered = Amount(usd, tokens)
-        return replace(
-            self, reserved=reserved, settled=self.settled + covered, overrun=self.overrun + (spent - covered)
-        )
+        paid = Amount(usd, tokens)
+        return replace(self, reserved=reserved, settled=self.settled + paid, overrun=self.overrun + (spent - paid))
 
 
 def refusal(budget: Budget, requested: Amount) -> Fault:
@@ -166,14 +161,20 @@ def breach(budgets: Iterable[Budget], key: str) -> tuple[Fault, dict[str, Any]] 
     for budget in budgets:
         if budget.limit_usd is not None and budget.overrun.usd > 0:
             figures = _violation("cost_usd", budget.scope, float(budget.limit_usd), float(budget.spent.usd))
-            return _fault(
-                cost_exceeded(budget.limit_usd, budget.spent.usd), _details(budget, "usd") | _spender(key)
-            ), figures
+            message = cost_exceeded(budget.limit_usd, budget.spent.usd)
+            return _breached(budget, "usd", message, dollars(budget.reserved.usd), key), figures
         if budget.limit_tokens is not None and budget.overrun.tokens > 0:
             figures = _violation("tokens", budget.scope, budget.limit_tokens, budget.spent.tokens)
             message = tokens_exceeded(budget.limit_tokens, budget.spent.tokens)
-            return _fault(message, _details(budget, "tokens") | _spender(key)), figures
+            return _breached(budget, "tokens", message, str(budget.reserved.tokens), key), figures
     return None
+
+
+def _breached(budget: Budget, unit: Literal["usd", "tokens"], message: str, reserved: str, key: str) -> Fault:
+    """Return the fault of a breach, with what is reserved: because of it, less than the limit may be spent."""
+    others = {"reserved": budget.reserved} if getattr(budget.reserved, unit) else {}
+    text = f"{message}, and {reserved} reserved" if others else message
+    return _fault(text, _details(budget, unit, **others) | {"spender": AttemptKey.parse(key).step})
 
 
 def _fault(message: str, details: Mapping[str, Any]) -> Fault:
@@ -190,10 +191,6 @@ def _details(budget: Budget, unit: Literal["usd", "tokens"], **more: Amount) -> 
     limit = float(budget.limit_usd or ZERO) if is_usd else budget.limit_tokens
     figures = {name: float(amount.usd) if is_usd else amount.tokens for name, amount in amounts.items()}
     return {"budget": kind, **named, "unit": unit, "limit": limit, **figures}
-
-
-def _spender(key: str) -> dict[str, Any]:
-    return {"spender": AttemptKey.parse(key).step}
 
 
 def _violation(kind: str, scope: str, limit: float, actual: float) -> dict[str, Any]:

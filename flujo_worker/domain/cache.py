@@ -77,10 +77,8 @@ def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> StepsWith
     lease_s = node.rules.get("single_flight_s", SINGLE_FLIGHT_S)
     flight = None
     if _waited_s(next_number(draft, scope, node.name)) < LEASES * lease_s:
-        flight = {
-            "holder": _holder(draft, f"{scope.address}/{node.name}" if scope.address else node.name),
-            "lease_s": lease_s,
-        }
+        address = f"{scope.address}/{node.name}" if scope.address else node.name
+        flight = {"holder": _holder(draft, address), "lease_s": lease_s}
     data = {"told": dependencies, "flight": flight}
     try:
         return (yield CallUserCode("cached", node.path, (scope.output, scope.context), data))

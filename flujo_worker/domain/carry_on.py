@@ -93,9 +93,6 @@ def _key(attempt: AttemptPlace, node: Node, state: RunState) -> AttemptKey:
     key = AttemptKey.parse(attempt.key)
     if is_asleep or attempt.kind == "resume" or (attempt.step, attempt.kind) == (node.name, kind):
         return key
-    tried = [
-        each.number
-        for each in state.attempts
-        if (each.address, each.step, each.kind) == (attempt.address, node.name, kind)
-    ]
+    place = attempt.address, node.name, kind
+    tried = [each.number for each in state.attempts if (each.address, each.step, each.kind) == place]
     return AttemptKey(state.run, attempt.address, node.name, max(tried, default=0) + 1, kind)

@@ -73,9 +73,7 @@ def ended(draft: DecisionBuilder, container: ScopeState) -> StepsWithResult:
 
 
 def _stopped(row: ChildRunRow) -> Fault:
-    message = (
-        f"child run {row.run} was {row.status}" if row.status == "cancelled" else f"child run {row.run} {row.status}"
-    )
+    message = f"child run {row.run} {'was ' if row.status == 'cancelled' else ''}{row.status}"
     if row.reason:
         message = f"{message}: {row.reason}"
     code = f"CHILD_{row.status.upper()}"

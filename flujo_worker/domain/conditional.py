@@ -10,7 +10,6 @@ from flujo_worker.domain.values import UserCodeFailed
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Ask the condition and begin the path it names."""
     container = open_container(draft, scope, node)
     try:
         answer, key = yield from _choose(node, scope)
@@ -23,7 +22,6 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, path: ScopeState) -> Steps:
-    """Close the conditional, whose path has ended."""
     if path.status != "succeeded":
         fault = path.fault and within(path.fault, f"branch '{path.name}' failed")
         yield from give_up(draft, container, fault)
@@ -45,11 +43,9 @@ def _choose(node: Node, scope: ScopeState) -> StepsWithResult:
         key = "default"
     if key is None:
         keys = ", ".join(sorted(node.bodies)) or "none"
-        message = (
-            f"the condition of '{node.path}' answered {answer!r:.80}; its branches are {keys}, and it has no default"
-        )
+        why = f"the condition of '{node.path}' answered {answer!r:.80}; its branches are {keys}, and it has no default"
         step = {"step": node.name}
-        raise refusal(message, type_name="ExecutionError", code="NO_BRANCH", category="agent", details=step)
+        raise refusal(why, type_name="ExecutionError", code="NO_BRANCH", category="agent", details=step)
     return answer, key
 
 

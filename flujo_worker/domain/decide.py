@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
-from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
+from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.errors import PausedException
@@ -123,19 +123,11 @@ def _try_again(draft: DecisionBuilder, own: ScopeState, node: Node, fault: Fault
     else:
         wait = delay_s(node.backoff or backoff, envelope.tries, envelope.key, asked_s)
     draft.close = CloseAttempt("failed", "error")
-    rest = {
-        "delay_s": wait,
-        "guidance": fault.guidance or envelope.guidance,
-        "units_from": _units_from(envelope, fault),
-        "pauses": envelope.pauses,
-    }
+    guidance = fault.guidance or envelope.guidance
+    units_from = envelope.units_from or envelope.number if fault.keeps_units else None  # else another answer is wanted
+    rest = {"delay_s": wait, "guidance": guidance, "units_from": units_from, "pauses": envelope.pauses}
     draft.work(own, node, number=envelope.number + 1, **rest)
     draft.emit("flujo.retry", "warning", step=node.name, reason=fault.feedback, delay_seconds=round(wait, 3))
-
-
-def _units_from(envelope: Envelope, fault: Fault) -> int | None:
-    """Return whose units the next attempt goes on with; None after a fault that is about an answer, which must be another one."""
-    return envelope.units_from or envelope.number if fault.keeps_units else None
 
 
 def _aborted(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:

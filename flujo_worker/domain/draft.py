@@ -17,31 +17,12 @@ from flujo_client.contract.outcome import Event, Fault
 from flujo_client.contract.records import CODE, SEQUENCE
 from flujo_client.plan.plan import Node, Plan, PlanLocation
 from flujo_client.serial import Packed
+from flujo_worker.domain import values
 from flujo_worker.domain.transitions import SCOPE, require
-from flujo_worker.domain.values import (
-    AttemptReport,
-    BranchClosed,
-    CacheEntry,
-    CallUserCode,
-    ChildRun,
-    CloseAttempt,
-    Decision,
-    EndRun,
-    FanOut,
-    MessageOutdated,
-    NextAttempt,
-    ReadScope,
-    ScopeRow,
-    ScopeStatus,
-    SlotReleased,
-    StepCheckpoint,
-    UpdateScope,
-    UserCodePaused,
-    copied,
-)
+from flujo_worker.domain.values import copied
 
-Steps: TypeAlias = Generator[CallUserCode | ReadScope, Any, None]
-StepsWithResult: TypeAlias = Generator[CallUserCode | ReadScope, Any, Any]
+Steps: TypeAlias = Generator[values.CallUserCode | values.ReadScope, Any, None]
+StepsWithResult: TypeAlias = Generator[values.CallUserCode | values.ReadScope, Any, Any]
 
 MAX_HOPS = 25
 """Containers one decision may enter before it puts a message in between: what never meets a step must not fill one commit."""
@@ -72,7 +53,7 @@ class ScopeState:
     cursor: int = 0
     version: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
-    status: ScopeStatus = "open"
+    status: values.ScopeStatus = "open"
     waiting: bool = False
     patch: Packed | None = None
     fault: Fault | None = None
@@ -83,10 +64,10 @@ class ScopeState:
     def lane_in(self, fan_out: str) -> int:
         """Return its lane in a fan-out; raises MessageOutdated."""
         if fan_out not in self.lanes:
-            raise MessageOutdated
+            raise values.MessageOutdated
         return self.lanes[fan_out]
 
-    def close(self, status: ScopeStatus, fault: Fault | None = None) -> None:
+    def close(self, status: values.ScopeStatus, fault: Fault | None = None) -> None:
         """Close it; raises IllegalTransition if it is closed."""
         require(SCOPE, self.status, status)
         self.status, self.fault, self.waiting = status, fault, False
@@ -124,27 +105,27 @@ class DecisionBuilder:
     """A decision in the making; see `decide`."""
 
     plan: Plan
-    notice: AttemptReport
+    notice: values.AttemptReport
     kinds: dict[str, Kind]
     control_queue: str
-    pauses: Mapping[int, UserCodePaused] = field(default_factory=dict)
+    pauses: Mapping[int, values.UserCodePaused] = field(default_factory=dict)
     """Where the decision stops for a question of user code, by the number of the stop."""
     stop: int = 0
     """The number of the latest place where it could stop, and `stops_at` that place's address."""
     stops_at: str = ROOT
-    close: CloseAttempt = field(default_factory=lambda: CloseAttempt("succeeded"))
+    close: values.CloseAttempt = field(default_factory=lambda: values.CloseAttempt("succeeded"))
     scopes: dict[str, ScopeState] = field(default_factory=dict)
-    works: list[NextAttempt] = field(default_factory=list)
-    begun: list[StepCheckpoint] = field(default_factory=list)
+    works: list[values.NextAttempt] = field(default_factory=list)
+    begun: list[values.StepCheckpoint] = field(default_factory=list)
     """The top-level steps this decision has come to; `begun_with` is the context that the last of them began with."""
     begun_with: Packed | None = None
     events: list[Event] = field(default_factory=list)
-    cache_entries: list[CacheEntry] = field(default_factory=list)
-    fan_out: FanOut | None = None
-    child_run: ChildRun | None = None
-    branch_end: BranchClosed | None = None
-    lane_left: SlotReleased | None = None
-    end: EndRun | None = None
+    cache_entries: list[values.CacheEntry] = field(default_factory=list)
+    fan_out: values.FanOut | None = None
+    child_run: values.ChildRun | None = None
+    branch_end: values.BranchClosed | None = None
+    lane_left: values.SlotReleased | None = None
+    end: values.EndRun | None = None
     hops: int = 0
 
     def location(self, scope: ScopeState) -> PlanLocation:
@@ -191,25 +172,24 @@ class DecisionBuilder:
         self.scopes[scope.address] = scope
         return scope
 
-    def read_scope(self, address: str) -> Generator[ReadScope, Any, ScopeState]:
+    def read_scope(self, address: str) -> Generator[values.ReadScope, Any, ScopeState]:
         """Read a scope, unless this decision knows it already."""
         known = self.scopes.get(address)
         if known is not None:
             return known
-        row = yield ReadScope(address)
+        row = yield values.ReadScope(address)
         scope = _read(row)
         self.scopes[address] = scope
         return scope
 
-    def children(self, container: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
+    def children(self, container: ScopeState) -> Generator[values.ReadScope, Any, list[ScopeState]]:
         """Read a container's children by their place, as this decision leaves them: the rows do not have its changes yet."""
-        rows = () if container.seen is None else (yield ReadScope(container.address, children=True))
+        rows = () if container.seen is None else (yield values.ReadScope(container.address, children=True))
         found = {row.address: _read(row) for row in rows}
         found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == container.address}
         return list(found.values())
 
     def open(self, scope: ScopeState) -> ScopeState:
-        """Open a scope."""
         self.scopes[scope.address] = scope
         return scope
 
@@ -217,9 +197,9 @@ class DecisionBuilder:
         """Make a work row for a node of a sequence; `step` is the place's name, where that is not the node's."""
         self.works.append(self.attempt(scope, node, **rest))
 
-    def attempt(self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
+    def attempt(self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> values.NextAttempt:
         """Make a work row for a node of a sequence, in whichever run that is."""
-        return NextAttempt(
+        return values.NextAttempt(
             address=scope.address,
             step=rest.pop("step", node.name),
             number=rest.pop("number", 1),
@@ -252,7 +232,7 @@ class DecisionBuilder:
         if scope.address != ROOT:
             return
         before = self.begun_with if self.begun else self._own_beginning()
-        self.begun.append(StepCheckpoint(scope.cursor, None if scope.context == before else scope.context))
+        self.begun.append(values.StepCheckpoint(scope.cursor, None if scope.context == before else scope.context))
         self.begun_with = scope.context
 
     def _own_beginning(self) -> Packed | None:
@@ -261,13 +241,11 @@ class DecisionBuilder:
         return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
 
     def emit(self, name: str, level: str = "info", **data: Any) -> None:
-        """Add an event."""
         self.events.append(Event(name, data, level))
 
-    def decision(self) -> Decision:
-        """Return what was decided."""
+    def decision(self) -> values.Decision:
         return copied(
-            Decision,
+            values.Decision,
             self,
             moves=tuple(map(self._move, self._moved())),
             opens=tuple(self._opening(scope) for scope in self.scopes.values() if scope.seen is None),
@@ -290,16 +268,16 @@ class DecisionBuilder:
         own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
 
-    def _left(self, scope: ScopeState) -> ScopeRow:
+    def _left(self, scope: ScopeState) -> values.ScopeRow:
         """Return the row that the merge leaves of a scope."""
         version = self.next_version(scope)
-        return copied(ScopeRow, scope, version=version, waiting=False, metadata=_metadata(scope))
+        return copied(values.ScopeRow, scope, version=version, waiting=False, metadata=_metadata(scope))
 
-    def _move(self, scope: ScopeState) -> UpdateScope:
+    def _move(self, scope: ScopeState) -> values.UpdateScope:
         output, context = scope.seen or (None, None)
         keeps = _keeps_context(scope)
         return copied(
-            UpdateScope,
+            values.UpdateScope,
             scope,
             merges=self.next_version(scope) - scope.version,
             output=None if scope.output is output else scope.output,
@@ -308,13 +286,13 @@ class DecisionBuilder:
             metadata=_metadata(scope),
         )
 
-    def _opening(self, scope: ScopeState) -> ScopeRow:
+    def _opening(self, scope: ScopeState) -> values.ScopeRow:
         context, version = scope.context if _keeps_context(scope) else None, self.next_version(scope)
         parent, metadata = scope.parent or "", _metadata(scope)
-        return copied(ScopeRow, scope, parent=parent, version=version, context=context, metadata=metadata)
+        return copied(values.ScopeRow, scope, parent=parent, version=version, context=context, metadata=metadata)
 
 
-def _read(row: ScopeRow) -> ScopeState:
+def _read(row: values.ScopeRow) -> ScopeState:
     metadata, seen = dict(row.metadata), (row.output, row.context)
     own = {"step": row.step or "", "name": row.name or "", "lanes": dict(row.lanes), "seen": seen, "merges": False}
     return copied(ScopeState, row, metadata=metadata, code=tuple(metadata.pop(CODE, ())), **own)

@@ -16,21 +16,14 @@ LIMIT = "limit"
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Begin the step itself."""
     yield from _begin(draft, open_container(draft, scope, node), PRIMARY)
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
-    """Continue after a success, or fall back once.
-
-    The result that a loop or a map retains when it fails is stored with the last failure.
-    """
+    """Continue after a success, or fall back once. The result that a loop or a map retains when it fails is stored with the last failure."""
     if body.status == "succeeded":
-        feedback = (
-            f"Original error: {container.metadata['original_error']}"
-            if body.name == FALLBACK and node.rules["diagnostics"]
-            else None
-        )
+        has_diagnostics = body.name == FALLBACK and node.rules["diagnostics"]
+        feedback = f"Original error: {container.metadata['original_error']}" if has_diagnostics else None
         yield from finish(draft, container, body.output, body.context, feedback=feedback)
     elif body.name == PRIMARY and not is_final(body.fault) and not (body.fault and body.fault.category == LIMIT):
         yield from _fall_back(draft, container, body.fault)
@@ -48,18 +41,16 @@ def _fall_back(draft: DecisionBuilder, container: ScopeState, fault: Fault | Non
 
 
 def _begin(draft: DecisionBuilder, container: ScopeState, body: str) -> Steps:
-    yield from begin(
-        draft, open_child(draft, container, f"/{body}", body, (PRIMARY, FALLBACK).index(body), container.output)
-    )
+    place = (PRIMARY, FALLBACK).index(body)
+    yield from begin(draft, open_child(draft, container, f"/{body}", body, place, container.output))
 
 
 def _both(container: ScopeState, fault: Fault | None) -> Fault | None:
     """Make the fault of both when both failed; control flow passes unchanged."""
     if fault is None or is_final(fault):
         return fault
-    return replace(
-        fault, feedback=f"Original error: {container.metadata['original_error']}; Fallback error: {fault.feedback}"
-    )
+    original = container.metadata["original_error"]
+    return replace(fault, feedback=f"Original error: {original}; Fallback error: {fault.feedback}")
 
 
 KIND = Kind(enter=enter, closed=closed)

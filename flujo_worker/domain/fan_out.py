@@ -9,17 +9,8 @@ from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import CODE
 from flujo_client.plan.plan import Node
 from flujo_client.serial import Packed
+from flujo_worker.domain import flow
 from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
-from flujo_worker.domain.flow import (
-    call_user_code,
-    finish,
-    give_up,
-    is_final,
-    open_child,
-    open_container,
-    refusal,
-    within,
-)
 from flujo_worker.domain.values import CallUserCode, FanOut, ReadScope, ScopeRow, UserCodeFailed
 
 
@@ -27,18 +18,18 @@ def fan_out(
     draft: DecisionBuilder, scope: ScopeState, node: Node, branches: Sequence[tuple[str, str, Packed]]
 ) -> Steps:
     """Open a fan-out. `branches`: of each what its address adds, its name and its input, in declared order."""
-    container = open_container(draft, scope, node, waiting=bool(branches))
+    container = flow.open_container(draft, scope, node, waiting=bool(branches))
     try:
         container.context = yield from _snapshot(node, scope)
     except UserCodeFailed as refused:
-        yield from give_up(draft, container, refused.fault)
+        yield from flow.give_up(draft, container, refused.fault)
         return
     if not branches:
         yield from _settle(draft, container, node, ())
         return
     lanes = min(len(branches), node.rules.get("max_concurrency") or len(branches))
     for place, (suffix, name, value) in enumerate(branches):
-        child = open_child(draft, container, suffix, name, place, value)
+        child = flow.open_child(draft, container, suffix, name, place, value)
         child.lanes = {**container.lanes, container.address: place % lanes}
         first = draft.node(child)
         is_step = first.spec.performs
@@ -68,29 +59,29 @@ def _settle(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Seq
     if fault is None:
         try:
             merged, context = yield from _merge(draft, container, node, rows)
-            output = yield from call_user_code(node, "output", merged, context, container.output, otherwise=merged)
+            output = yield from flow.call_user_code(node, "output", merged, context, container.output, otherwise=merged)
         except UserCodeFailed as refused:
             fault = refused.fault
     if fault is not None:
-        yield from give_up(draft, container, fault, executed_branches=names)
+        yield from flow.give_up(draft, container, fault, executed_branches=names)
         return
     failures = sum(row.status != "succeeded" for row in rows)
     feedback = f"all {len(rows)} branches succeeded"
     if failures:
         feedback = f"{failures} failure{'s' if failures > 1 else ''} ignored"
-    yield from finish(draft, container, output, context, executed_branches=names, feedback=feedback)
+    yield from flow.finish(draft, container, output, context, executed_branches=names, feedback=feedback)
 
 
 def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
     """Return why the fan-out as a whole failed; None: it succeeded."""
     failed = [row for row in rows if row.status == "failed"]
-    first = next((row for row in failed if is_final(row.fault)), failed[0] if failed else None)
+    first = next((row for row in failed if flow.is_final(row.fault)), failed[0] if failed else None)
     none_succeeded = bool(rows) and all(row.status != "succeeded" for row in rows)
     counts = node.rules["on_failure"] == "propagate" or none_succeeded
-    if first is not None and first.fault is not None and (counts or is_final(first.fault)):
-        return within(first.fault, f"branch '{first.name}' failed")
+    if first is not None and first.fault is not None and (counts or flow.is_final(first.fault)):
+        return flow.within(first.fault, f"branch '{first.name}' failed")
     if counts and any(row.status != "succeeded" for row in rows):
-        return refusal("its branches were cancelled", type_name="ParallelStepError", category="system").fault
+        return flow.refusal("its branches were cancelled", type_name="ParallelStepError", category="system").fault
     return None
 
 

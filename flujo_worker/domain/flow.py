@@ -57,7 +57,6 @@ def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | N
 
 
 def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
-    """Close a sequence that has ended."""
     if scope.parent is None:
         scope.close("succeeded")
         draft.end = EndRun("succeeded", output=scope.output)
@@ -165,7 +164,6 @@ def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
 
 
 def is_branch(draft: DecisionBuilder, scope: ScopeState) -> bool:
-    """Return whether a scope is a branch of a fan-out."""
     container = draft.location(scope).container
     return container is not None and scope.kind == SEQUENCE and container.is_fan_out
 

@@ -21,12 +21,10 @@ ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Ask."""
     yield from _ask(draft, scope, node, number=1)
 
 
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Continue with the answer."""
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
     draft.emit("step.succeeded", step=node.name, attempts=number)
     output, container = outcome.output or scope.output, draft.location(scope).container
@@ -38,7 +36,6 @@ def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def asks_again(fault: Fault) -> bool:
-    """Return whether a question is asked again after this."""
     return fault.category == "human" and fault.code in (ESCALATES, REFUSED)
 
 
@@ -56,9 +53,8 @@ def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault)
     """Ask for a step that has raised a pause: its message is the question, and the answer is the step's output, or its tool's."""
     draft.close = CloseAttempt("failed", "paused")
     try:
-        message, context = yield CallUserCode(
-            "pause", node.path, (scope.output, scope.context), {"message": fault.message}
-        )
+        asked, values = {"message": fault.message}, (scope.output, scope.context)
+        message, context = yield CallUserCode("pause", node.path, values, asked)
         _let_through(draft, scope, node, message)
     except UserCodeFailed as refused:
         draft.close = CloseAttempt("failed", "error")

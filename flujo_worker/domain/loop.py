@@ -17,12 +17,10 @@ from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Open the loop and its first iteration."""
     container = open_container(draft, scope, node)
     try:
-        value = yield from call_user_code(
-            node, "initial_input", container.output, container.context, otherwise=container.output
-        )
+        given = container.output
+        value = yield from call_user_code(node, "initial_input", given, container.context, otherwise=given)
     except UserCodeFailed as refused:
         yield from give_up(draft, container, refused.fault, iterations=0, exit_reason="initial_input_mapper_error")
         return
@@ -30,7 +28,6 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, iteration: ScopeState) -> Steps:
-    """Leave the loop after an iteration, or begin the next one."""
     if iteration.status != "succeeded":
         yield from _broken(draft, container, iteration)
         return
@@ -84,34 +81,25 @@ def _leave(draft: DecisionBuilder, container: ScopeState, node: Node, last: Pack
         feedback = f"loop '{node.path}' reached max_loops ({container.cursor}) without meeting its condition"
         yield from _stop(draft, container, refusal(feedback, type_name="ExecutionError", category="agent"), reason)
         return
-    feedback = (
-        f"reached max_loops ({container.cursor})"
-        if reason == "max_loops"
-        else f"condition met after {container.cursor}"
-    )
-    yield from finish(
-        draft, container, output, container.context, iterations=container.cursor, exit_reason=reason, feedback=feedback
-    )
+    done = container.cursor
+    feedback = f"reached max_loops ({done})" if reason == "max_loops" else f"condition met after {done}"
+    ended = {"iterations": done, "exit_reason": reason, "feedback": feedback}
+    yield from finish(draft, container, output, container.context, **ended)
 
 
 def _broken(draft: DecisionBuilder, container: ScopeState, iteration: ScopeState) -> Steps:
     """Fail with the step and the iteration that failed, and the original message."""
     fault = iteration.fault
     if fault is not None:
-        step = draft.node(iteration).name
-        fault = within(
-            fault, f"Loop body failed in iteration {container.cursor} of '{container.step}' at step '{step}'"
-        )
-    done = container.cursor - 1
-    yield from give_up(
-        draft, container, fault, context=container.context, iterations=done, exit_reason="body_step_error"
-    )
+        at = draft.node(iteration).name
+        fault = within(fault, f"Loop body failed in iteration {container.cursor} of '{container.step}' at step '{at}'")
+    ended = {"iterations": container.cursor - 1, "exit_reason": "body_step_error"}
+    yield from give_up(draft, container, fault, context=container.context, **ended)
 
 
 def _stop(draft: DecisionBuilder, container: ScopeState, refused: UserCodeFailed, reason: str) -> Steps:
-    yield from give_up(
-        draft, container, refused.fault, context=container.context, iterations=container.cursor, exit_reason=reason
-    )
+    ended = {"iterations": container.cursor, "exit_reason": reason}
+    yield from give_up(draft, container, refused.fault, context=container.context, **ended)
 
 
 KIND = Kind(enter=enter, closed=closed)

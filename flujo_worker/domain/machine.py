@@ -14,18 +14,15 @@ PAUSE = "pause"
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Begin in the start state."""
     yield from _go_on(draft, open_container(draft, scope, node), node, None, "success", scope.output)
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, state: ScopeState) -> Steps:
-    """Take the transition that fits when a state's pipeline has ended."""
     if state.status == "succeeded":
         container.context, container.merges = state.context, True
         if state.name in node.rules["ends"]:
-            yield from finish(
-                draft, container, state.output, container.context, iterations=container.cursor, final_state=state.name
-            )
+            ended = {"iterations": container.cursor, "final_state": state.name}
+            yield from finish(draft, container, state.output, container.context, **ended)
         else:
             yield from _go_on(draft, container, node, state, "success", state.output)
         return
@@ -75,12 +72,9 @@ def _go_on(
         yield from _move(draft, container, node, following, context, value)
 
 
-def _next_state(
-    node: Node, state: ScopeState | None, event: str, value: Packed, context: Packed | None
-) -> CallUserCode:
-    return CallUserCode(
-        "next_state", node.path, (value, context), {"from": None if state is None else state.name, "event": event}
-    )
+def _next_state(node: Node, state: ScopeState | None, on: str, value: Packed, context: Packed | None) -> CallUserCode:
+    data = {"from": None if state is None else state.name, "event": on}
+    return CallUserCode("next_state", node.path, (value, context), data)
 
 
 def _move(
@@ -94,9 +88,8 @@ def _move(
         return
     container.context, container.merges = context, True
     if following in node.rules["ends"] and following not in node.bodies:
-        yield from finish(
-            draft, container, value, container.context, iterations=container.cursor, final_state=following
-        )
+        ended = {"iterations": container.cursor, "final_state": following}
+        yield from finish(draft, container, value, container.context, **ended)
         return
     container.cursor += 1
     child = open_child(draft, container, f"#{container.cursor}/{following}", following, container.cursor, value)

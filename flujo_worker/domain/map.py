@@ -17,11 +17,9 @@ from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Find the items and open a scope for each."""
     try:
-        items = yield CallUserCode(
-            "items", node.path, (scope.output, scope.context), {"iterable": node.rules["iterable"]}
-        )
+        values, rules = (scope.output, scope.context), {"iterable": node.rules["iterable"]}
+        items = yield CallUserCode("items", node.path, values, rules)
     except UserCodeFailed as refused:
         yield from give_up(draft, open_container(draft, scope, node), refused.fault)
         return
@@ -66,9 +64,8 @@ def _one_by_one(draft: DecisionBuilder, scope: ScopeState, node: Node, items: Se
 def _collect(draft: DecisionBuilder, container: ScopeState, node: Node, outputs: Sequence[Packed]) -> Steps:
     try:
         collected = yield CallUserCode("collect", node.path, tuple(outputs))
-        output = yield from call_user_code(
-            node, "output", collected, container.context, container.output, otherwise=collected
-        )
+        given = collected, container.context, container.output
+        output = yield from call_user_code(node, "output", *given, otherwise=collected)
     except UserCodeFailed as refused:
         yield from give_up(draft, container, refused.fault, context=container.context)
         return

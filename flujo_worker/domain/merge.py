@@ -15,6 +15,7 @@ from flujo_client.serial import Tree, canonical
 from flujo_worker.domain.patch import Patch, apply, diff, empty_like, members, name_of, number, written
 
 Change: TypeAlias = tuple[str, Patch]
+Patches: TypeAlias = Sequence[tuple[str, Patch | None]]
 
 _GROWTH: Final = frozenset({"add", "append", "members"})
 
@@ -35,7 +36,7 @@ class MergeConflict(Exception):
 
 def merge(
     base: Tree,
-    patches: Sequence[tuple[str, Patch | None]],
+    patches: Patches,
     *,
     strategy: str,
     fields: Mapping[str, Collection[str]] | None = None,
@@ -64,9 +65,7 @@ def merge(
     return apply(apply(base, combine(theirs, strategy=strategy, fields=fields or {})), kept)
 
 
-def combine(
-    patches: Sequence[tuple[str, Patch | None]], *, strategy: str, fields: Mapping[str, Collection[str]]
-) -> Patch | None:
+def combine(patches: Patches, *, strategy: str, fields: Mapping[str, Collection[str]]) -> Patch | None:
     """Make one patch of many, as `merge` says; None when nothing changed."""
     changes = _allowed(patches, fields)
     match strategy:
@@ -80,9 +79,7 @@ def combine(
             raise ValueError(f"unknown merge strategy {strategy!r}")
 
 
-def _apart(
-    patches: Sequence[tuple[str, Patch | None]], names: Collection[str]
-) -> tuple[Patch | None, Sequence[tuple[str, Patch | None]]]:
+def _apart(patches: Patches, names: Collection[str]) -> tuple[Patch | None, Patches]:
     """Take the fields out in which the last entry wins: what they become, and the patches without them."""
     if not names:
         return None, patches
@@ -105,9 +102,7 @@ def _apart(
     return (["fields", sections] if sections else None), theirs
 
 
-def _allowed(
-    patches: Sequence[tuple[str, Patch | None]], fields: Mapping[str, Collection[str]]
-) -> list[tuple[str, Patch]]:
+def _allowed(patches: Patches, fields: Mapping[str, Collection[str]]) -> list[tuple[str, Patch]]:
     changes = []
     for branch, whole in patches:
         patch = _only(whole, fields[branch]) if whole and branch in fields else whole

@@ -12,7 +12,6 @@ from flujo_worker.domain.values import CallUserCode, ChildRunRow, UserCodeFailed
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Begin the imported pipeline, in the context its import asks for."""
     own_run = "own_run" in node.rules
     container = open_container(draft, scope, node, waiting=own_run)
     data = {"run_id": child_run.id_of(draft, container)} if own_run else {}
@@ -63,7 +62,6 @@ def _instead(container: ScopeState, node: Node, feedback: str | None) -> Packed:
 
 
 def joined(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
-    """Continue after a child run that has ended."""
     child = yield from child_run.ended(draft, container)
     yield from closed(draft, container, node, child)
 

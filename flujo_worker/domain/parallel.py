@@ -8,7 +8,6 @@ from flujo_worker.domain.fan_out import fan_out, join
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Open a branch for each body."""
     yield from fan_out(draft, scope, node, [(f"/{name}", name, scope.output) for name in node.bodies])
 
 

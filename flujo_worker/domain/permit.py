@@ -29,7 +29,6 @@ class PermitRequest:
 
     @property
     def run(self) -> str:
-        """Return the attempt's run."""
         return AttemptKey.parse(self.key).run
 
     @property

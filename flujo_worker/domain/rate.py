@@ -30,7 +30,7 @@ SLOWEST: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RateRules:
-    """The maximum of requests and tokens in a window; None: any number. Full speed is reached after `slow_start_s` seconds."""
+    """The maximum number of requests and tokens in a window; None: any number. Full speed is reached after `slow_start_s` seconds."""
 
     requests: int | None = None
     tokens: int | None = None

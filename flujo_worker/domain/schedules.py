@@ -17,14 +17,9 @@ _LATE: Final = timedelta(seconds=LATE_S)
 
 @dataclass(frozen=True, slots=True)
 class DueSchedule:
-    """A schedule whose next slot is due.
+    """A schedule whose next slot is due: its row, its plan's fingerprint when it was added, and the packed input and options of its runs.
 
-    Attributes:
-        record: its row.
-        fingerprint: of its pipeline's plan when it was added.
-        body: the input and the options of its runs, packed.
-        now: the database's clock.
-        failing_since: since when the next slot fails, if it does.
+    `now` is the database's clock; `failing_since` is when the next slot failed first, if it does.
     """
 
     record: ScheduleRecord
@@ -35,7 +30,7 @@ class DueSchedule:
 
     @property
     def is_given_up(self) -> bool:
-        """Return whether the next slot fails for so long that it is given up if it fails again."""
+        """Return whether the next slot has failed for a minute, and is given up if it fails again."""
         return self.failing_since is not None and self.now - self.failing_since >= _LATE
 
 
@@ -48,14 +43,9 @@ class DueSlots(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """The result of firing due slots.
+    """The result of firing due slots: the next slot, the latest that fired or was given up with its run, and the error of one that did not fire.
 
-    Attributes:
-        next_slot: the next slot, if there is one.
-        last_slot: the latest that fired or was given up, if there was one to fire.
-        run: the run of that.
-        error: why the latest slot did not fire.
-        again_s: seconds after which the next slot is tried again, because it failed.
+    `again_s` is in how many seconds the next slot is tried again, if it failed.
     """
 
     next_slot: datetime | None
@@ -66,10 +56,10 @@ class Fired:
 
 
 def due_slots(due: DueSchedule) -> DueSlots:
-    """Return which slots of a schedule fire now, by its catch-up policy.
+    """Return the slots of a schedule that fire now, by its catch-up policy.
 
-    Slots that have been due for less than a minute fire in any case. Of those before, `all` lets the newest 100 fire, `last` the newest one if no
-    later slot fires.
+    Slots that have been due for less than a minute always fire. Of the earlier ones, `all` fires the newest 100, and `last` the newest if no later
+    slot fires.
     """
     record, now = due.record, due.now
     assert record.slot_at is not None

@@ -5,18 +5,21 @@ Pure. In: for how many of some seconds an event loop was late. Out: a verdict, o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Final
 
 STARVED: Final = 1 / 3
 """The share of its time that an attempt may lose to a late event loop: it makes some twenty turns for one request over HTTP."""
 SLOW_DOWN: Final = 0.2
-"""The share of the last second above which fewer attempts are taken: before any of them is starved."""
+"""The share of a second above which the loop is late, and fewer attempts are taken: before any of them is starved."""
+OWN_WORK: Final = 3
+"""For how many seconds a loop has to be late for its own work: hundreds of attempts that begin at once take less, and then wait for their models."""
 CALM: Final = 0.1
-"""The share below which more are taken again."""
+"""The share of the last second below which more are taken again."""
 LEAST: Final = 8
 """Attempts that a process runs at once however late its loop is: the load may be another process's."""
-_SHRINK, _GROW = 0.7, 0.02
+_SHRINK, _GROW, _GROW_CROWDED = 0.7, 0.5, 0.02
 
 
 def is_starved(seconds: float, late_s: float) -> bool:
@@ -24,15 +27,19 @@ def is_starved(seconds: float, late_s: float) -> bool:
     return seconds > 0 and late_s >= STARVED * seconds
 
 
-def attempts_allowed(now: int, most: int, running: int, late_share: float) -> int:
-    """Return how many attempts a process may run at once from now on: a little more while its loop is in time, much fewer if it is late.
+def attempts_allowed(now: int, most: int, running: int, late: Sequence[float], *, is_crowded: bool) -> int:
+    """Return how many attempts a process may run at once from now on: more while its loop is in time, fewer if it stays late.
 
     Args:
         now: how many it may run so far.
         most: its configured concurrency.
         running: how many it runs.
-        late_share: the share of the last second for which its event loop was late.
+        late: the shares of the last seconds for which its event loop was late, the latest last.
+        is_crowded: whether other processes had the CPU when it was late last. Their load may stay, so fewer are taken at once, and more slowly.
     """
-    if late_share > SLOW_DOWN:
+    looks = 1 if is_crowded else OWN_WORK
+    if len(late) >= looks and min(late[-looks:]) > SLOW_DOWN:
         return min(now, max(LEAST, int(min(now, running) * _SHRINK)))
-    return min(most, now + ceil(most * _GROW)) if late_share < CALM else now
+    if late[-1] < CALM:
+        return min(most, now + ceil(most * _GROW_CROWDED if is_crowded else now * _GROW))
+    return now

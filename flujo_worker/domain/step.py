@@ -9,7 +9,6 @@ from flujo_worker.domain.flow import succeed
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Make the first try's work row."""
     draft.work(scope, node)
     yield from ()
 

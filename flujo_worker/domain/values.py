@@ -169,16 +169,12 @@ class NextAttempt:
 
     @property
     def status(self) -> str:
-        """Return the row's initial status."""
         return "failed" if self.fault else "paused" if self.question else "ready"
 
 
 @dataclass(frozen=True, slots=True)
 class StepCheckpoint:
-    """A top-level step that is begun, and its initial context; None: the same as the previous step's.
-
-    A retry from that step starts from it.
-    """
+    """A top-level step that is begun, and its initial context; None: the same as the previous step's. A retry from that step starts from it."""
 
     place: int
     context: Packed | None
@@ -199,7 +195,6 @@ class ChildRun:
 
     @property
     def run(self) -> str:
-        """Return its id."""
         return self.ticket.run
 
 
@@ -305,6 +300,11 @@ class Decision:
     """The digests of the values that are stored before it. Without one of them it is not merged: a failover may lose them in between."""
 
     @property
+    def awaits_event(self) -> bool:
+        """Return whether what follows waits for an event, which may have been sent already."""
+        return any("event" in (each.question or ()) for each in self.next)
+
+    @property
     def failed_input(self) -> Packed | None:
         """Return the input of a step's attempt that has failed, which its row keeps; None for any other."""
         has_failed = self.close.status == "failed" and self.close.reason not in ("paused", "waiting")
@@ -314,6 +314,18 @@ class Decision:
     def move(self) -> UpdateScope:
         """Return the attempt's own scope."""
         return self.moves[0]
+
+    def why_not_merged(
+        self, claim: tuple[int, str | None], end: tuple[str, str | None], *, is_stopped: bool
+    ) -> Literal["repeated", "stopped", "stale"]:
+        """Return why it is not merged, by the last claim, the status and the reason of its attempt's row.
+
+        The same end under the same claim is this same outcome: only its holder could close it so.
+        """
+        is_own = claim[0] == self.notice.fence and self.notice.claim_id in (None, claim[1])
+        if is_own and end == (self.close.status, self.close.reason):
+            return "repeated"
+        return "stopped" if is_stopped else "stale"
 
     def envelope_of(self, following: NextAttempt) -> Envelope:
         """Return the message of an attempt that follows."""

@@ -2,7 +2,6 @@
 
     asked → named → on record? answer : announced → performed → settled → answer
 
-`call.py` says what a call is; `journal.py` performs those of one claim: `names.py` names them, `record.py` has what was there before, `payments.py` what
-they cost, `bounds.py` how many there may be, `beside.py` which are under way, `context_writes.py` what tools write into the pipeline's context;
-`ledger.py` is the way to the store. What pydantic-ai calls is `agents/durability.py`.
+`journal.py` performs the calls of one claim: `names.py` says what a call is and names it, `record.py` has what was there before and how much
+may be, `payments.py` what they cost, `context_writes.py` what tools write into the pipeline's context; `ledger.py` is the way to the store. What pydantic-ai calls is `agents/durability.py`.
 """

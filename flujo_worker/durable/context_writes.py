@@ -16,12 +16,7 @@ _KEYS: Final = frozenset({"answer", "patch", "order"})
 
 
 class ContextWrites:
-    """The changes of one attempt's context by its tools, in the order in which their calls ended.
-
-    Args:
-        run: the attempt.
-        recorded: returns the answers on record.
-    """
+    """The changes of one attempt's context by its tools, in the order in which their calls ended. `recorded` returns the answers on record."""
 
     def __init__(self, run: AttemptRun, recorded: Callable[[], Awaitable[list[Any]]]) -> None:
         self._run, self._recorded = run, recorded

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, overload
 
 from flujo_client.errors import ConfigurationError, NonRetryableError, SerializationError
 from flujo_client.serial import canonical, encode
-from flujo_worker.durable.call import UnitCall
 from flujo_worker.durable.journal import Journal
-from flujo_worker.runtime.attempt_run import AttemptRun, current_run, in_thread
+from flujo_worker.durable.names import UnitCall
+from flujo_worker.runtime.attempt_run import current_run, in_thread
 
 T = TypeVar("T")
 
@@ -40,14 +40,16 @@ async def unit(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> An
     if run is None or run.work is None or not run.work.step.config.durable or not isinstance(run.journal, Journal):
         return await call()
     name = _name_of(function)
-    _require_no_context(run, name, [*args, *kwargs.values()])
+    if any(each is not None and each is run.context for each in (*args, *kwargs.values())):
+        what = f"unit({name}) got the pipeline's context: what it changes there would be lost when the call is answered from record"
+        way_out = "pass it the values it needs, and write its result after it"
+        raise ConfigurationError(what, suggestion=way_out, code="UNIT_FUNCTION")
     try:
         asked = canonical(encode([list(args), kwargs], path="arguments"))
     except SerializationError as error:
         what = f"step '{run.work.step.name}': a call of {name} cannot be recorded: {error.message}"
-        raise NonRetryableError(
-            what, suggestion="give it plain data, models or dataclasses", code="UNIT_RESULT"
-        ) from None
+        way_out = "give it plain data, models or dataclasses"
+        raise NonRetryableError(what, suggestion=way_out, code="UNIT_RESULT") from None
     return (await run.journal.perform(UnitCall(name, asked), call))[0]
 
 
@@ -64,11 +66,3 @@ def _name_of(function: Any) -> str:
         what = f"unit() got {function!r:.80}, which cannot be found again by its name"
         raise ConfigurationError(what, suggestion="give it a function of a module", code="UNIT_FUNCTION")
     return f"{function.__module__}:{name}"
-
-
-def _require_no_context(run: AttemptRun, name: str, given: list[Any]) -> None:
-    if not run.has_no_context and any(each is run.context for each in given):
-        what = f"unit({name}) got the pipeline's context: what it changes there would be lost when the call is answered from record"
-        raise ConfigurationError(
-            what, suggestion="pass it the values it needs, and write its result after it", code="UNIT_FUNCTION"
-        )

@@ -1,37 +1,33 @@
 """One claim's units: named by what is asked, answered from record, or asked and recorded.
 
-It knows nothing of pydantic-ai, and decides for all agents of the attempt alike. In: what is asked, as bytes, and what asks it. Out: the
-recorded answer, or what was asked for, as it was recorded.
+It knows nothing of pydantic-ai, and decides for all agents of the attempt alike.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from flujo_client.attempt_info import UnitInfo, current_unit, running_in_unit
 from flujo_client.config.models import SizeLimits
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
-from flujo_worker.domain.budget import RequestHolds, Reservation
+from flujo_worker.domain.budget import RequestHolds
 from flujo_worker.domain.units import SettledUnit, Unit
-from flujo_worker.durable.beside import UnderWay
-from flujo_worker.durable.bounds import Bounds
-from flujo_worker.durable.call import UnitCall
 from flujo_worker.durable.context_writes import ContextWrites
 from flujo_worker.durable.ledger import AGAIN_S, StoredUnits
-from flujo_worker.durable.names import UnitNames, scope
+from flujo_worker.durable.names import UnitCall, UnitNames, scope
 from flujo_worker.durable.payments import Payments
-from flujo_worker.durable.record import Record
+from flujo_worker.durable.record import Bounds, Record
 from flujo_worker.errors import AttemptWaits
 from flujo_worker.observe.log import emit
-from flujo_worker.ports import ClaimId
-from flujo_worker.runtime.attempt_run import AttemptRun, Work
+from flujo_worker.runtime.attempt_run import ActiveAttempt, AttemptRun, Work
 from flujo_worker.runtime.http_errors import explicit_chain
 from flujo_worker.runtime.units_met import meet
 
@@ -39,25 +35,40 @@ LEAVE_S: Final = 3.0
 """Seconds from which a wait holds no worker: the attempt ends, and goes on then."""
 
 
-class HeldAttempt(Protocol):
-    """An attempt that this process works on."""
+_around: ContextVar[tuple[asyncio.Future[None], ...]] = ContextVar("flujo_calls_around", default=())
 
-    reserved: Sequence[Reservation]
-    """What its claim has reserved under limits."""
-    leaves: bool
-    """Whether this process stops: another worker is to go on."""
-    cancelled: bool
-    interrupted: bool
 
-    @property
-    def claim(self) -> ClaimId:
-        """Return the claim under which its units are asked."""
+class UnderWay:
+    """Calls that have begun and not ended: what ends early lets them be answered and settled, which the library would cancel."""
 
-    def cancel(self) -> None:
-        """Stop it: another claim has it."""
+    def __init__(self) -> None:
+        self._begun: set[asyncio.Future[None]] = set()
 
-    def leave(self) -> None:
-        """End it here."""
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Make one inside."""
+        ended = asyncio.get_running_loop().create_future()
+        self._begun.add(ended)
+        token = _around.set((*_around.get(), ended))
+        try:
+            yield
+        finally:
+            _around.reset(token)
+            self._end(ended)
+
+    async def wait(self, most_s: float | None = None) -> None:
+        """Wait until all have ended but those that the caller is part of, which wait for it; at most for so long."""
+        for each in self._begun.intersection(_around.get()):
+            self._end(each)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                while self._begun:
+                    await asyncio.wait(tuple(self._begun))
+
+    def _end(self, ended: asyncio.Future[None]) -> None:
+        self._begun.discard(ended)
+        if not ended.done():
+            ended.set_result(None)
 
 
 class Journal:
@@ -84,7 +95,7 @@ class Journal:
         self,
         run: AttemptRun,
         units: StoredUnits,
-        held: HeldAttempt,
+        held: ActiveAttempt,
         *,
         place: str,
         first: int,
@@ -128,7 +139,8 @@ class Journal:
                 await call.begin(unit)
         meet("asked", is_request=call.is_paid)
         if not await self._announced(unit, call):
-            return await self._conflicting(unit), False
+            found = await self._record.found_now(unit)
+            return await self._on_record(None if found is None else found.answer), False
         failpoints.hit("unit_begun")
         try:
             with self._under_way.one():
@@ -180,12 +192,11 @@ class Journal:
             await asyncio.wait([settling], timeout=AGAIN_S)
             raise
         failpoints.hit("unit_settled")
-        return await self._lose() if on_record is None else self._read(on_record)
+        return await self._on_record(on_record)
 
-    async def _conflicting(self, unit: Unit) -> Any:
-        """Return the answer that a unit has; without one this claim is over."""
-        found = await self._record.found_now(unit)
-        return await self._lose() if found is None or found.answer is None else self._read(found.answer)
+    async def _on_record(self, answer: Packed | None) -> Any:
+        """Return the answer that a unit has. Without one another claim has the attempt, which ends, but not as a failure, to be tried again."""
+        return await self._end_attempt(self._held.cancel) if answer is None else self._read(answer)
 
     def _read(self, answer: Packed) -> Any:
         """Return an answer as it is stored, the first time too: what that changes, it changes always."""
@@ -250,10 +261,6 @@ class Journal:
     def emit_unasked(self) -> None:
         """Emit which units on record nothing has asked for, of those who have asked for any."""
         self._record.emit_unasked(self.names.askers)
-
-    async def _lose(self) -> NoReturn:
-        """End the attempt, which another claim has: not as its failure, after which it would be tried again."""
-        await self._end_attempt(self._held.cancel)
 
     async def _leave(self) -> NoReturn:
         """End the attempt at this call, once those that were asked before are answered."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.units import RecordedUnit, SettledUnit, Unit, Written
 from flujo_worker.errors import StoreError
@@ -50,7 +49,9 @@ class StoredUnits:
         return await _lasting(partial(self._record, written))
 
     async def _record(self, written: Written) -> bool:
-        return await in_thread(partial(self._write, written))
+        units = self._stores.units
+        write = partial(units.begin, [written]) if isinstance(written, Unit) else partial(units.settle, [written])
+        return bool(await in_thread(write))
 
     async def reserve(self, unit: Unit, holds: Sequence[Reservation]) -> Fault | None:
         """Announce a request under limits, with what is held for it; return why not, if that is more than is left."""
@@ -68,23 +69,15 @@ class StoredUnits:
         except Exception:
             logger.warning("unit %s could not be announced", unit.id, exc_info=True)
 
-    def _write(self, written: Written) -> bool:
-        if isinstance(written, Unit):
-            return bool(self._stores.units.begin([written]))
-        return bool(self._stores.units.settle([written]))
-
     def _read(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
         rows = self._stores.units.recorded(run, places)
         apart = {row.answer.digest for row in rows if row.answer is not None and row.answer.is_reference}
         large = self._stores.blobs.fetch(apart) if apart else {}
-        return [_whole(row, large) for row in rows]
-
-
-def _whole(row: RecordedUnit, large: Mapping[str, Packed]) -> RecordedUnit:
-    if row.answer is None or not row.answer.is_reference:
-        return row
-    found = large.get(row.answer.digest, row.answer)
-    return replace(row, answer=found) if found.matches(row.answer.digest) else row
+        for place, row in enumerate(rows):
+            found = None if row.answer is None else large.get(row.answer.digest)
+            if row.answer is not None and found is not None and found.matches(row.answer.digest):
+                rows[place] = replace(row, answer=found)
+        return rows
 
 
 async def _lasting(write: Callable[[], Awaitable[T]]) -> T:

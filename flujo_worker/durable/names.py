@@ -1,22 +1,53 @@
-"""Name what a claim asks: by where it is asked, by what is asked, and as the n-th of equal ones. In: calls, as bytes. Out: the same names in every claim."""
+"""Name what a claim asks, the same in every claim: by where it is asked, by what is asked, and as the n-th of equal ones."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed
-from flujo_worker.domain.units import Unit, UnitName
-from flujo_worker.durable.call import UnitCall
+from flujo_worker.domain.budget import Amount
+from flujo_worker.domain.units import Effect, Unit, UnitName
 from flujo_worker.ports import ClaimId
 
 FORM: Final = b"1"
 """The version of the form of digests: units of another form are not found."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCall:
+    """A call that is a unit.
+
+    Attributes:
+        operation: its name, which lasts over deploys.
+        asked: what is asked, as bytes.
+        effect: what it does outside; None: it may be repeated.
+        is_paid: whether it is a request, and a repetition would be paid for: it is announced before it is begun.
+        parts: what a request asks in parts, each with a short digest.
+        usage: what an answer has cost, which it is called with as it came.
+        in_doubt: asks a person about one that was begun before and has no answer, and that has this id; returns the answer that it had, or None
+            to make it again. None: nobody needs to be asked.
+        model: which a request asks, by its provider and name.
+        expected: estimates what an answer costs: under limits that is set aside before it is asked for.
+        begin: waits until it may be asked, before it is announced.
+    """
+
+    operation: str
+    asked: bytes
+    effect: Effect | None = None
+    is_paid: bool = False
+    parts: Sequence[str] = ()
+    usage: Callable[[Any], Usage] = lambda _: NO_USAGE
+    in_doubt: Callable[[str], Awaitable[Any]] | None = None
+    model: str | None = None
+    expected: Callable[[], Amount] = Amount
+    begin: Callable[[Unit], Awaitable[None]] | None = None
 
 
 class _Scope(NamedTuple):
@@ -35,13 +66,7 @@ def scope() -> bytes:
 
 
 class UnitNames:
-    """Names the units of one claim. Equal ones are counted in the order in which they come here.
-
-    Args:
-        run: the run's id.
-        claim: who asks.
-        place: the attempt's address and step.
-        first: the number of the first attempt of those that share units with this one.
+    """Names the units of one claim; see `Journal`. Equal ones are counted in the order in which they come here.
 
     Attributes:
         places: where its units are on record: what effects share, and all others.

@@ -16,14 +16,7 @@ from flujo_worker.ports import ClaimId
 
 
 class Payments:
-    """The payments of one claim.
-
-    Args:
-        claim: who pays.
-        holds: what it has reserved under limits.
-        units: where units are written.
-        record: finds another claim's answer.
-        inline: the size in bytes above which an answer is stored apart.
+    """The payments of one claim, by what it has reserved under limits (`holds`).
 
     Attributes:
         spent: what is booked with units.
@@ -75,9 +68,8 @@ class Payments:
         if not is_own:  # another claim's, or this one's, and Postgres could not say so
             found = await self._record.found_now(settled.unit)
             answer = None if found is None else found.answer
-            is_own = (
-                found is not None and answer is not None and (found.key, found.fence, found.claim_id) == self._claim
-            )
+            claim = None if found is None or answer is None else (found.key, found.fence, found.claim_id)
+            is_own = claim == self._claim
         if is_own:
             self._untold, self.spent = self._untold + settled.usage, self.spent + settled.usage
         else:

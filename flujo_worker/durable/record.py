@@ -1,4 +1,4 @@
-"""What was on record when a claim began; what changed first in a request that is not; and what nothing has asked for any more.
+"""What was on record when a claim began; what changed first in a request that is not; what nothing has asked for any more; and how much may be there.
 
 What is recorded of a unit begins with who asks; the parts of a request follow, each as `name: digest`.
 """
@@ -9,9 +9,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, NoReturn
 
-from flujo_client.serial import Packed
+from flujo_client.config.models import SizeLimits
+from flujo_client.errors import NonRetryableError, SerializationError
+from flujo_client.serial import Packed, encode
 from flujo_worker.domain.nearest import nearest
 from flujo_worker.domain.units import RecordedUnit, Unit, UnitName
 from flujo_worker.durable.ledger import StoredUnits
@@ -23,13 +25,7 @@ SHOWN: Final = 8
 
 
 class Record:
-    """The units that a claim finds, read at once when the first is asked.
-
-    Args:
-        units: reads them.
-        run: the run's id.
-        places: where they are.
-    """
+    """The units that a claim finds at places of a run, read at once when the first is asked."""
 
     def __init__(self, units: StoredUnits, run: str, places: Collection[str]) -> None:
         self._units, self._run, self._places = units, run, places
@@ -38,7 +34,6 @@ class Record:
 
     @property
     def met(self) -> int:
-        """Return how many units were looked for."""
         return len(self._met)
 
     async def find(self, unit: Unit) -> tuple[Unit, RecordedUnit | None]:
@@ -56,7 +51,6 @@ class Record:
         return next((each for each in found if each.name == unit.name), None)
 
     async def answers(self) -> list[Packed]:
-        """Return all answers."""
         found = (each.answer for each in (await self._all()).values())
         return [each for each in found if each is not None and not each.is_reference]
 
@@ -87,14 +81,50 @@ class Record:
         return (each for name, each in recorded.items() if name not in self._met)
 
     async def _all(self) -> dict[UnitName, RecordedUnit]:
-        if self._loading is None:
-            self._loading = asyncio.ensure_future(self._load())
-        return await asyncio.shield(self._loading)
+        async def load() -> dict[UnitName, RecordedUnit]:
+            return {each.name: each for each in await self._units.recorded(self._run, self._places)}
 
-    async def _load(self) -> dict[UnitName, RecordedUnit]:
-        return {each.name: each for each in await self._units.recorded(self._run, self._places)}
+        self._loading = self._loading or asyncio.ensure_future(load())
+        return await asyncio.shield(self._loading)
 
 
 def _asked(unit: Unit | RecordedUnit) -> list[str]:
     tree: list[str] = [""] if unit.asked is None else unit.asked.tree()
     return tree
+
+
+class Bounds:
+    """The bounds of one step. What passes them fails it for good: it would be asked for, and paid, again and again. Above `inline` bytes an answer is stored apart."""
+
+    def __init__(self, step: str, limits: SizeLimits, inline: int | None = None) -> None:
+        self._step, self._limits, self._bytes = step, limits, 0
+        self.inline = limits.snapshot_inline_bytes if inline is None else inline
+
+    def check(self, units: int, operation: str) -> None:
+        """Raise NonRetryableError if the step has too many units, with this one."""
+        if units > self._limits.step_units:
+            self._refuse(f"more than {self._limits.step_units:,} units", operation, "step_units")
+
+    def packed(self, given: Any, operation: str) -> Packed:
+        """Pack the result of an operation. Raises NonRetryableError: it cannot be recorded, or is too large."""
+        try:
+            answer = Packed.of(encode(given, path="result"))
+        except SerializationError as error:
+            what = f"step '{self._step}': the result of {operation} cannot be recorded: {error.message}"
+            way_out = "return plain data, or pydantic models and dataclasses that workers can import"
+            raise NonRetryableError(what, suggestion=way_out, code="UNIT_RESULT") from None
+        if answer.length > (most := self._limits.snapshot_max_bytes):
+            self._refuse(f"a result of {answer.length:,} bytes, more than {most:,}", operation, "snapshot_max_bytes")
+        self.add(answer)
+        if self._bytes > (most := self._limits.step_units_bytes):
+            self._refuse(f"results of more than {most:,} bytes on record", operation, "step_units_bytes")
+        return answer
+
+    def add(self, answer: Packed) -> None:
+        """Count an answer that is on record."""
+        self._bytes += answer.length
+
+    def _refuse(self, what: str, operation: str, limit: str) -> NoReturn:
+        way_out = f"let tools store what is large and return where it is, split the step, or raise limits.{limit}"
+        what = f"step '{self._step}' has {what}; the last is of {operation}"
+        raise NonRetryableError(what, suggestion=way_out, code="UNIT_LIMIT")

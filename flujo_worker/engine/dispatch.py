@@ -13,7 +13,8 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import orjson
 
@@ -27,6 +28,7 @@ from flujo_client.transport.loop_publisher import LoopPublisher, Taken
 from flujo_client.transport.messages import SENT_HEADER
 from flujo_client.transport.redis import RedisError
 from flujo_worker import failpoints
+from flujo_worker.concurrency.recurring import RecurringWork
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.ports import BacklogStore, Publisher
@@ -152,28 +154,25 @@ def failing_as(what: str = "") -> Iterator[None]:
         raise DispatchError(f"{what}: {error}", cause=error) from error
 
 
-class Sender:
+class Sender(RecurringWork):
     """Sends what follows an attempt, and marks what was sent in batches from a separate thread."""
 
     def __init__(self, post: Publisher, backlog: BacklogStore) -> None:
+        super().__init__(self._mark, "marks of messages", "flujo-marker", every_s=MARK_EVERY_S, ends_with_work=True)
         self._post, self._backlog = post, backlog
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._mark_forever, name="flujo-marker", daemon=True)
         self._timed = TimedMessages(self._send_due)
 
-    def start(self) -> Sender:
+    def start(self) -> Self:
         """Mark from now on, and publish what is due in a moment."""
-        self._thread.start()
         self._timed.start()
-        return self
+        return super().start()
 
     def stop(self) -> None:
         """Mark what is left and stop."""
         self._timed.stop()
-        self._stopping.set()
-        self._thread.join(timeout=5)
+        super().stop()
 
     def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None, *, first: bool = False) -> None:
         """Publish messages of one run; those that the broker does not accept stay in their rows for the sweeper.
@@ -240,11 +239,6 @@ class Sender:
         with self._lock:
             self._sent.update((envelope.key, sent_at) for envelope in envelopes)
 
-    def _mark_forever(self) -> None:
-        while not self._stopping.wait(MARK_EVERY_S):
-            self._mark()
-        self._mark()
-
     def _mark(self) -> None:
         with self._lock:
             sent, self._sent = self._sent, {}
@@ -255,8 +249,6 @@ class Sender:
             self._backlog.mark_sent({key: now - before for key, before in sent.items()})
         except StoreError as error:
             logger.info("%d messages not marked as sent: %s", len(sent), error)
-        except Exception:
-            logger.exception("%d messages not marked as sent", len(sent))
 
 
 def _leave_to_sweeper(first: Envelope, error: DispatchError) -> None:
@@ -272,51 +264,32 @@ def _sent_at(raw: bytes) -> float:
     return sent if 0.0 <= sent <= time.time() + _CLOCKS_APART_S else 0.0
 
 
-class TimedMessages:
-    """Holds messages that are due in a moment, and publishes them from a separate thread when their time comes; `publish` must not raise.
+class TimedMessages(RecurringWork):
+    """Holds messages that are due in a moment, and publishes them from a separate thread when their time comes.
 
     No message depends on it: the rows are in Postgres with the same time, and the sweeper publishes the messages that a dead process held.
     """
 
     def __init__(self, publish: Callable[[Sequence[Envelope]], None]) -> None:
-        self._publish = publish
+        super().__init__(self._publish_due, "messages that are due", "flujo-timer")
+        self._publish, self._lock, self._order = publish, threading.Lock(), count()
         self._held: list[tuple[float, int, Envelope]] = []
-        self._order = count()
-        self._changed = threading.Condition()
-        self._is_stopping = False
-        self._thread = threading.Thread(target=self._publish_forever, name="flujo-timer", daemon=True)
-
-    def start(self) -> None:
-        """Publish from now on."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop; what is not due yet is left to the sweeper."""
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify()
-        self._thread.join(timeout=5)
 
     def add(self, envelope: Envelope, delay_s: float) -> None:
         """Publish a message after a delay in seconds."""
-        with self._changed:
+        with self._lock:
             if len(self._held) < MOST_HELD:
                 heapq.heappush(self._held, (time.monotonic() + delay_s, next(self._order), envelope))
-                self._changed.notify()
+        self.wake.set()
 
-    def _publish_forever(self) -> None:
-        while due := self._next_due():
+    def pause_s(self) -> float:
+        with self._lock:
+            return self._held[0][0] - time.monotonic() if self._held else inf
+
+    def _publish_due(self) -> None:
+        due, now = list[Envelope](), time.monotonic()
+        with self._lock:
+            while self._held and self._held[0][0] <= now:
+                due.append(heapq.heappop(self._held)[2])
+        if due:
             self._publish(due)
-
-    def _next_due(self) -> list[Envelope]:
-        """Wait for the next messages; return none when the thread must end."""
-        with self._changed:
-            while not self._is_stopping:
-                now = time.monotonic()
-                due = []
-                while self._held and self._held[0][0] <= now:
-                    due.append(heapq.heappop(self._held)[2])
-                if due:
-                    return due
-                self._changed.wait(self._held[0][0] - now if self._held else None)
-            return []

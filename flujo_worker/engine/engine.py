@@ -11,7 +11,7 @@ import random
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from flujo_worker.concurrency.call_context import may_wait_for_locks
 from flujo_worker.concurrency.event_loop import Inbox
@@ -25,25 +25,14 @@ from flujo_worker.runtime.effects import FIRST_WAIT_S, LONGEST_WAIT_S, claim_alo
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Sequence
     from concurrent.futures import Executor, Future
-    from typing import Protocol, Unpack
+    from typing import Unpack
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.transport.loop_publisher import Taken
     from flujo_worker.domain.values import Decision, FanOut
-    from flujo_worker.ports import Committed, Stores
-    from flujo_worker.runtime.effects import ClaimTerms
+    from flujo_worker.engine.dispatch import Sender
+    from flujo_worker.ports import ClaimTerms, Committed, Stores
     from flujo_worker.store.postgres.groups import GroupedLedger
-
-    class Outlet(Protocol):
-        """The way out to the broker: `flujo_worker.engine.dispatch.Sender`."""
-
-        def open_chord(self, first: Envelope, fan_out: FanOut) -> bool: ...
-
-        async def push(
-            self, envelopes: Sequence[Envelope], *, take: int = 0, is_claimed: bool = False
-        ) -> Sequence[Taken] | None: ...
-
-        def put_back(self, message: bytes, like: Envelope) -> None: ...
 
 
 logger = logging.getLogger(__name__)
@@ -87,13 +76,9 @@ class Engine:
 
     def begin(self, work: Coroutine[Any, Any, object]) -> None:
         """Carry out a message, which nothing waits for. Called on the loop."""
-        self._tasks.add(self.loop.create_task(self._carried(work)))
-
-    async def _carried(self, work: Coroutine[Any, Any, object]) -> None:
-        try:
-            await work
-        finally:
-            self._tasks.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def drop(self) -> None:
         """Carry out no message any further."""
@@ -146,14 +131,7 @@ class LoopEffects:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        stores: Stores,
-        groups: GroupedLedger,
-        threads: Executor,
-        sender: Outlet,
-        *,
-        at_once: int,
+        self, engine: Engine, stores: Stores, groups: GroupedLedger, threads: Executor, sender: Sender, *, at_once: int
     ) -> None:
         self._claims_alone, self._held_up = (asyncio.Semaphore(max(1, at_once // 4)) for _ in range(2))
         self._merges_alone = asyncio.Semaphore(max(1, at_once // 2))
@@ -173,11 +151,9 @@ class LoopEffects:
         if any(self._locked_budgets[each] > self._engine.loop.time() for each in known):
             return LOCKED
         if terms["room"] == "shared" and not known:
-            ticket = envelope.ticket
-            plan = PlanName(ticket.reference, ticket.fingerprint)
-            claim = await self._groups.claim(
-                envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, to_reserve=terms["to_reserve"]
-            )
+            plan, fan_outs = PlanName(envelope.ticket.reference, envelope.ticket.fingerprint), tuple(envelope.lanes)
+            reserves = terms["to_reserve"]
+            claim = await self._groups.claim(envelope.key, worker, fan_outs=fan_outs, plan=plan, to_reserve=reserves)
             if claim is not None:
                 return claim
             is_wary = budgets and self._engine.loop.time() - self._groups.budgets_locked_at < BUDGET_LOCKED_S
@@ -252,9 +228,6 @@ class LoopEffects:
                 async with self._held_up:
                     return await self.call(self._stores.attempts.commit, decision)
 
-    def _spare(self, envelope: Envelope) -> int:
-        return self.ahead.taker.spare(envelope.kind, envelope.queue)
-
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         first = envelopes[0]
         if fan_out is not None:
@@ -269,10 +242,11 @@ class LoopEffects:
     async def _begin_branches(self, envelopes: Sequence[Envelope]) -> None:
         """Publish a fan-out in portions: the first branches run while others are written. Of each, take this process's share back."""
         first, workers = envelopes[0], self.sharing()
-        share = self._spare(first) // workers if workers else 0
+        spare = partial(self.ahead.taker.spare, first.kind, first.queue)
+        share = spare() // workers if workers else 0
         for begin in range(0, len(envelopes), PORTION):
             portion = envelopes[begin : begin + PORTION]
-            take = min(share, self._spare(first), len(portion) // workers) if workers else 0
+            take = min(share, spare(), len(portion) // workers) if workers else 0
             taken = await self._sender.push(portion, take=take)
             if taken is None:  # the rest is left to the sweeper too
                 return

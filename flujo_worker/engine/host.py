@@ -22,7 +22,9 @@ from flujo_client.redact import hide_fields
 from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.messages import MessageWriter
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.engine.parts import AttemptEngine, Services, Upkeep, UserCode
+from flujo_worker.concurrency.call_context import waiting_for_locks
+from flujo_worker.engine.parts import AttemptEngine, Upkeep, UserCode
+from flujo_worker.engine.services import Services
 from flujo_worker.errors import RowLocked, WireError
 from flujo_worker.liveness.neighbours import Neighbours, machine
 from flujo_worker.liveness.self_check import SelfCheck
@@ -30,6 +32,7 @@ from flujo_worker.liveness.watchdog import PoolSlots, Steps
 from flujo_worker.observe.log import capture_step_output, release_step_output
 from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Member, PendingHookCall, Room
+from flujo_worker.recovery.child_processes import ChildProcesses
 from flujo_worker.recovery.hand_back import become_hand_back
 from flujo_worker.recovery.quarantine import Quarantine
 from flujo_worker.store.migrate import START_PATIENCE_S, require_current
@@ -87,14 +90,15 @@ class Host:
         member = _this_process(0 if is_child else self._slots, place, settings.worker.build, self._consumes)
         self.steps = Steps(hand_back=self._begin_hand_back)
         self._services = services = Services(settings, app, member, self.steps, on_loop=on_loop, is_child=is_child)
-        self._quarantine = Quarantine(settings, services.stores, app, is_own_app=is_own_app)
+        children = ChildProcesses(settings)
+        self._quarantine = Quarantine(settings, services.stores, app, children, is_own_app=is_own_app)
         self.keys = OwnKeys(settings, self._withdraw, services.events.put)
         check = None if is_child else SelfCheck(self._is_running, self._end_broken)
         code = UserCode(services)
         self._performing = AttemptEngine(services, code, self._quarantine, self.keys, check)
         self._attempts = self._performing.attempts
         neighbours = Neighbours(services.stores.leases, member.host, place, max_lost=settings.worker.max_lost)
-        self._upkeep = Upkeep(services, code, self._performing, self.keys, neighbours, check)
+        self._upkeep = Upkeep(services, code, self._performing, self.keys, neighbours, check, children)
         self._traces = _exporter(services)
         self.engine, self.effects = services.engine, services.effects
         self.part_of, self.execute = MessageWriter(settings).part_of, services.execute
@@ -127,7 +131,7 @@ class Host:
         self._services.lease.start()
         self._upkeep.watchdog.start()
         self._services.sender.start()
-        self._performing.admission.start(self._performing.coordinator.admit)
+        self._performing.admission.start()
 
     def _write_file_settings(self) -> None:
         try:
@@ -198,7 +202,8 @@ class Host:
                 self.engine.drop()
 
     def _begin_hand_back(self) -> None:
-        self._services.lease.interrupt()
+        loop = self._services.loop
+        self._services.lease.interrupt(is_broken=not loop.is_blocked_by_call and not loop.is_starved)
         # No code of users is left to wait for; what still merges is above all the failure of the attempt that blocks the loop.
         threading.Thread(target=self.hand_back, args=(MERGING_S,), name="flujo-hand-back", daemon=True).start()
 
@@ -231,7 +236,8 @@ class Host:
 
     def deliver(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         """Do what `carry_out` does, and wait for its end; return the result."""
-        return self.effects.run(self.carry_out(task, wire, task_id=task_id))
+        with waiting_for_locks():
+            return self.effects.run(self.carry_out(task, wire, task_id=task_id))
 
     async def perform(self, envelope: Envelope) -> DeliveryResult:
         """Do what `carry_out` does, for an attempt whose message this process has written."""
@@ -240,8 +246,7 @@ class Host:
     async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         """Perform the work of a message: an attempt, the start of a scope, or the join of a fan-out whose branches are all closed.
 
-        Raises:
-            WireError: the message is not one of that task, or was put under another task id; it is dropped and logged.
+        Raises WireError: the message is not one of that task, or was put under another task id; it is dropped and logged.
         """
         if task == TASK_JOIN:
             return await self._join(wire, task_id=task_id)
@@ -301,16 +306,9 @@ def _exporter(services: Services) -> Exporter | None:
 
 
 def _this_process(slots: int, place: str, code_build: str | None, queues: Sequence[str]) -> Member:
-    host = socket.gethostname()
-    return Member(
-        f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}",
-        host,
-        os.getpid(),
-        _build(),
-        slots,
-        code_build,
-        tuple(queues) or None,
-    )
+    host, pid = socket.gethostname(), os.getpid()
+    own_id = f"{host}-{pid}-{place or 'elsewhere'}-{secrets.token_hex(3)}"
+    return Member(own_id, host, pid, _build(), slots, code_build, tuple(queues) or None)
 
 
 def _build() -> str:

@@ -1,7 +1,7 @@
 """Store the state of models and rate limits: each under a name, changed atomically, by a shared clock.
 
-In: a name and a pure act; out: the state before and after it. If the store cannot be reached, the result is None, never an error: a breaker
-then counts as closed, and a rate limit as met.
+In: a name and a pure act; out: the act's answer. If the store cannot be reached, the result is None, never an error: a breaker then counts
+as closed, and a rate limit as met.
 """
 
 from __future__ import annotations
@@ -9,24 +9,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
-from flujo_client.transport.redis import RedisError, connect, sharing
+from flujo_client.config.manager import Settings
+from flujo_client.transport.redis import Redis, RedisError, connect, sharing
 from flujo_worker.domain.called_model import CalledModel
 from flujo_worker.domain.rate import RateBucket
 
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_client.transport.redis import Redis
-
 logger = logging.getLogger(__name__)
 
+R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -73,49 +71,54 @@ RATES: Final = CellKind(
 )
 
 
-class Changed(NamedTuple, Generic[S, T]):
-    """The result of an act: the cell before and after it, and its answer."""
-
-    before: S
-    after: S
-    answer: T
-
-
 class Cells(Protocol[S]):
     """Stores values of one kind by name."""
 
-    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
-        """Apply an act to the cell and the time in seconds; it may be called more than once. None: out of reach."""
+    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> T | None:
+        """Apply an act to the cell and the time in seconds, and return its answer; it may be called more than once. None: out of reach."""
+
+
+def answered_in_order(
+    cells: Cells[S],
+    requests: Sequence[R],
+    name_of: Callable[[R], str],
+    answer: Callable[[S, float, R], tuple[S, T]],
+    unreachable: Callable[[R], T],
+) -> list[T]:
+    """Answer requests as if each came after the one before it. All of one cell change it at once."""
+
+    def answers(name: str) -> Iterator[T]:
+        own = [each for each in requests if name_of(each) == name]
+
+        def act(state: S, now: float) -> tuple[S, list[T]]:
+            given = []
+            for each in own:
+                state, one = answer(state, now, each)
+                given.append(one)
+            return state, given
+
+        given = cells.change(name, act)
+        return iter(list(map(unreachable, own)) if given is None else given)
+
+    by_name = {name: answers(name) for name in set(map(name_of, requests))}
+    return [next(by_name[name_of(each)]) for each in requests]
 
 
 class MemoryCells(Generic[S]):
-    """In this process: for the engine in one process, and for each worker where there is no Redis to share it in.
-
-    Args:
-        kind: what is stored.
-        clock: seconds.
-    """
+    """In this process: for the engine in one process, and for each worker where there is no Redis to share it in."""
 
     def __init__(self, kind: CellKind[S], clock: Callable[[], float]) -> None:
         self._kind, self._clock, self._lock = kind, clock, threading.Lock()
         self._kept: dict[str, S] = {}
 
-    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
+    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> T | None:
         with self._lock:
-            before = self._kept.get(name, self._kind.empty)
-            after, answer = act(before, self._clock())
-            self._kept[name] = after
-            return Changed(before, after, answer)
+            self._kept[name], answer = act(self._kept.get(name, self._kind.empty), self._clock())
+            return answer
 
 
 class RedisCells(Generic[S]):
-    """In Redis, by its own clock: for all workers of a broker. Safe for several threads.
-
-    Args:
-        kind: what is stored.
-        settings: where Redis is, and the prefix of all keys.
-        redis: a client of it, whose connections are used; None makes others.
-    """
+    """In Redis, by its own clock: for all workers of a broker. Safe for several threads. Uses the connections of `redis`; None makes others."""
 
     def __init__(self, kind: CellKind[S], settings: Settings, redis: Redis | None = None) -> None:
         self._kind, self._prefix = kind, settings.broker_key_prefix + kind.key
@@ -126,7 +129,7 @@ class RedisCells(Generic[S]):
         self._lock = threading.Lock()
         self._away_until = 0.0
 
-    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
+    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> T | None:
         if time.monotonic() < self._away_until:
             return None
         try:
@@ -137,10 +140,9 @@ class RedisCells(Generic[S]):
             return None
 
     def close(self) -> None:
-        """Close the connections."""
         self._redis.connection_pool.disconnect()
 
-    def _changed(self, key: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
+    def _changed(self, key: str, act: Callable[[S, float], tuple[S, T]]) -> T | None:
         """Read, act and write, and retry on a conflict. Threads of one process that conflict queue up."""
         for attempt in range(TRIES):
             with self._lock if attempt else nullcontext():
@@ -150,7 +152,7 @@ class RedisCells(Generic[S]):
                 if after == before or self._put(
                     [key], [kept, self._kind.codec.dump_json(after), self._ttl_ms(after, now)]
                 ):
-                    return Changed(before, after, answer)
+                    return answer
         logger.warning("%s was changed concurrently %d times in a row; it is not applied this time", key, TRIES)
         return None
 

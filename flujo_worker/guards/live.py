@@ -8,15 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from flujo_client.config.model_guards import FleetGuards
+from flujo_client.contract.limits import GuardRow
 from flujo_worker.errors import StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.contract.limits import GuardRow
 
 logger = logging.getLogger(__name__)
 
@@ -24,12 +21,7 @@ EVERY_S: Final = 1.0
 
 
 class LiveGuards:
-    """Reads the settings again and again. Safe for several threads.
-
-    Args:
-        read: reads the rows.
-        first: the rows until they were read.
-        every_s: seconds between two reads.
+    """Reads the settings again and again, `first` being the rows until then. Safe for several threads.
 
     Attributes:
         known: the settings as they were read last.

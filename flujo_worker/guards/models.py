@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from flujo_client.config.model_guards import FleetGuards
+from flujo_client.config.models import BreakerSettings
 from flujo_client.contract.outcome import Event
 from flujo_worker.domain.breaker import Rules
 from flujo_worker.domain.called_model import (
@@ -22,12 +24,8 @@ from flujo_worker.domain.called_model import (
     request_call,
     transition,
 )
-
-if TYPE_CHECKING:
-    from flujo_client.config.model_guards import FleetGuards
-    from flujo_client.config.models import BreakerSettings
-    from flujo_worker.guards.cells import Cells, Changed
-    from flujo_worker.guards.live import LiveGuards
+from flujo_worker.guards.cells import Cells, answered_in_order
+from flujo_worker.guards.live import LiveGuards
 
 
 class ModelRequest(NamedTuple):
@@ -46,12 +44,7 @@ class ModelAnswer(NamedTuple):
 
 
 class CalledModels:
-    """The shared state of all models.
-
-    Args:
-        cells: where it is stored.
-        live: the fleet's settings.
-    """
+    """The shared state of all models."""
 
     def __init__(self, cells: Cells[CalledModel], live: LiveGuards) -> None:
         self._cells, self._live = cells, live
@@ -59,26 +52,16 @@ class CalledModels:
     def answer(self, requests: Sequence[ModelRequest]) -> list[ModelAnswer]:
         """Answer requests as if each came after the one before it. All that name one model change its state at once."""
         guards = self._live.current()
-        answers = {model: iter(self._answer(model, requests, guards)) for model in {each.model for each in requests}}
-        return [next(answers[each.model]) for each in requests]
+        rules = {model: rules_of(guards, model) for model in {each.model for each in requests}}
+
+        def answer(state: CalledModel, now: float, request: ModelRequest) -> tuple[CalledModel, ModelAnswer]:
+            return _answered(state, rules[request.model], now, request)
+
+        return answered_in_order(self._cells, requests, lambda each: each.model, answer, lambda _: ModelAnswer())
 
     def settings(self, model: str) -> BreakerSettings:
         """Return the known settings of a model's breaker, without reading them."""
         return self._live.known.breaker(model)
-
-    def _answer(self, model: str, requests: Sequence[ModelRequest], guards: FleetGuards) -> list[ModelAnswer]:
-        own = [each for each in requests if each.model == model]
-        rules = rules_of(guards, model)
-
-        def act(state: CalledModel, now: float) -> tuple[CalledModel, list[ModelAnswer]]:
-            answers = []
-            for each in own:
-                state, answer = _answered(state, rules, now, each)
-                answers.append(answer)
-            return state, answers
-
-        changed: Changed[CalledModel, list[ModelAnswer]] | None = self._cells.change(model, act)
-        return [ModelAnswer()] * len(own) if changed is None else changed.answer
 
 
 def rules_of(guards: FleetGuards, model: str) -> ModelRules:

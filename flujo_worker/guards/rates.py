@@ -1,18 +1,20 @@
-"""The rate limits of all models, as attempts ask them. The decisions are in `domain/rate.py`."""
+"""The rate limits of all models: as all attempts ask them, and as one attempt's calls wait for their turns. The decisions are in `domain/rate.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
+from flujo_client.config.models import ModelRate
 from flujo_worker.domain import rate as machine
 from flujo_worker.domain.rate import NOT_SAID, Grant, Left, RateAnswer, RateBucket, RateRules
-
-if TYPE_CHECKING:
-    from flujo_client.config.models import ModelRate
-    from flujo_worker.guards.cells import Cells
-    from flujo_worker.guards.live import LiveGuards
+from flujo_worker.guards.cells import Cells, answered_in_order
+from flujo_worker.guards.live import LiveGuards
+from flujo_worker.runtime.attempt_run import in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,7 @@ class RateRequest(NamedTuple):
 
 
 class RateLimiter:
-    """One bucket for each limit.
-
-    Args:
-        cells: where they are stored.
-        live: the fleet's settings.
-    """
+    """One bucket for each limit."""
 
     def __init__(self, cells: Cells[RateBucket], live: LiveGuards) -> None:
         self._cells, self._live = cells, live
@@ -53,38 +50,79 @@ class RateLimiter:
 
     def answer(self, requests: Sequence[RateRequest]) -> list[RateAnswer]:
         """Answer requests as if each came after the one before it. All of one limit change its bucket at once."""
-        limits = {each.limit.name: each.limit for each in requests}
-        answers = {name: iter(self._answer(limit, requests)) for name, limit in limits.items()}
-        return [next(answers[each.limit.name]) for each in requests]
 
-    def _answer(self, limit: LimitedModel, requests: Sequence[RateRequest]) -> list[RateAnswer]:
-        own = [each for each in requests if each.limit.name == limit.name]
+        def answer(bucket: RateBucket, now: float, asked: RateRequest) -> tuple[RateBucket, RateAnswer]:
+            return machine.reserve(bucket, asked.limit.rules, now, asked.tokens, has_waited=asked.has_waited)
 
-        def act(bucket: RateBucket, now: float) -> tuple[RateBucket, list[RateAnswer]]:
-            answers = []
-            for each in own:
-                bucket, answer = machine.reserve(bucket, limit.rules, now, each.tokens, has_waited=each.has_waited)
-                answers.append(answer)
-            return bucket, answers
+        def free(asked: RateRequest) -> RateAnswer:
+            return RateAnswer(grant=Grant(asked.tokens, 0.0))
 
-        changed = self._cells.change(limit.name, act)
-        free = [RateAnswer(grant=Grant(each.tokens, 0.0)) for each in own]
-        return free if changed is None else changed.answer
+        return answered_in_order(self._cells, requests, lambda each: each.limit.name, answer, free)
 
     def settle(self, limit: LimitedModel, grant: Grant, tokens: int, left: Left = NOT_SAID) -> None:
         """Replace the tokens that were set aside for a call by those that it has used; `left` is what the provider then reported."""
 
-        def act(bucket: RateBucket, now: float) -> RateBucket:
+        def act(bucket: RateBucket, now: float) -> tuple[RateBucket, None]:
             settled = machine.settle(bucket, limit.rules, now, grant, tokens)
-            return machine.observe(settled, limit.rules, now, left)
+            return machine.observe(settled, limit.rules, now, left), None
 
-        self._change(limit, act)
-
-    def _change(self, limit: LimitedModel, act: Callable[[RateBucket, float], RateBucket]) -> None:
-        self._cells.change(limit.name, lambda bucket, now: (act(bucket, now), None))
+        self._cells.change(limit.name, act)
 
 
 def _bucket(own: ModelRate, pattern: str, model: str, tenant: str) -> str:
     """Return what a bucket is stored under: its calls share one limit."""
     name = model if "model" in own.per else pattern
     return f"{name}@{tenant}" if "tenant" in own.per else name
+
+
+ROUGH: Final = 1.25
+"""A call that needs so many times its reserved tokens asks again."""
+
+
+class Pacing:
+    """Paces an attempt's calls."""
+
+    def __init__(self, limiter: RateLimiter, tenant: str) -> None:
+        self._limiter, self._tenant = limiter, tenant
+        self._first: tuple[LimitedModel, Grant, float] | None = None
+
+    @property
+    def has_unused(self) -> bool:
+        """Return whether something is set aside for a call that was not made."""
+        return self._first is not None
+
+    def put(self, limit: LimitedModel, answer: RateAnswer) -> None:
+        """Store what was set aside for the attempt's first call before it began."""
+        if answer.grant is not None:
+            self._first = limit, answer.grant, time.monotonic() + answer.wait_s
+
+    def limit_of(self, model: str) -> LimitedModel | None:
+        return self._limiter.limit_of(model, self._tenant)
+
+    async def begin(
+        self, limit: LimitedModel, tokens: int, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> Grant:
+        """Wait until a call may begin; return its reservation. The attempt's timeout continues to run, unless `sleep` ends the attempt."""
+        has_waited = self._first is not None
+        if self._first is not None and self._first[0] == limit:
+            (_, grant, at), self._first = self._first, None
+            if tokens <= grant.tokens * ROUGH:
+                await asyncio.sleep(max(0.0, at - time.monotonic()))
+                return grant
+            await self.end(limit, grant, 0)
+        while True:
+            [answer] = await in_thread(partial(self._limiter.answer, [RateRequest(limit, tokens, has_waited)]))
+            await sleep(answer.wait_s)
+            if answer.grant is not None:
+                return answer.grant
+            has_waited = True
+
+    async def end(self, limit: LimitedModel, grant: Grant, tokens: int, left: Left = NOT_SAID) -> None:
+        """Report the tokens that a call has used, and what the provider says is left."""
+        await in_thread(partial(self._limiter.settle, limit, grant, tokens, left))
+
+    def return_unused(self) -> None:
+        """Give back what was set aside for a call that was not made."""
+        if self._first is not None:
+            self._limiter.settle(self._first[0], self._first[1], 0)
+            self._first = None

@@ -5,13 +5,10 @@ It knows keys and bytes and nothing of what they mean. Whatever Redis refuses is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from flujo_client.transport.redis import connect, sharing
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_client.transport.redis import Redis
+from flujo_client.config.manager import Settings
+from flujo_client.transport.redis import Redis, connect, sharing
 
 PREFIX = "flujo:cache:"
 PATIENCE_S = 2.0
@@ -19,12 +16,7 @@ PATIENCE_S = 2.0
 
 
 class RedisCache:
-    """A `CacheBackend` in Redis. Safe for several threads.
-
-    Args:
-        settings: where Redis is, and the prefix of all keys.
-        results: a client of it, whose connections are used; None makes others.
-    """
+    """A `CacheBackend` in Redis. Safe for several threads. Uses the connections of `results`; None makes others."""
 
     def __init__(self, settings: Settings, results: Redis | None = None) -> None:
         self._prefix = settings.broker_key_prefix + PREFIX
@@ -44,5 +36,4 @@ class RedisCache:
         self._redis.delete(self._prefix + key)
 
     def close(self) -> None:
-        """Close the connections."""
         self._redis.connection_pool.disconnect()

@@ -39,10 +39,8 @@ class Neighbours:
             return
         for worker, pid in self._leases.neighbours(self._host):
             if f"-{self._place}-" in worker and _is_gone(pid):
-                freed = self._leases.bury(worker, self._max_lost)
-                logger.warning(
-                    "the process of worker %s is gone; %d of its attempts are sent again", worker, len(freed)
-                )
+                freed = len(self._leases.bury(worker, self._max_lost))
+                logger.warning("the process of worker %s is gone; %d of its attempts are sent again", worker, freed)
 
 
 def _is_gone(pid: int) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
-import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,9 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Event
 from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.concurrency.native import hub_watch, native_thread
+from flujo_worker.concurrency.recurring import RecurringWork
 from flujo_worker.concurrency.threads import Threads
-from flujo_worker.domain.starvation import attempts_allowed
+from flujo_worker.domain.starvation import OWN_WORK, SLOW_DOWN, attempts_allowed
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +74,7 @@ class Steps:
     stop: Callable[[], object] = lambda: None
 
 
-class Watchdog:
+class Watchdog(RecurringWork):
     """Looks after one loop and its threads; `check` ends the process if it is broken."""
 
     def __init__(
@@ -89,38 +91,31 @@ class Watchdog:
         self._loop, self._threads, self._steps, self._check = loop, threads, steps, check
         self._grace_s, own = settings.agents.cancel_grace_s, settings.worker
         self._blocked_s, self._most = own.loop_blocked_s, own.max_left_behind
-        self._every_s = min(LOOK_EVERY_S, self._grace_s / 4, self._blocked_s / 4)
         self._is_retiring, self._look_at_hub = False, hub_watch()
-        self._stopping = threading.Event()
-        self._thread = native_thread(self._watch, "flujo-watchdog")
+        every_s = min(LOOK_EVERY_S, self._grace_s / 4, self._blocked_s / 4)
+        super().__init__(self._watch, "the watchdog", "flujo-watchdog", every_s=every_s)
+        self._thread, self._looked_at = native_thread(self._repeat, "flujo-watchdog"), time.monotonic()
+        self._resumed_at = -math.inf
 
     @property
     def left_behind(self) -> int:
         """Return how many calls, coroutines and threads together, continue though their time and their grace are over."""
         return self._loop.left_behind + self._threads.left_behind(self._grace_s)
 
-    def start(self) -> None:
-        """Watch from now on."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Watch no more."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+    def pause_s(self) -> float:
+        return self.every_s  # the bounds on what it notices are multiples of it
 
     def _watch(self) -> None:
-        looked_at = time.monotonic()
-        while not self._stopping.wait(self._every_s):
-            late_s, looked_at = time.monotonic() - looked_at - self._every_s, time.monotonic()
-            if late_s > LATE_S:  # the whole process was suspended: the loop gets a turn before it is judged
-                continue
-            try:
-                self._look()
-                self.throttle.look()
-                self._memory.look()
-            except Exception:
-                logger.exception("the watchdog failed; it tries again")
+        now = time.monotonic()
+        late_s, self._looked_at = now - self._looked_at - self.every_s, now
+        if late_s > LATE_S:  # the whole process was suspended
+            self._loop.ping()
+            self._resumed_at = now
+        if self._loop.silent_s and now < self._resumed_at + self._blocked_s:
+            return  # the loop gets a turn before it is judged
+        self._look()
+        self.throttle.look()
+        self._memory.look()
 
     def _look(self) -> None:
         self._check()
@@ -184,6 +179,7 @@ class SlotThrottle:
         self._loop, self._report, self._clock = loop, report, clock
         self.slots: PoolSlots | None = None
         self._allowed: int | None = None
+        self._late, self._is_crowded = deque[float](maxlen=OWN_WORK), False
         self._looked = self._read()
         self._reported_at: float | None = None
 
@@ -196,7 +192,12 @@ class SlotThrottle:
         late, waited = (late_s - self._looked[1]) / seconds, (waited_s - self._looked[2]) / seconds
         self._looked = at, late_s, waited_s
         before = self.slots.most if self._allowed is None else self._allowed
-        self._allowed = attempts_allowed(before, self.slots.most, self.slots.running, late)
+        self._late.append(late)
+        if late > SLOW_DOWN:
+            self._is_crowded = waited > late / 2
+        self._allowed = attempts_allowed(
+            before, self.slots.most, self.slots.running, [*self._late], is_crowded=self._is_crowded
+        )
         if self._allowed != before:
             self.slots.allow(self._allowed)
         self._announce(at, self._allowed, self.slots.most, late, waited)

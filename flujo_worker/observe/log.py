@@ -30,6 +30,7 @@ from flujo_client.serial import safe_serialize
 from flujo_client.trace_context import trace_id
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.observe.story import Story
+from flujo_worker.runtime.units_met import meeting_units
 
 PLAIN_LOGGER = __name__
 """The logger that has our lines where structlog is not configured: in an app of yours."""
@@ -52,24 +53,19 @@ _listener: Callable[[Event], None] | None = None
 @contextmanager
 def collecting_events(envelope: Envelope, **known: str) -> Iterator[Story]:
     """Bind run, scope, step, attempt, and what else is known, to every line logged inside, and collect the lines."""
-    before, names = _collected.get(), fields_of(envelope, known)
-    tokens = structlog.contextvars.bind_contextvars(**names)
-    try:
-        yield _collect()
-    finally:
-        structlog.contextvars.reset_contextvars(**tokens)
-        _collected.set(before)
+    before = _collected.get()
+    with structlog.contextvars.bound_contextvars(**fields_of(envelope, known)):
+        _collected.set(story := Story())
+        try:
+            yield story
+        finally:
+            _collected.set(before)
 
 
 def collect_events(envelope: Envelope, **known: str) -> Story:
     """Do what `collecting_events` does for all that is logged in this context from now on; return what has the lines."""
     structlog.contextvars.bind_contextvars(**fields_of(envelope, known))
-    return _collect()
-
-
-def _collect() -> Story:
-    story = Story()
-    _collected.set(story)
+    _collected.set(story := Story())
     return story
 
 
@@ -88,15 +84,16 @@ def bound(**known: Any) -> Iterator[None]:
 
 
 @contextmanager
-def withdrawing_if(are_repeated: Callable[[], bool]) -> Iterator[None]:
-    """Remove the events that are logged inside from the attempt's, if at the end they turn out to be stored already."""
+def emitting_once() -> Iterator[None]:
+    """Keep the events that are logged inside, unless all of it was answered in an earlier attempt, whose events are stored."""
     events: list[Event] = []
     outer, token = _group.get(), _group.set(events)
     try:
-        yield
+        with meeting_units() as met:
+            yield
     finally:
         _group.reset(token)
-        if are_repeated() and (story := _collected.get()) is not None:
+        if met.are_stored and (story := _collected.get()) is not None:
             story.withdraw(events)
         elif outer is not None:
             outer.extend(events)
@@ -133,7 +130,7 @@ _events = structlog.wrap_logger(
     wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
     cache_logger_on_first_use=True,
 )
-"""Logs our own events: they are collected under any configuration of the application's structlog, and then passed on to its log."""
+"""Logs our own events: a chain of structlog's collects them, under any configuration of the application's, and passes them on to its log."""
 
 
 def emit(name: str, /, level: str = "info", **data: Any) -> None:
@@ -213,9 +210,10 @@ def configure(log: Log) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     last = structlog.processors.JSONRenderer() if log.as_json else structlog.dev.ConsoleRenderer(colors=False)
+    written: list[Any] = [structlog.processors.format_exc_info, hide_secrets, last]
     level = logging.getLevelNamesMapping()[log.level]
     structlog.configure(
-        processors=[collect_event, *shared, structlog.processors.format_exc_info, hide_secrets, last],
+        processors=[collect_event, *shared, *written],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(stdout),
         cache_logger_on_first_use=True,
@@ -224,12 +222,7 @@ def configure(log: Log) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                hide_secrets,
-                last,
-            ],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *written],
         )
     )
     root = logging.getLogger()

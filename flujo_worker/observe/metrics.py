@@ -28,17 +28,9 @@ MOST_REFERENCES: Final = 200
 
 
 class ProcessMetrics:
-    """The metrics, served from now on.
+    """The metrics, served at `address` from now on; prefork's children perform the attempts if `has_children`.
 
-    Args:
-        settings: where to serve them.
-        has_children: whether prefork's children perform the attempts.
-
-    Attributes:
-        address: where they are served.
-
-    Raises:
-        ConfigurationError: the port is taken, or prometheus_client is missing.
+    Raises ConfigurationError: the port is taken, or prometheus_client is missing.
     """
 
     def __init__(self, settings: Metrics, *, has_children: bool) -> None:

@@ -1,6 +1,6 @@
 """The events of an attempt while it runs, and its output until that is an event: bounded in number and bytes.
 
-It must not reach any service, and does not know where lines come from. In: events, printed text. Out: the events, in order.
+It does not know where lines come from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Record a worker's events outside its attempts, without a run: buffered in a queue that never blocks, written in batches.
 
-The queue is bounded, because Postgres may be unavailable for any time; dropped events are counted, and the count is an event too. In:
-events, and the warnings of our own loggers. Out: rows of `flujo_events`. It must not fail or delay what it reports.
+The queue is bounded, because Postgres may be unavailable for any time; dropped events are counted, and the count is an event too. The warnings
+of our own loggers are events too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from flujo_client.contract.outcome import Event
 from flujo_client.redact import redact
+from flujo_worker.concurrency.recurring import RecurringWork
 from flujo_worker.errors import StoreError
 from flujo_worker.observe import log
 from flujo_worker.ports import RecordStore
@@ -23,36 +24,43 @@ logger = logging.getLogger(__name__)
 
 MOST_WAITING = 10_000
 BATCH = 1_000
-WRITE_EVERY_S = 1.0
+EVERY_S = 1.0
 DROPPED = "events.dropped"
 _OURS = "flujo_worker"
 
 
-class SystemEvents:
+class SystemEvents(logging.Handler):
     """Takes a process's events, and writes them from its own thread; each names the present incarnation."""
 
     def __init__(self, records: RecordStore, worker: Callable[[], str], *, most: int = MOST_WAITING) -> None:
+        super().__init__(logging.WARNING)
         self._records, self._worker, self._most = records, worker, most
         self._waiting: deque[Event] = deque()
         self._dropped = 0
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._lines = _Lines(self)
-        self._thread = threading.Thread(target=self._write_forever, name="flujo-events", daemon=True)
+        self._writing = RecurringWork(self._write_all, "events", "flujo-events", every_s=EVERY_S, ends_with_work=True)
 
     def start(self) -> SystemEvents:
         """Listen and write from now on."""
-        logging.getLogger(_OURS).addHandler(self._lines)
+        logging.getLogger(_OURS).addHandler(self)
         log.set_outside_listener(self.put)
-        self._thread.start()
+        self._writing.start()
         return self
 
     def stop(self) -> None:
         """Write what is left, if Postgres takes it, and stop."""
         log.set_outside_listener(None)
-        logging.getLogger(_OURS).removeHandler(self._lines)
-        self._stopping.set()
-        self._thread.join(timeout=5)
+        logging.getLogger(_OURS).removeHandler(self)
+        self._writing.stop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take a warning of our own loggers, but not of this module: one about an event that was not written would be the next one."""
+        if record.name == __name__:
+            return
+        data: dict[str, Any] = {"logger": record.name, "message": redact(record.getMessage())}
+        if record.exc_info and record.exc_info[0]:
+            data["error"] = redact(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
+        self.put(Event("worker.log", data, record.levelname.lower(), record.created))
 
     def put(self, event: Event) -> None:
         """Take an event, or count it as dropped when too many wait. Never blocks."""
@@ -82,25 +90,6 @@ class SystemEvents:
             return 0
         return len(events)
 
-    def _write_forever(self) -> None:
-        while not self._stopping.wait(WRITE_EVERY_S):
-            while self.write() >= BATCH:
-                pass
-        while self.write():
+    def _write_all(self) -> None:
+        while self.write() >= BATCH:
             pass
-
-
-class _Lines(logging.Handler):
-    """Takes our own loggers' warnings, but those of this module: one about an event that was not written would be the next one."""
-
-    def __init__(self, system: SystemEvents) -> None:
-        super().__init__(logging.WARNING)
-        self._system = system
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name == __name__:
-            return
-        data: dict[str, Any] = {"logger": record.name, "message": redact(record.getMessage())}
-        if record.exc_info and record.exc_info[0]:
-            data["error"] = redact(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
-        self._system.put(Event("worker.log", data, record.levelname.lower(), record.created))

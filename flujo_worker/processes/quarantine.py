@@ -27,6 +27,7 @@ from flujo_client.transport.wire import register
 from flujo_worker import failpoints
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.canvas import end_task
+from flujo_worker.concurrency.forks import keep_signals_from_forks
 from flujo_worker.engine.host import Host
 from flujo_worker.ports import PendingHookCall
 
@@ -41,11 +42,14 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """Do the work of an order."""
     for number in (signal.SIGTERM, signal.SIGINT):  # the process that started this one decides when it ends
         signal.signal(number, lambda *_: None)
+    keep_signals_from_forks()
     line = _Line(channel)
     try:
         settings = _settings()
         app = _app(order["app"], settings)
         host = Host(settings, app, is_own_app=True, is_child=True)
+        # A loop that is blocked here is this attempt's fault: a loss, unless its outcome is merged.
+        host.steps.hand_back = lambda: None
         if app is ConfigManager.attached:
             host.end_tasks_by(lambda payload: end_task(app, payload))
         host.begin()

@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -84,11 +83,10 @@ def main(worker: str, keys: Sequence[str]) -> None:
     from flujo_worker.observe.log import configure
     from flujo_worker.store.postgres.stores import PostgresStores
 
-    settings, at_once = ConfigManager().settings(), threading.Event()
-    at_once.set()
+    settings = ConfigManager().settings()
     configure(settings.log)
     encrypt_values(settings)
-    stores = PostgresStores(settings.database(), pool_max=1, prepare=settings.prepare_statements, stopping=at_once)
+    stores = PostgresStores(settings.database(), pool_max=1, prepare=settings.prepare_statements)
     stores.open()
     moved = stores.leases.hand_back(worker, keys, is_broken=True)
     broker_for(settings).publish(stores.backlog.envelopes(moved))

@@ -9,7 +9,6 @@ committed.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from flujo_worker.attempts.isolation import Isolation, NoFreeSlot, NoProcess
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
 from flujo_worker.concurrency.call_context import waiting_for_locks
+from flujo_worker.concurrency.recurring import RecurringWork
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import StoreError, TaskNotEnded
 from flujo_worker.ports import PendingHookCall, Room, Stores
@@ -179,9 +179,8 @@ class HookDelivery:
         from flujo_client.contract.read import read_result
 
         found = self._stores.records.read(call.run)
-        result = read_result(
-            found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=self._stores.blobs.fetch
-        )
+        fetch = self._stores.blobs.fetch
+        result = read_result(found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=fetch)
         name, metadata, context = found.run.name, found.run.metadata, result.final_pipeline_context
         known = {"run_id": call.run, "pipeline_name": name, "metadata": metadata, "context": context}
         return PostRunPayload(**known, pipeline_result=result)
@@ -190,15 +189,9 @@ class HookDelivery:
         reply, scope = self._stores.records.reply(call.attempt), self._stores.scopes.scope(call.run, key.address)
         if reply is None or scope is None:
             raise StoreError(f"attempt {call.attempt} asked no question")
-        return OnPauseRequestedPayload(
-            run_id=call.run,
-            pipeline_name=name,
-            context=self._value(scope.context),
-            step_name=key.step,
-            address=key.address,
-            message=str(reply.question["message"]),
-            input_schema=reply.question["schema"],
-        )
+        known = {"run_id": call.run, "pipeline_name": name, "context": self._value(scope.context)}
+        asked = {"message": str(reply.question["message"]), "input_schema": reply.question["schema"]}
+        return OnPauseRequestedPayload(**known, step_name=key.step, address=key.address, **asked)
 
     def _value(self, packed: Packed | None) -> Any:
         if packed is None:
@@ -207,50 +200,27 @@ class HookDelivery:
         return decode(packed.tree(), resolve=self._resolve)
 
 
-class HookThread:
-    """Has calls carried out as they become due, a few at once: when it is woken, and every few seconds."""
+class HookThread(RecurringWork):
+    """Has calls carried out as they become due, a few at once: when it is woken, every few seconds, and at the end, for the last commits."""
 
     def __init__(
         self, calls: HookDelivery, threads: Executor, wake: threading.Event, *, every_s: float, at_once: int = AT_ONCE
     ) -> None:
-        self._calls, self._threads, self._every_s = calls, threads, every_s
+        super().__init__(self._look, "hooks", "flujo-hooks", every_s=every_s, wake=wake, ends_with_work=True)
+        self._calls, self._threads = calls, threads
         self._at_once, self._slots = at_once, threading.Semaphore(at_once)
-        self._wake, self._stopping = wake, threading.Event()
         self._at_work: set[PendingHookCall] = set()
-        self._thread = threading.Thread(target=self._look_forever, name="flujo-hooks", daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def retire(self) -> None:
-        """Look once more, and begin nothing afterwards."""
-        self._stopping.set()
-        self._wake.set()
 
     def stop(self) -> None:
-        """Check again, for the last commits of this process; calls that do not end in time are repeated by another process."""
-        self.retire()
+        """Wait for the calls under way, too; those that do not end in time are repeated by another process."""
         until = time.monotonic() + STOPPING_S
-        self._thread.join(STOPPING_S)
+        super().stop()
         for _ in range(self._at_once):
             self._slots.acquire(timeout=max(0.0, until - time.monotonic()))
 
-    def _look_forever(self) -> None:
-        while not self._stopping.is_set():
-            self._wake.wait(self._every_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
-            self._wake.clear()
-            self._look()
-        self._look()
-
     def _look(self) -> None:
-        try:
-            for call in self._calls.due():
-                self._begin(call)
-        except StoreError as error:
-            logger.warning("hooks postponed: %s", error)
-        except Exception:
-            logger.exception("hooks could not be called; trying again")
+        for call in self._calls.due():
+            self._begin(call)
 
     def _begin(self, call: PendingHookCall) -> None:
         if call in self._at_work:

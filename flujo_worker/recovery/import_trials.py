@@ -7,41 +7,37 @@ for that: until it has ended, the answer is no.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
-import subprocess
-import sys
+import socket
 import threading
 import time
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 
-from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.config.manager import ConfigManager
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, put_bounded
 from flujo_worker.errors import Unreadable
+from flujo_worker.recovery.child_processes import ChildProcesses
 from flujo_worker.store.postgres.stores import PostgresStores
 
 logger = logging.getLogger(__name__)
 
-LOADED = 86
+EXIT_CODE = 86
 """The exit code of a process in which loading came to an end. None that a module would choose."""
+LOADED = f"exit code {EXIT_CODE}"
 TRIAL_S = 30
 """Seconds that loading may take."""
 AGAIN_S = 300.0
 """After how long code that did harm is tried again: it may have been replaced."""
-BOOT = (
-    "import gc, json, sys; gc.disable(); order = json.loads(sys.stdin.readline()); sys.path[:] = order.pop('path'); "
-    "from flujo_worker.recovery.import_trials import try_to_load; try_to_load(**order)"
-)
 
 
 class ImportTrials:
     """Loads code in separate processes, one after the other; code that the catalog has loaded needs no trial."""
 
-    def __init__(self, settings: Settings, catalog: CodeRegistry, threads: Executor) -> None:
-        self._settings, self._catalog, self._threads = settings, catalog, threads
+    def __init__(self, children: ChildProcesses, catalog: CodeRegistry, threads: Executor) -> None:
+        self._children, self._catalog, self._threads = children, catalog, threads
         self._one = threading.Lock()
         self._trials: dict[tuple[str, str], Future[float]] = {}
 
@@ -58,36 +54,25 @@ class ImportTrials:
 
     def _try(self, reference: str, fingerprint: str) -> float:
         """Load it in another process; return until when the result is valid: forever if it did no harm."""
-        order = {"path": sys.path, "reference": reference, "fingerprint": fingerprint, "seconds": TRIAL_S}
         with self._one:
             try:
-                process = subprocess.run(  # noqa: S603 - our own module
-                    [sys.executable, "-c", BOOT],
-                    env=ConfigManager().child_environment(self._settings),
-                    input=json.dumps(order).encode() + b"\n",
-                    timeout=2 * TRIAL_S,
-                    start_new_session=True,
-                    check=False,
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                logger.warning("loading '%s' in a trial process failed: %r", reference, error)
+                process = self._children.start(__name__, reference=reference, fingerprint=fingerprint, seconds=TRIAL_S)
+            except OSError as error:
+                logger.warning("no process to load '%s' on trial could be started: %r", reference, error)
             else:
-                if process.returncode == LOADED:
+                if (how := process.end(2 * TRIAL_S)) == LOADED:
                     return float("inf")
-                how = process.returncode
                 logger.error(
-                    "loading '%s' ends its process with code %d: its runs wait for another version of the code",
-                    reference,
-                    how,
+                    "loading '%s' ends its process (%s): its runs wait for another version of the code", reference, how
                 )
         return time.monotonic() + AGAIN_S
 
 
-def try_to_load(reference: str, fingerprint: str, seconds: int) -> None:
+def main(_: socket.socket, reference: str, fingerprint: str, seconds: int) -> None:
     """Load code in this process, and end the process. A failure to load does no harm: the caller meets it too, with the reason."""
     signal.alarm(seconds)  # ends this process even if no other process is left to do so, and nothing in it can
     settings = ConfigManager().settings()
     stores = PostgresStores(settings.database(), pool_max=1).open()
     with suppress(CodeMismatch, Unreadable):
         CodeRegistry(settings.allowed_imports, stores.code.plan).entry(reference, fingerprint)
-    os._exit(LOADED)
+    os._exit(EXIT_CODE)

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 STRAND_EVERY_S = 5.0
 ADMISSIONS = 20
-"""The maximum of admissions in one sweep, while another may let further runs begin."""
+"""The maximum number of admissions in one sweep, while another may let further runs begin."""
 HOUSEKEEPING_EVERY_S = 3600.0
 BOOKKEEPING_S = 30 * 86_400.0
 """Seconds that ended workers, earlier broker epochs and tenants' daily budgets are retained."""
@@ -40,7 +40,7 @@ JOIN_OVERDUE_BEHIND_S = 10.0
 """The same while the control queue is not empty: join signals that were sent wait in it, and another one would only make it longer."""
 UNPARK_EVERY_S = 5.0
 MOST_KNOWN = 100_000
-"""The maximum of runs that a process remembers because it cannot move them, or because they wait for bodies or models that it does not have."""
+"""The maximum number of runs that a process remembers because it cannot move them, or because they wait for bodies or models that it does not have."""
 
 
 class LostWork:
@@ -66,6 +66,7 @@ class LostWork:
             Chore(self._fail_poisoned),
             Chore(self._admit),
             Chore(self._wind_down),
+            Chore(self._give_lanes, STRAND_EVERY_S),
             Chore(self._strand, STRAND_EVERY_S),
             Chore(self._join),
             Chore(partial(self._stores.backlog.hand_over_events, BATCH)),
@@ -83,10 +84,8 @@ class LostWork:
 
     def _fail_poisoned(self) -> None:
         if (judge := self._lease.judge()) is not None:
-            poisoned = self._stores.backlog.poisoned(
-                judge=judge, max_lost=self._max_lost, limit=BATCH, damaged=self._rows.fail
-            )
-            for each in poisoned:
+            backlog, most, fail = self._stores.backlog, self._max_lost, self._rows.fail
+            for each in backlog.poisoned(judge=judge, max_lost=most, limit=BATCH, damaged=fail):
                 self._rows.do(f"failing {each.envelope.key}", self._fail, *each)
 
     def _fail(self, envelope: Envelope, fence: int, how: str | None) -> None:
@@ -119,20 +118,23 @@ class LostWork:
         for run, fan_out in self._stores.scopes.aborted(BATCH):
             self._rows.move(run, f"winding down {fan_out}", self._stores.scopes.wind_down_branches, run, fan_out)
 
+    def _give_lanes(self) -> None:
+        """Give idle lanes to branches that wait for one."""
+        for run, fan_out, lane in self._stores.scopes.idle_lanes(BATCH):
+            self._rows.move(run, f"giving a lane of {fan_out}", self._stores.scopes.give_lane, run, fan_out, lane)
+
     def _strand(self) -> None:
         """Fail runs that cannot continue because the rows that would move them are gone."""
         for run in self._stores.scopes.stranded(BATCH):
-            self._rows.fail(
-                run, None, None, Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
-            )
+            why = Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
+            self._rows.fail(run, None, None, why)
 
     def _join(self) -> None:
         """Signal joins whose signal was lost."""
         queue = self._settings.worker.control_queue
         is_behind = self._post.heads([queue])[queue] is not None
-        for run, fan_out in self._stores.scopes.missed_joins(
-            BATCH, JOIN_OVERDUE_BEHIND_S if is_behind else JOIN_OVERDUE_S
-        ):
+        overdue_s = JOIN_OVERDUE_BEHIND_S if is_behind else JOIN_OVERDUE_S
+        for run, fan_out in self._stores.scopes.missed_joins(BATCH, overdue_s):
             self._rows.move(run, f"joining {fan_out}", self._coordinator.signal_join, run, fan_out, by="sweeper")
 
     def _offer_permits(self) -> None:
@@ -149,18 +151,10 @@ class LostWork:
         return True
 
     def _send_due(self) -> int:
-        broker = BrokerSnapshot(
-            self._stores.backlog.epoch_start(self._post.epoch()), self._post.heads(self._stores.backlog.queues())
-        )
-        due = self._stores.backlog.due(
-            broker,
-            judge=self._lease.judge(),
-            max_lost=self._max_lost,
-            limit=BATCH,
-            publish=self._publish,
-            damaged=self._rows.fail,
-        )
-        return len(due)
+        backlog, post, most = self._stores.backlog, self._post, self._max_lost
+        broker = BrokerSnapshot(backlog.epoch_start(post.epoch()), post.heads(backlog.queues()))
+        judge, publish, fail = self._lease.judge(), self._publish, self._rows.fail
+        return len(backlog.due(broker, judge=judge, max_lost=most, limit=BATCH, publish=publish, damaged=fail))
 
     def _publish(self, due: Sequence[Due]) -> None:
         """Publish what is due; what was lost has waited for its turn already, so it goes to the front of its queue."""

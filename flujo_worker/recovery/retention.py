@@ -18,7 +18,7 @@ TURN_S: Final = 5.0
 TALLY_EVERY_S: Final = 10.0
 """Seconds between two looks at whether ended work is to be added to the counters."""
 SMALLEST, LARGEST = 1, 200
-"""The maximum of runs that one transaction deletes."""
+"""The maximum number of runs that one transaction deletes."""
 QUICK_S, SLOW_S = 0.1, 0.4
 """Transactions that take less than this are made larger, and those that take more smaller: runs differ in size a thousandfold."""
 
@@ -26,7 +26,7 @@ SUMMARIES_PER_RUN: Final = 2
 """The number of summaries that a turn deletes for each run that it may delete, so that they become fewer while runs are deleted."""
 
 UNITS_S: Final = 60.0
-"""The minimum of seconds that units stay after their step has ended: what follows a run reads them."""
+"""The minimum number of seconds that units stay after their step has ended: what follows a run reads them."""
 PLACES, UNITS = 200, 2000
 """How many places one statement looks at, and how many units it deletes."""
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import random
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.changed_code.code_registry import put_bounded
+from flujo_worker.concurrency.recurring import RecurringWork
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import DispatchError, RowLocked, StoreError, Unreadable
 from flujo_worker.ports import ClaimId, Stores
@@ -19,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 BATCH = 200
 TURN, NO_JUDGES_TURN = 0.8, 2.5
-"""The maximum of sweep intervals since the fleet's last sweep, for a process that may declare others dead and for a process that may not yet."""
+"""The maximum number of sweep intervals since the fleet's last sweep, for a process that may declare others dead and for a process that may not yet."""
 LEAVE_LOCKED_S = 10.0
 """Seconds that sweeps leave a row alone after they found it locked."""
 
@@ -29,10 +28,10 @@ class Chore(NamedTuple):
 
     run: Callable[[], Any]
     every_s: float = 0.0
-    """The minimum of seconds between two runs. A chore whose `run` returns False is due again in the next sweep."""
+    """The minimum number of seconds between two runs. A chore whose `run` returns False is due again in the next sweep."""
 
 
-class Sweeper:
+class Sweeper(RecurringWork):
     """Does chores in a thread. A chore that finds a row locked is left to the next sweep, and delays no other.
 
     Each process does the chores `before` again and again. The process whose turn it is then does the chores of the fleet's `sweep`, the last of which
@@ -49,24 +48,10 @@ class Sweeper:
         after: Sequence[Chore] = (),
         every_s: float = 1.0,
     ) -> None:
-        self._stores, self._lease, self._every_s = stores, lease, every_s
+        super().__init__(self._sweep_in_turn, "a sweep", "flujo-sweeper", every_s=every_s)
+        self._stores, self._lease = stores, lease
         self._sweep, self._before, self._after = sweep, before, after
         self._due_at = dict[Chore, float]()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
-
-    def start(self) -> None:
-        """Sweep from now on."""
-        self._thread.start()
-
-    def retire(self) -> None:
-        """Begin no more sweeps."""
-        self._stopping.set()
-
-    def stop(self) -> None:
-        """Stop after the sweep under way."""
-        self.retire()
-        self._thread.join(timeout=5)
 
     def sweep(self) -> int:
         """Sweep once, whichever worker's turn it is; return how many messages went out."""
@@ -95,23 +80,17 @@ class Sweeper:
         """
         patience = TURN if self._lease.judge() is not None else NO_JUDGES_TURN
         try:
-            return self._stores.backlog.begin_sweep(self._lease.worker, self._every_s * patience)
+            return self._stores.backlog.begin_sweep(self._lease.worker, self.every_s * patience)
         except RowLocked as error:
             logger.warning("sweeping without a turn: %s", error)
             return True
 
-    def _sweep_forever(self) -> None:
-        while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
-            try:
-                self._do(self._before)
-                if self._begins():
-                    while self.sweep() == BATCH and not self._stopping.is_set():
-                        pass
-                    self._do(self._after)
-            except (StoreError, DispatchError) as error:
-                logger.warning("sweep postponed: %s", error)
-            except Exception:
-                logger.exception("a sweep failed; the next one tries again")
+    def _sweep_in_turn(self) -> None:
+        self._do(self._before)
+        if self._begins():
+            while self.sweep() == BATCH and not self.stopping.is_set():
+                pass
+            self._do(self._after)
 
 
 class RowByRow:

@@ -1,6 +1,6 @@
 """Replace the outside world while a run is decided again: its answers, and its rows in memory.
 
-No value is read: decisions only pass values on, so a digest of each is enough. In: a run's records. Out: answers and rows.
+No value is read: decisions only pass values on, so a digest of each is enough.
 """
 
 from __future__ import annotations
@@ -42,22 +42,13 @@ class Answers:
         self._left: list[Mapping[str, Any]] = []
 
     def begin(self, recorded: Sequence[Mapping[str, Any]]) -> None:
-        """Take the answers of the next notice.
-
-        Raises:
-            ReplayMismatch: the one before was asked for more, then, than it is now.
-        """
+        """Take the answers of the next notice. Raises ReplayMismatch: the one before was asked for more, then, than it is now."""
         if self._left:
             raise ReplayMismatch(f"{_call_text(self._left[0])} is no longer asked")
         self._left = list(recorded)
 
     def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:  # noqa: ARG002 - the evaluator's signature
-        """Return the recorded answer.
-
-        Raises:
-            UserCodeFailed: user code refused then.
-            ReplayMismatch: something else was asked then, or nothing more.
-        """
+        """Return the recorded answer, or raise as user code did. Raises ReplayMismatch: something else was asked then, or nothing more."""
         meant = {"role": call.role, "path": call.path}
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
             if call.role == ASKED_OF_CHANGES:  # only asked about a changed context, and contexts are not stored
@@ -80,11 +71,7 @@ class Answers:
 
 
 class RecordedTables(Tables):
-    """Rows in memory that begin empty; child runs end at once, as they ended then.
-
-    Args:
-        children: the child runs by their ids.
-    """
+    """Rows in memory that begin empty; child runs end at once, as they ended then."""
 
     def __init__(self, children: Mapping[str, RunRecord]) -> None:
         super().__init__(lambda: 0.0)
@@ -112,14 +99,10 @@ class RecordedStores(MemoryStores):
         super().__init__(self._rows)
 
     def row(self, key: str) -> StoredAttempt | None:
-        """Return a work row."""
         return self._rows.attempts.get(key)
 
     def claim_all(self, keys: Container[str], worker: str) -> list[str]:
-        """Claim those of the rows as soon as they can be, and return the keys: what was merged had been begun before others were stopped.
-
-        Rows that have ended when they were made are among them.
-        """
+        """Claim those of the rows as soon as they can be, and return the keys, also of rows that have ended when they were made."""
         rows, self._rows.unclaimed = self._rows.unclaimed, [row for row in self._rows.unclaimed if row.is_held]
         wanted = [row for row in rows if str(row.key) in keys and not row.is_held and row.status != "cancelled"]
         for row in wanted:

@@ -2,12 +2,12 @@
 
 The coordinator and its rules are the real ones; rows are in memory, and the answers of models and user code are read from the recording. So
 it shows whether this code decides as the code that ran then. External causes (a cancel, a deadline, a limit that was passed) are recorded
-and not decided, so work that they left open proves nothing. In: a run's records. Out: `Replayed`.
+and not decided, so work that they left open proves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -53,19 +53,13 @@ class Replayed:
 def replay(
     recording: Recording, notices: Sequence[NoticeRecord], scopes: Sequence[ScopeRecord], children: Sequence[RunRecord]
 ) -> Replayed:
-    """Decide a run again. `notices` are all its work rows, in the order of their commits.
-
-    Raises:
-        ReplayError: needed values are no longer stored.
-    """
+    """Decide a run again. `notices` are all its work rows, in the order of their commits. Raises ReplayError: needed values are no longer stored."""
     if not any(each.made == 1 for each in notices):
         raise ReplayError(f"run {recording.id} cannot be replayed: its work rows have been deleted")
     unknown = next((each for each in notices if not _has_place(recording.plan, each)), None)
     if unknown is not None:
-        raise ReplayError(
-            f"run {recording.id} cannot be replayed: step '{unknown.step}' ran under another plan, "
-            "and the run's present plan has another name for it"
-        )
+        why = f"step '{unknown.step}' ran under another plan, and the run's present plan has another name for it"
+        raise ReplayError(f"run {recording.id} cannot be replayed: {why}")
     known = {each.id: each for each in children}
     replayed = _Replay(recording, notices, known).run(scopes)
     if replayed.difference is None:
@@ -133,7 +127,9 @@ class _Replay:
     def _following(self) -> NoticeRecord:
         """Return the next one that can be concluded."""
         self._look_for_more()
-        for each in [each for last, place, each in self._left_joins() if (last, place) < self._first()]:
+        first = self._open[0][:2] if self._open else (inf, inf)
+        joins = [self._left[key] for key in self._joins if key in self._left]
+        for each in [each for last, place, each in joins if (last, place) < first]:
             self._coordinator.join_if_due(self._recording.id, each.address)
             self._look_for_more()
         if not self._open:
@@ -142,12 +138,6 @@ class _Replay:
             key = next(iter(self._left))
             raise ReplayMismatch(f"no decision leads to {key} any more", key)
         return heappop(self._open)[-1]
-
-    def _first(self) -> tuple[float, float]:
-        return self._open[0][:2] if self._open else (inf, inf)
-
-    def _left_joins(self) -> Iterator[tuple[bool, int, NoticeRecord]]:
-        return (self._left[key] for key in self._joins if key in self._left)
 
     def _look_for_more(self) -> None:
         for key in self._stores.claim_all(self._left, WORKER):
@@ -162,14 +152,10 @@ class _Replay:
             self._coordinator.wind_down(run, fan_out, by="sweeper")
         self._look_for_more()
 
-    def _ended(self, key: str) -> bool:
-        """Return whether a row has ended. Some have when they are made: a question that could not be asked."""
-        row = self._stores.row(key)
-        return row is not None and row.ended_at is not None
-
     def _conclude(self, then: NoticeRecord) -> None:
         self._answers.begin(then.answers)
-        if not self._ended(then.key):
+        row = self._stores.row(then.key)
+        if row is None or row.ended_at is None:  # a question that could not be asked has ended when it is made
             (envelope,) = self._stores.backlog.envelopes([then.key])
             concluded = self._coordinator.conclude(AttemptReport(envelope, 1, _outcome(then, envelope)))
             if concluded.verdict != "merged":
@@ -179,9 +165,8 @@ class _Replay:
     def _compare_row(self, then: NoticeRecord) -> None:
         now = self._stores.row(then.key)
         if now is not None and (now.status, now.reason) != (then.status, then.reason):
-            raise ReplayMismatch(
-                f"{then.key} is {_status_text(now.status, now.reason)}, but was {_status_text(then.status, then.reason)}"
-            )
+            present, past = _status_text(now.status, now.reason), _status_text(then.status, then.reason)
+            raise ReplayMismatch(f"{then.key} is {present}, but was {past}")
 
     def _compare_rows(self) -> None:
         """Compare which rows were made, except joins. Those that were concluded have been compared; any other is made by its signal, which is not recorded."""
@@ -196,9 +181,8 @@ class _Replay:
         then = {scope.address: scope for scope in scopes if "taken_over_from" not in scope.metadata}
         now = {scope.address: scope for scope in self._stores.reads.read_scopes(self._recording.id)}
         for address in sorted(then.keys() ^ now.keys()):
-            raise ReplayMismatch(
-                f"scope '{address}' is {'opened, but was not recorded' if address in now else 'no longer opened'}"
-            )
+            what = "opened, but was not recorded" if address in now else "no longer opened"
+            raise ReplayMismatch(f"scope '{address}' is {what}")
         for address, scope in sorted(then.items()):
             if scope.status in CONCLUDED and now[address].status != scope.status:
                 raise ReplayMismatch(f"scope '{address}' is {now[address].status}, but was {scope.status}")
@@ -214,26 +198,10 @@ class _Replay:
 
     def _envelope(self, first: NoticeRecord) -> Envelope:
         recording = self._recording
-        ticket = RunHeader(
-            recording.id,
-            recording.reference,
-            recording.fingerprint,
-            recording.queue,
-            tenant=recording.tenant,
-            root=recording.root,
-        )
-        context = token("context") if recording.has_context else None
-        return Envelope(
-            ticket,
-            first.address,
-            first.step,
-            first.number,
-            0,
-            token("input"),
-            context,
-            queue=first.queue,
-            kind=first.kind,
-        )
+        own = recording.id, recording.reference, recording.fingerprint, recording.queue
+        ticket = RunHeader(*own, tenant=recording.tenant, root=recording.root)
+        place, context = (first.address, first.step, first.number), token("context") if recording.has_context else None
+        return Envelope(ticket, *place, 0, token("input"), context, queue=first.queue, kind=first.kind)
 
 
 def _outcome(then: NoticeRecord, envelope: Envelope) -> Outcome:

@@ -27,9 +27,10 @@ from flujo_client.pipeline.step import Step
 from flujo_worker.concurrency.event_loop import is_late_answer
 from flujo_worker.concurrency.threads import carried, with_usable_connections
 from flujo_worker.domain.asking import Ask
+from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.rate import Left
 from flujo_worker.domain.starvation import is_starved
-from flujo_worker.ports import Reply
+from flujo_worker.ports import ClaimId, Reply
 from flujo_worker.runtime.call_args import Callee
 from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.http_errors import is_timeout
@@ -77,11 +78,10 @@ class Work:
     """The live step, its agent found."""
     callee: Callee
     """Its agent, and how it is called."""
-    stages: Sequence[Any]
-    """The stages that its data passes, of `attempts/step.py`."""
     options: Mapping[str, Any]
     """The model options that are set."""
-    data: Any
+    appends_to: str | None
+    """The field of the context that the answers are appended to, if any."""
     timeout_s: float
     """Seconds the agent may take."""
     threads: Executor
@@ -91,6 +91,9 @@ class Work:
     """Finds the live agent of a reference; returns any other object unchanged."""
     resolve: Callable[[str], Any]
     """Finds the classes of values."""
+    stages: Sequence[Any] = ()
+    """The stages that its data passes, of `attempts/step.py`."""
+    data: Any = None
     guidance: str | None = None
     """What was wrong with the previous attempt's answer."""
     resources: Any = None
@@ -177,6 +180,48 @@ class UnitRecord(Protocol):
         """Emit which units on record nothing has asked for."""
 
 
+@dataclass(eq=False, slots=True)
+class ActiveAttempt:
+    """One attempt this process works on. `fence` is None until the claim has answered; `reserved` is what that reserved from budgets.
+
+    `on_cancel` and `on_interrupt` stop its code; None while none runs. `leaves`: the process stops, so a durable attempt ends at its next unit; `has_left`: it has.
+    """
+
+    key: str
+    fence: int | None = None
+    claim_id: str | None = None
+    cancelled: bool = False
+    interrupted: bool = False
+    leaves: bool = False
+    has_left: bool = False
+    reserved: Sequence[Reservation] = ()
+    on_cancel: Callable[[], object] | None = None
+    on_interrupt: Callable[[], object] | None = None
+    held_since: float = field(default_factory=time.monotonic)
+
+    @property
+    def claim(self) -> ClaimId:
+        """Return its claim."""
+        return ClaimId(self.key, self.fence, self.claim_id)
+
+    def cancel(self) -> None:
+        """Stop the work, best effort: another worker has it, or its run was cancelled."""
+        self.cancelled = True
+        if (stop := self.on_cancel) is not None:
+            stop()
+
+    def leave(self) -> None:
+        """End the work at this call of a durable attempt."""
+        self.has_left = True
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """End the work, and wait for that: another worker is to do it again."""
+        self.interrupted = True
+        if (stop := self.on_interrupt) is not None:
+            stop()
+
+
 class AttemptRun:
     """One attempt as it runs. What few attempts need is made when it is first used.
 
@@ -225,6 +270,8 @@ class AttemptRun:
     """Sync code was cancelled while it ran in a thread, where it continues."""
     signalled: str | None = None
     """The state that the signals of a Celery task have reported, if it ran one."""
+    used_journal: UnitRecord | None = None
+    """The record of its units, once it has asked any: most attempts do not."""
     has_blocked: bool = False
     """Its own code has blocked the loop."""
     starved: Starvation | None = None
@@ -261,30 +308,17 @@ class AttemptRun:
         """Return what paces its calls of models with a rate limit; None without limits."""
         return None if self._make_pace is None else self._make_pace()
 
-    @cached_property
+    @property
     def journal(self) -> UnitRecord | None:
         """Return the record of its units; None where nothing is recorded."""
-        return None if self._make_journal is None else self._make_journal(self)
-
-    @property
-    def used_journal(self) -> UnitRecord | None:
-        """Return the record of its units if it has asked any: most attempts do not."""
-        return self.__dict__.get("journal")
-
-    @property
-    def units_spent(self) -> Usage:
-        """Return what is booked with its units, and therefore not part of what its outcome books."""
-        return NO_USAGE if self.used_journal is None else self.used_journal.payments.spent
+        if self.used_journal is None and self._make_journal is not None:
+            self.used_journal = self._make_journal(self)
+        return self.used_journal
 
     @cached_property
     def questions(self) -> Counter[tuple[str, str]]:
         """Count how often a tool's agent has asked a person the same."""
         return Counter()
-
-    @property
-    def has_no_context(self) -> bool:
-        """Return whether there is no context, in no form."""
-        return self.stored is None and self._context is None
 
     @property
     def context(self) -> Any:
@@ -332,8 +366,6 @@ class AttemptRun:
 
     def of_its_model(self, usage: Usage) -> Usage:
         """Return what was spent with the model that was called, if that was one only."""
-        if not self.calls:
-            return usage
         models = {call.model for call in self.calls}
         return replace(usage, model=models.pop()) if len(models) == 1 and not usage.is_nothing else usage
 

@@ -29,7 +29,6 @@ MAX_WRAPPERS = 64
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
-
 # Compiled wrappers: they hide their parameters and pass on all arguments.
 _PASSES_ON = (staticmethod, type(lru_cache(abs)))
 _NONE: frozenset[str] = frozenset()
@@ -65,13 +64,8 @@ class Keywords:
 
     def after(self, count: int, keywords: frozenset[str] = _NONE) -> Keywords:
         """Return what is left once `count` positional arguments and these keywords are given."""
-        filled = _NONE.union(*self.positional[:count])
-        return replace(
-            self,
-            positional=self.positional[count:],
-            expects=self.expects[count:],
-            taken=self.taken | filled | keywords,
-        )
+        taken = self.taken.union(keywords, *self.positional[:count])
+        return replace(self, positional=self.positional[count:], expects=self.expects[count:], taken=taken)
 
     def style_of_context(self) -> Literal["place", "name"] | None:
         """Return how the context is passed as the next argument: its name counts most, then its place; None where it is not taken."""
@@ -86,6 +80,11 @@ class Keywords:
 
     def _expects(self, place: int) -> bool:
         return self.expects[place] if place < len(self.expects) else self.more
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Return whether no keyword is accepted."""
+        return not self.others and self.named <= self.taken
 
     @cached_property
     def after_one(self) -> Keywords:
@@ -116,7 +115,7 @@ class Callee(NamedTuple):
     Attributes:
         run: what a call runs.
         is_object: it has a `run`, so it may act otherwise next time; a plain function does not count.
-        is_library: it is the library's own, and `is_task` a Celery task.
+        is_library: it is the library's own, and `is_task` a Celery task; `is_async`: a call of it is awaited, and needs no thread.
         asks: it asks its model through the library, and `may_ask`, it may have a model at all.
         takes: the keywords that it takes.
         deps_type: what it wants as its deps.
@@ -127,6 +126,7 @@ class Callee(NamedTuple):
     is_object: bool
     is_library: bool
     is_task: bool
+    is_async: bool
     asks: bool
     may_ask: bool
     takes: Keywords
@@ -195,10 +195,8 @@ def unwrap(agent: Any) -> Any:
         if inner is None:
             return target
         target = inner
-    raise ConfigurationError(
-        f"agent {type(agent).__qualname__}: its `__flujo_target__` chain does not end",
-        suggestion="a wrapper must name the agent that it wraps, not itself",
-    )
+    what = f"agent {type(agent).__qualname__}: its `__flujo_target__` chain does not end"
+    raise ConfigurationError(what, suggestion="a wrapper must name the agent that it wraps, not itself")
 
 
 def _parameters(target: Any) -> Keywords:
@@ -213,15 +211,12 @@ def _keywords(func: Any) -> Keywords:
         return _keywords(func.__func__).after_one
     if isinstance(func, partial):
         return _keywords(func.func).after(len(func.args), frozenset(func.keywords))
-    if not isinstance(func, type) and not _describes_itself(func):
+    describes_itself = any(getattr(func, name, None) is not None for name in ("__signature__", "__wrapped__"))
+    if not isinstance(func, type) and not describes_itself:
         call = getattr(func, "__call__", None)  # noqa: B004 - its kind matters, not whether it is there
         if isinstance(call, (FunctionType, MethodType)):
             return _keywords(call)
     return _SEEN.get(func)
-
-
-def _describes_itself(func: Any) -> bool:
-    return any(getattr(func, name, None) is not None for name in ("__signature__", "__wrapped__"))
 
 
 class _Seen:
@@ -243,11 +238,10 @@ class _Seen:
 
     def _strong_entry(self, func: Any) -> Keywords | None:
         with self._lock:
-            found = self._strong.get(id(func))
-            if found is None:
+            if id(func) not in self._strong:
                 return None
             self._strong.move_to_end(id(func))
-            return found[1]
+            return self._strong[id(func)][1]
 
     def _read(self, func: Any) -> Keywords:
         keywords = _read_layers(func)

@@ -27,21 +27,16 @@ _SCRATCHPAD: Final = "scratchpad"
 
 @dataclass(frozen=True)
 class ContextManager:
-    """Copies and merges contexts. There is one way of each, and its name can be read.
-
-    Raises:
-        ConfigurationError: another strategy is asked for.
-    """
+    """Copies and merges contexts. There is one way of each, and its name can be read. Raises ConfigurationError: another strategy is asked for."""
 
     isolation_strategy: Literal["deep_copy"] = "deep_copy"
     merge_strategy: Literal["safe_merge"] = "safe_merge"
 
     def __post_init__(self) -> None:
         if (self.isolation_strategy, self.merge_strategy) != ("deep_copy", "safe_merge"):
-            raise ConfigurationError(
-                f"ContextManager has no strategies {self.isolation_strategy!r} and {self.merge_strategy!r}",
-                suggestion="use isolation_strategy='deep_copy' and merge_strategy='safe_merge'",
-            )
+            what = f"ContextManager has no strategies {self.isolation_strategy!r} and {self.merge_strategy!r}"
+            way_out = "use isolation_strategy='deep_copy' and merge_strategy='safe_merge'"
+            raise ConfigurationError(what, suggestion=way_out)
 
     @staticmethod
     def isolate_context(context: T) -> T:
@@ -49,8 +44,7 @@ class ContextManager:
 
         Private attributes start from their defaults.
 
-        Raises:
-            SerializationError: something in it cannot travel; the place is named.
+        Raises SerializationError: something in it cannot travel; the place is named.
         """
         copied: T = _rebuilt(encode(context, path="context"))
         return copied
@@ -98,10 +92,8 @@ def _rebuilt(tree: Tree) -> Any:
 def _trees(main: Any, branch: Any) -> tuple[Tree, Tree]:
     ours, theirs = encode(main, path="main"), encode(branch, path="branch")
     if not same_record(ours, theirs):
-        raise ContextMergeError(
-            f"a {type(branch).__name__} cannot be merged into a {type(main).__name__}",
-            suggestion="merge models of one class, or plain dicts",
-        )
+        what = f"a {type(branch).__name__} cannot be merged into a {type(main).__name__}"
+        raise ContextMergeError(what, suggestion="merge models of one class, or plain dicts")
     return ours, theirs
 
 
@@ -124,17 +116,13 @@ def _checked(context: Any) -> Any:
     raise ContextMergeError(reason)  # without its cause, which shows the values
 
 
-# --- trees -----------------------------------------------------------------------------------------------------------
-
-
 def _three_way(base: Tree, ours: Tree, theirs: Tree) -> Tree:
     patches = [("main", diff(base, ours)), ("branch", diff(base, theirs))]
     try:
         return merge(base, patches, strategy="context_update")
     except MergeConflict as conflict:
-        raise ContextMergeError(
-            str(conflict), suggestion="change it in one of them, or make it a list, a set, a mapping or a counter"
-        ) from conflict
+        way_out = "change it in one of them, or make it a list, a set, a mapping or a counter"
+        raise ContextMergeError(str(conflict), suggestion=way_out) from conflict
 
 
 def _overlaid(ours: Tree, theirs: Tree, *, was_set: bool = True) -> Tree:

@@ -10,15 +10,14 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, Unpack
 
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_worker.concurrency.call_context import may_wait_for_locks
-from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.values import Decision, FanOut
 from flujo_worker.errors import RowLocked
-from flujo_worker.ports import Claim, Committed, PlanName, Room, Stores
+from flujo_worker.ports import Claim, ClaimTerms, Committed, PlanName, Stores
 
 P = ParamSpec("P")
 Q = TypeVar("Q")
@@ -28,15 +27,6 @@ T = TypeVar("T")
 FIRST_WAIT_S: Final = 0.25
 LONGEST_WAIT_S: Final = 2.0
 """Seconds until a merge that found its rows locked is tried again, at first and at most."""
-
-
-class ClaimTerms(TypedDict):
-    """On what terms an attempt is claimed; see `AttemptStore.claim`."""
-
-    max_lost: int
-    may_judge: bool
-    to_reserve: Sequence[Reservation]
-    room: Room
 
 
 class Effects(Protocol):
@@ -113,9 +103,9 @@ class BlockingEffects:
 
 def claim_alone(stores: Stores, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
     """Claim one attempt with a separate statement."""
-    ticket = envelope.ticket
-    plan = PlanName(ticket.reference, ticket.fingerprint)
-    return stores.attempts.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, **terms)
+    terms["plan"] = PlanName(envelope.ticket.reference, envelope.ticket.fingerprint)
+    terms["fan_outs"] = tuple(envelope.lanes)
+    return stores.attempts.claim(envelope.key, worker, **terms)
 
 
 def note_lock(stores: Stores, envelope: Envelope) -> None:

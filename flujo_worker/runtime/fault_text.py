@@ -50,7 +50,7 @@ def clean(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
 
 def bounded(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
     """Cut a text to what a message and a row take."""
-    data = text.encode("utf-8", "replace")
+    data = text.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace")  # as it is stored
     if len(data) <= most:
         return data.decode()
     return data[: most - 3].decode(errors="ignore") + "…"
@@ -58,8 +58,6 @@ def bounded(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
 
 def digest_of(error: BaseException) -> str:
     """Return the place of an error: equal for the same lines of code, with any message and on any machine."""
-    frames = (
-        f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}:{line}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    )
+    walked = traceback.walk_tb(error.__traceback__)
+    frames = (f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}:{line}" for frame, line in walked)
     return hashlib.sha256("\n".join([type(error).__name__, *frames]).encode()).hexdigest()[:16]

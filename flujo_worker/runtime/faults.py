@@ -1,7 +1,7 @@
 """Classify exceptions: the only place where they become data about an attempt.
 
 It must not log, wait, retry or swallow anything, and imports no agent library: their exceptions are recognised by module and class name.
-In: an exception and the place where it was raised. Out: an `ErrorInfo` without secrets, with whether a retry may help (the decision is made
+In: an exception and the place where it was raised. Out: a `Fault` without secrets, with whether a retry may help (the decision is made
 elsewhere). `CancelledError` is not an error and never comes here.
 
 Two chains are read. The *root cause*, which feedback names, follows `__cause__` and `__context__` as Python's own traceback does. The
@@ -19,10 +19,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import pydantic_core
-from pydantic import BaseModel, ConfigDict
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.errors import (
@@ -74,34 +73,7 @@ class ErrorCategory(StrEnum):
     HUMAN = "human"
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ErrorInfo(_Value):
-    """An error as data. Messages are redacted and at most 4 KB."""
-
-    category: ErrorCategory
-    type_name: str
-    module: str
-    message: str
-    code: str | None
-    suggestion: str | None
-    feedback: str
-    """What is recorded of the attempt."""
-    guidance: str | None
-    """What the next attempt's prompt says was wrong with the answer; None where the error does not judge an answer."""
-    retryable: bool
-    retry_after_s: float | None
-    """Seconds that the provider, or the step's own code, asked to wait."""
-    is_requested: bool
-    """Whether the step's own code asks for the retry."""
-    traceback_digest: str
-    details: dict[Any, Any]
-    """Facts about it, by name; those of user code may be anything."""
-
-
-class ErrorResponse(_Value):
+class ErrorResponse(NamedTuple):
     """The response to an error, by its category."""
 
     action: Action
@@ -152,32 +124,26 @@ class ErrorHandler:
         An agent's is retried if that may help, a validator's or plugin's fails the step, a system's waits for the
         service behind it; control flow, limits and strict costs without a price pass through to the code that ends the run.
         """
-        info = describe(error, during=context)
-        return ErrorResponse(action=_action(info), category=info.category)
+        fault = describe(error, during=context)
+        return ErrorResponse(action=_action(fault), category=ErrorCategory(fault.category))
 
 
-def _action(info: ErrorInfo) -> Action:
-    match info.category:
+def _action(fault: Fault) -> Action:
+    match fault.category:
         case ErrorCategory.CONTROL_FLOW | ErrorCategory.LIMIT:
             return "raise"
-        case ErrorCategory.CONFIGURATION if info.code == PricingNotConfiguredError.code:
+        case ErrorCategory.CONFIGURATION if fault.code == PricingNotConfiguredError.code:
             return "raise"
-        case ErrorCategory.AGENT if info.retryable:
+        case ErrorCategory.AGENT if fault.retryable:
             return "retry"
-        case ErrorCategory.SYSTEM if info.retryable:
+        case ErrorCategory.SYSTEM if fault.retryable:
             return "wait"
         case _:
             return "fail"
 
 
-def describe(
-    error: BaseException,
-    *,
-    during: During,
-    has_asked: bool = False,
-    retry_bugs: bool | None = None,
-) -> ErrorInfo:
-    """Turn an exception into data.
+def describe(error: BaseException, *, during: During, has_asked: bool = False, retry_bugs: bool | None = None) -> Fault:
+    """Turn an exception into data, without its traceback. Messages are redacted and at most 4 KB.
 
     The place gives the category, unless the class means the same everywhere: control flow, limit, configuration.
 
@@ -194,25 +160,24 @@ def describe(
         category = category if during == "system" else by_place
     message, limit_s = message_of(subject), reached_limit_s(subject)
     ours = next((link for link in explicit_chain(error) if isinstance(link, FlujoError)), None)
-    return ErrorInfo(
-        category=category,
+    advice = ours.suggestion if ours else None
+    may_help = category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM) and _may_help(error)
+    is_bug = retry_bugs is not True and _is_bug(error, has_asked=has_asked and retry_bugs is None)
+    wanted = error if isinstance(error, RetryRequested) else None
+    return Fault(
+        category=category.value,
         type_name=type(subject).__name__,
         module=type(subject).__module__,
         message=message,
-        code=ours.error_code if ours else None if limit_s is None else STEP_TIMEOUT,
-        suggestion=clean(ours.suggestion)
-        if ours and ours.suggestion
+        code=(ours.error_code if ours else None if limit_s is None else STEP_TIMEOUT) or "",
+        suggestion=clean(advice)
+        if advice
         else rename_advice(error) or missing_package(error) or _missing_await(subject),
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject)}"),
         guidance=guidance_of(error),
-        retryable=isinstance(error, RetryRequested)
-        or (
-            category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
-            and _may_help(error)
-            and (retry_bugs is True or not _is_bug(error, has_asked=has_asked and retry_bugs is None))
-        ),
-        retry_after_s=error.after_s if isinstance(error, RetryRequested) else requested_wait(error),
-        is_requested=isinstance(error, RetryRequested),
+        retryable=wanted is not None or (may_help and not is_bug),
+        retry_after_s=requested_wait(error) if wanted is None else wanted.after_s,
+        is_requested=wanted is not None,
         traceback_digest=digest_of(subject),
         details=_details(error, ours, limit_s),
     )
@@ -225,20 +190,13 @@ def _details(error: BaseException, ours: FlujoError | None, limit_s: float | Non
     return {name: clean(each) if isinstance(each, str) else each for name, each in found.items()}
 
 
-def fault_of(
-    error: BaseException,
-    during: During,
-    *,
-    has_asked: bool = False,
-    retry_bugs: bool | None = None,
-) -> Fault:
+def fault_of(error: BaseException, during: During, *, has_asked: bool = False, retry_bugs: bool | None = None) -> Fault:
     """Describe an exception as an outcome carries it, with the user's part of its traceback; control flow has none."""
-    info = describe(error, during=during, has_asked=has_asked, retry_bugs=retry_bugs)
-    traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
+    fault = describe(error, during=during, has_asked=has_asked, retry_bugs=retry_bugs)
+    traceback = "" if fault.category == ErrorCategory.CONTROL_FLOW else traceback_of(error)
     frame = frame_of(error, root_cause(error)) if traceback else {}
-    own = {"code": info.code or "", "traceback": traceback, "details": info.details | frame}
-    fault = Fault.from_tree(info.model_dump(mode="json", exclude={"details"}) | own)
-    return replace(fault, raised=error) if _retaining.get() or has_sentry() else fault
+    raised = error if _retaining.get() or has_sentry() else None
+    return replace(fault, traceback=traceback, details={**fault.details, **frame}, raised=raised)
 
 
 def has_sentry() -> bool:
@@ -285,12 +243,10 @@ def root_cause(error: BaseException) -> BaseException:
     would repeat. A BaseException that is not an Exception, such as a cancellation, is never the cause, unless user code raised it to end
     the process.
     """
-    seen = {id(error)}
-    while (
-        (behind := _behind(error)) is not None and id(behind) not in seen and isinstance(behind, (Exception, *_EXITS))
-    ):
+    seen, behind = {id(error)}, _behind(error)
+    while isinstance(behind, (Exception, *_EXITS)) and id(behind) not in seen:
         seen.add(id(behind))
-        error = behind
+        error, behind = behind, _behind(behind)
     return error
 
 
@@ -304,9 +260,8 @@ def _behind(error: BaseException) -> BaseException | None:
 def _classified(error: BaseException) -> tuple[ErrorCategory, BaseException]:
     """Return the category by classes, and the error that has it; categories that apply anywhere come first."""
     classified = [(category, link) for link in explicit_chain(error) if (category := _own_category(link)) is not None]
-    return next(
-        (pair for pair in classified if pair[0] in _ANYWHERE), next(iter(classified), (ErrorCategory.SYSTEM, error))
-    )
+    first = next(iter(classified), (ErrorCategory.SYSTEM, error))
+    return next((pair for pair in classified if pair[0] in _ANYWHERE), first)
 
 
 def _own_category(error: BaseException) -> ErrorCategory | None:
@@ -347,9 +302,8 @@ def missing_package(error: BaseException) -> str | None:
         if isinstance(link, ModuleNotFoundError) and _importer(link) == "flujo_worker":
             return f"install '{link.name}' where workers run: pip install 'flujo-worker[worker]'"
         if isinstance(link, ImportError) and (extra := _EXTRA.search(str(link))):
-            return (
-                f"install it where workers run: pip install '{extra[0]}', or 'flujo-worker[models]' for all providers"
-            )
+            commands = f"pip install '{extra[0]}', or 'flujo-worker[models]' for all providers"
+            return f"install it where workers run: {commands}"
     return None
 
 

@@ -52,11 +52,8 @@ def refusal_of(error: BaseException) -> dict[str, Any]:
     for link in explicit_chain(error):
         status = status_of(link) if "ModelAPIError" in foreign_names(link) else None
         if status is not None:
-            found = {
-                "status": status,
-                "model": _carried(link, "model_name"),
-                "answer": _words_in(_carried(link, "body")),
-            }
+            model, answer = _carried(link, "model_name"), _words_in(_carried(link, "body"))
+            found = {"status": status, "model": model, "answer": answer}
             return {name: value for name, value in found.items() if value}
     return {}
 
@@ -167,12 +164,7 @@ def _carried(holder: object, name: str) -> Any:
 SERVER_ERROR = 500
 WILL_NOT_HELP = {"RunCancelled", "ModelQuotaExceededError", "ModelRequestRejectedError"}
 """The class names of pydantic-ai's errors that the same call causes again."""
-_OUTAGES = {
-    "ModelUnavailableError",
-    "ModelServerError",
-    "ModelConnectionError",
-    "ModelRequestTimeout",
-}
+_OUTAGES = {"ModelUnavailableError", "ModelServerError", "ModelConnectionError", "ModelRequestTimeout"}
 _UNREACHABLE = {
     "APIConnectionError",  # openai and anthropic
     "TransportError",  # httpx
@@ -196,10 +188,8 @@ _REQUEST_TIMEOUT = 408
 
 def is_timeout(error: BaseException) -> bool:
     """Return whether something took too long: for the step's own limit, or for a client's in it."""
-    return any(
-        isinstance(link, TimeoutError) or any(kind.__name__ in _TIMEOUTS for kind in type(link).__mro__)
-        for link in explicit_chain(error)
-    )
+    links = explicit_chain(error)
+    return any(isinstance(each, TimeoutError) or not _TIMEOUTS.isdisjoint(_names(each)) for each in links)
 
 
 def is_outage(error: BaseException, *, by_library: bool) -> bool:
@@ -250,8 +240,11 @@ def _is_outage(error: BaseException, *, by_library: bool) -> bool:
     status = status_of(error)
     if status is not None:
         return status == _REQUEST_TIMEOUT or status >= SERVER_ERROR
-    classes = {kind.__name__ for kind in type(error).__mro__}
-    return bool(classes & _UNREACHABLE) or isinstance(error, (ConnectionError, TimeoutError))
+    return not _UNREACHABLE.isdisjoint(_names(error)) or isinstance(error, (ConnectionError, TimeoutError))
+
+
+def _names(error: BaseException) -> list[str]:
+    return [kind.__name__ for kind in type(error).__mro__]
 
 
 def explicit_chain(error: BaseException) -> Iterator[BaseException]:

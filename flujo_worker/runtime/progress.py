@@ -1,4 +1,4 @@
-"""`progress` and `stream_text`: what a step's own code tells people while it runs. Outside of attempts they do nothing."""
+"""`progress` and `stream_text`: a step's own code reports while it runs. Outside of attempts they do nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flujo_worker.runtime.attempt_run import current_run
 
 
 def progress(done: float, total: float | None = None, text: str = "") -> None:
-    """Report how much of the attempt's work is done. It may be called as often as you like, on any thread.
+    """Report how much of the attempt's work is done. It may be called at any rate, on any thread.
 
     A stream of the run gets the first report at once, then at most four per second, and always the last. Without a stream, the last is an
     event of the attempt, `step.progress`.
@@ -23,12 +23,10 @@ def progress(done: float, total: float | None = None, text: str = "") -> None:
         TypeError: `done` or `total` is not a number, or `text` is not a text.
         ValueError: a number is infinite or NaN.
     """
-    for name, given in (("done", done), ("total", total)):
-        if isinstance(given, bool) or not isinstance(
-            given, (int, float) if name == "done" else (int, float, type(None))
-        ):
+    for name, given in (("done", done), ("total", 0 if total is None else total)):
+        if isinstance(given, bool) or not isinstance(given, int | float):
             raise TypeError(f"progress(): `{name}` must be a number, got {given!r:.80}")
-        if given is not None and not math.isfinite(given):
+        if not math.isfinite(given):
             raise ValueError(f"progress(): `{name}` must be a finite number, got {given!r}")
     if not isinstance(text, str):
         raise TypeError(f"progress(): `text` must be a text, got {text!r:.80}")
@@ -42,10 +40,7 @@ def progress(done: float, total: float | None = None, text: str = "") -> None:
 
 
 def stream_text(text: str) -> None:
-    """Stream a piece of text that the step writes, as an agent's tokens are. It does nothing in a run without a stream.
-
-    Raises TypeError: it is not a text.
-    """
+    """Stream a piece of the step's text, like an agent's tokens; raises TypeError for other values. Without a stream it does nothing."""
     if not isinstance(text, str):
         raise TypeError(f"stream_text() takes a text, got {text!r:.80}")
     run = current_run()

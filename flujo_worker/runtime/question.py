@@ -16,7 +16,7 @@ from flujo_client.contract.context import StoredContext
 from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, SnapshotTooLarge
 from flujo_client.pipeline.function_marks import context_use
 from flujo_client.schemas.ambiguity import ambiguity
-from flujo_client.schemas.fail_fast import fail_fast, fail_fast_assignment
+from flujo_client.schemas.fail_fast import fail_fast, fail_fast_assignment, places_of
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker.concurrency.event_loop import Loop, is_async, of_limit, within
 from flujo_worker.concurrency.threads import carried
@@ -225,11 +225,6 @@ def put(place: Any, name: str, value: Any) -> None:
         setattr(place, name, value)
     except pydantic.ValidationError as error:
         raise ContextMergeError(f"{type(place).__name__} rejects the value: {places_of(error)}") from None
-
-
-def places_of(error: pydantic.ValidationError) -> str:
-    """Return the places that do not fit, without their values."""
-    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
 
 
 def fetched(blobs: BlobStore, values: Iterable[Packed | None]) -> dict[str, Packed]:

@@ -52,9 +52,8 @@ def _sink(step: Step, output: Any, context: Any) -> Any:
     elif place is not None and hasattr(place, rest[-1]):
         setattr(place, rest[-1], output)
     else:
-        raise ContextFieldError(
-            f"step '{step.name}': sink_to '{step.sink_to}' does not exist in {type(context).__name__}"
-        )
+        what = f"step '{step.name}': sink_to '{step.sink_to}' does not exist in {type(context).__name__}"
+        raise ContextFieldError(what)
     return context
 
 
@@ -64,10 +63,8 @@ def _update(step: Step, output: Any, context: Any) -> Any:
     elif isinstance(output, dict):
         changes = output
     else:
-        raise ContextMergeError(
-            f"step '{step.name}': updates_context needs a mapping or a model, not {type(output).__name__}",
-            suggestion="give it sink_to='field' to store the output as it is",
-        )
+        what = f"step '{step.name}': updates_context needs a mapping or a model, not {type(output).__name__}"
+        raise ContextMergeError(what, suggestion="give it sink_to='field' to store the output as it is")
     return _assign(step, context, {key: _deep(getattr(context, key, None), value) for key, value in changes.items()})
 
 

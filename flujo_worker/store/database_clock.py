@@ -17,12 +17,11 @@ from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError
 from flujo_client.transport.postgres import options
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import Connection, execute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    Connection = psycopg.Connection[dict[str, Any]]
 
 _LOOK_EVERY_S = 0.05
 _BEYOND_S = 0.001

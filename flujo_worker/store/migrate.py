@@ -4,8 +4,8 @@ A new database gets `schema.sql`, the schema of the newest migration, and has al
 
 A change that running workers of the release before could not live with comes in two halves: a migration that both can live with, and one
 that waits for the end of the older workers. The second says so in a separate line, `-- after: 5`: it is for code that knows schema 5. An index of
-a table that may be large is in a line `-- index: name ON …`: it is built after the migration, without stopping writers. Views and functions
-are written once: a line `-- from schema.sql: …` names those that the newest migration to change them takes from there.
+a table that may be large is in a line `-- index: name ON …`: it is built after the migration, without stopping writers. New tables, views and
+functions are written once: a line `-- from schema.sql: …` names those that the newest migration to change them takes from there.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ def _schema() -> str:
 
 
 def _in_schema(name: str) -> str:
-    """Return the statement that makes a view or a function, new or anew."""
+    """Return the statements that make a table with its indexes, or a view or a function, new or anew."""
+    of_table = rf"(?:CREATE TABLE {name} .*?^\)[^;]*|ALTER TABLE {name} .*?|CREATE (?:UNIQUE )?INDEX \w+ ON {name} .*?|INSERT INTO {name} .*?);$"
+    if table := re.findall(rf"^{of_table}", _schema(), re.MULTILINE | re.DOTALL):
+        return "\n".join(table)
     found = re.search(rf"^CREATE ((?:VIEW|FUNCTION) {name}\b.*?;)$\n(?:\n|\Z)", _schema(), re.MULTILINE | re.DOTALL)
     if found is None:
         raise KeyError(name)
@@ -239,10 +242,8 @@ def _all_waiting(pending: Sequence[Migration], workers: Sequence[str]) -> Sequen
 
 
 def _record(connection: Connection, migration: Migration) -> None:
-    connection.execute(
-        "INSERT INTO flujo_schema_version (version, name, oldest) VALUES (%s, %s, %s)",
-        [migration.version, migration.name, migration.after],
-    )
+    row = [migration.version, migration.name, migration.after]
+    connection.execute("INSERT INTO flujo_schema_version (version, name, oldest) VALUES (%s, %s, %s)", row)
 
 
 def _build_indexes(connection: Connection, url: str, patience_s: float) -> None:

@@ -5,7 +5,7 @@ It reads all values block by block and changes each row separately, so it may ru
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import sql
@@ -13,12 +13,11 @@ from psycopg.rows import dict_row
 
 from flujo_client.serial import renewed
 from flujo_client.transport.postgres import options
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import Connection, execute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    Connection = psycopg.Connection[dict[str, Any]]
 
 _BLOCKS: Final = 64
 """The number of blocks of a table that are read at once: half a megabyte, plus the rows' large values."""
@@ -52,7 +51,6 @@ def reencrypt(url: str) -> Iterator[int]:
 
 
 def _pass(connection: Connection) -> Iterator[int]:
-    """Look at every value once."""
     for row in execute(connection, "value_columns", {}).fetchall():
         key = sql.Identifier("digest") if row["table_name"] == "flujo_blobs" else sql.Literal("")
         names = {"table": sql.Identifier(row["table_name"]), "column": sql.Identifier(row["column_name"]), "key": key}

@@ -6,12 +6,14 @@ Pure. JSON comes as text. An invalid row raises `Unreadable`, which names it and
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import orjson
 
 from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.outcome import Fault
+from flujo_client.contract.rows import packed
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
@@ -21,40 +23,23 @@ from flujo_worker.ports import HumanAnswer, Reply
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from _typeshed import DataclassInstance
+
     Row = Mapping[str, Any]
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def envelope_of(row: Row) -> Envelope:
     """Rebuild an envelope from a row of `due.sql` or `envelopes.sql`; raises Unreadable, also where it could not be sent."""
     with _reading(f"the work row {row['key']}, its scope or its run"):
-        ticket = RunHeader(
-            run=row["run"],
-            reference=row["reference"],
-            fingerprint=row["fingerprint"],
-            queue=row["run_queue"],
-            priority=row["priority"],
-            deadline=row["deadline"],
-            trace_parent=row["trace_parent"],
-            tenant=row["tenant"],
-            root=row["root"],
-            aros=_mapping_or_none(row["aros"]),
-            settings=_mapping_or_none(row["settings"]),
-            limits=_mapping_or_none(row["limits"]),
-            is_gated=row["is_gated"],
-        )
-        envelope = Envelope(
-            ticket=ticket,
-            address=row["address"],
-            step=row["step"],
-            number=row["number"],
-            version=row["version"],
+        tables = {name: _mapping_or_none(row[name]) for name in ("aros", "settings", "limits")}
+        envelope = made(
+            Envelope,
+            row,
+            ticket=made(RunHeader, row, queue=row["run_queue"], **tables),
             input=Packed.from_bytes(row["input"]),
-            context=_packed(row["context"]),
-            guidance=row["guidance"],
-            units_from=row["units_from"],
-            pauses=row["pauses"],
-            queue=row["queue"],
-            kind=row["kind"],
+            context=packed(row["context"]),
             lanes=_lanes(row["lanes"]),
             code=_texts(row["code"]),
         )
@@ -67,38 +52,17 @@ def envelope_of(row: Row) -> Envelope:
 def scope_of(row: Row) -> ScopeRow:
     """Read a scope from a row of `scope.sql` or `children.sql`; raises Unreadable."""
     with _reading(f"the scope '{row['address']}'"):
-        return ScopeRow(
-            address=row["address"],
-            parent=row["parent"],
-            kind=row["kind"],
-            step=row["step"],
-            name=row["name"],
-            place=row["place"],
-            status=row["status"],
-            cursor=row["cursor"],
-            version=row["version"],
-            output=Packed.from_bytes(row["output"]),
-            context=_packed(row["context"]),
-            patch=_packed(row["patch"]),
-            lanes=_lanes(row["lanes"]),
-            fault=_fault(row["error"]),
-            metadata=_mapping(row["metadata"]),
-        )
+        output, fault = Packed.from_bytes(row["output"]), _fault(row["error"])
+        own = {"lanes": _lanes(row["lanes"]), "metadata": _mapping(row["metadata"]), "waiting": False}
+        values = {name: packed(row[name]) for name in ("context", "patch")}
+        return made(ScopeRow, row, output=output, fault=fault, **values, **own)
 
 
 def child_run_of(row: Row) -> ChildRunRow:
     """Read a child run from a row of `child_run.sql`; raises Unreadable."""
     with _reading(f"the child run {row['id']}"):
-        return ChildRunRow(
-            run=row["id"],
-            parent_run=row["parent_run"],
-            parent_address=row["parent_address"],
-            status=row["status"],
-            reason=row["reason"],
-            fault=_fault(row["error"]),
-            output=Packed.from_bytes(row["output"]),
-            context=_packed(row["context"]),
-        )
+        output, context = Packed.from_bytes(row["output"]), packed(row["context"])
+        return made(ChildRunRow, row, run=row["id"], fault=_fault(row["error"]), output=output, context=context)
 
 
 def reply_of(row: Row) -> Reply:
@@ -125,16 +89,18 @@ def plan_of(row: Row, fingerprint: str) -> Plan:
         return plan
 
 
+def made(kind: type[T], row: Row, **own: Any) -> T:
+    """Make a value of the columns that are named as its fields, and of what is read otherwise."""
+    names = (each.name for each in fields(kind) if each.init and each.name not in own)
+    return kind(**{name: row[name] for name in names}, **own)
+
+
 @contextmanager
 def _reading(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
         raise Unreadable(f"{what} cannot be read: {type(error).__name__}: {error}", cause=error) from error
-
-
-def _packed(body: bytes | None) -> Packed | None:
-    return None if body is None else Packed.from_bytes(body)
 
 
 def _mapping(text: str) -> dict[str, Any]:

@@ -91,6 +91,9 @@ CREATE TABLE flujo_runs (
 ALTER TABLE flujo_runs ALTER COLUMN launched_with SET STORAGE EXTERNAL;
 CREATE INDEX flujo_runs_recent ON flujo_runs (created_at DESC);
 CREATE INDEX flujo_runs_live ON flujo_runs (status, created_at) WHERE status IN ('queued', 'running', 'parked');
+-- What sweeps stop: cancelled runs, and those whose deadline is over.
+CREATE INDEX flujo_runs_cancelled ON flujo_runs (cancel_requested_at) WHERE cancel_requested_at IS NOT NULL AND ended_at IS NULL;
+CREATE INDEX flujo_runs_deadlines ON flujo_runs (deadline_at) WHERE deadline_at IS NOT NULL AND ended_at IS NULL;
 -- The next runs of a pipeline are expected to cost as much as the latest ones.
 CREATE INDEX flujo_runs_reference ON flujo_runs (reference, created_at DESC);
 CREATE INDEX flujo_runs_started ON flujo_runs (started_at DESC);
@@ -459,9 +462,10 @@ CREATE TABLE flujo_waiting_runs (
     most       integer,
     priority   smallint NOT NULL,
     arrived    bigint GENERATED ALWAYS AS IDENTITY,
-    not_before timestamptz
+    not_before timestamptz  -- null once it waits for no time
 );
-CREATE INDEX flujo_waiting_runs_queue ON flujo_waiting_runs (gate, flow, priority, arrived);
+-- Sweeps read those whose time has come, in their order, however many wait for theirs.
+CREATE INDEX flujo_waiting_runs_due ON flujo_waiting_runs (gate, flow, (coalesce(not_before, '-infinity')), priority, arrived);
 
 -- Concurrency limits of steps. A request for a permit locks the row of its limit; the last one to ask sets `at_once`.
 CREATE TABLE flujo_limits (
@@ -704,7 +708,7 @@ BEGIN
     RETURN NEW;
 END
 $$;
-CREATE TRIGGER flujo_keep_end BEFORE UPDATE OF cancel_requested_at, reason, error, retried_as, replaced_by ON flujo_runs FOR EACH ROW
+CREATE OR REPLACE TRIGGER flujo_keep_end BEFORE UPDATE OF cancel_requested_at, reason, error, retried_as, replaced_by ON flujo_runs FOR EACH ROW
     WHEN (((OLD.cancel_requested_at, OLD.reason, OLD.error, OLD.replaced_by) IS DISTINCT FROM
            (NEW.cancel_requested_at, NEW.reason, NEW.error, NEW.replaced_by) AND (
                OLD.ended_at IS NOT NULL OR NEW.cancel_requested_at IS NULL OR OLD.cancel_requested_at <> NEW.cancel_requested_at

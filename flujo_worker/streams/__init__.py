@@ -1,1 +1,1 @@
-"""What steps do and say while they run, written to their runs' streams in Redis (ADR 57)."""
+"""Write what steps do and say while they run to their runs' streams in Redis (ADR 57)."""

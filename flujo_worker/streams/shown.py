@@ -1,18 +1,31 @@
-"""The entries of an attempt as readers may see them: without secrets, and large results cut.
+"""Prepare the entries of an attempt for readers: without secrets, and with large results cut.
 
-In: entries, in order. Out: the same, with what may be the beginning of a secret held back.
+In: entries, in order. Out: the same; of a text that comes in pieces, what may be the beginning of a secret is held back until more has come.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.stream import StreamKind
-from flujo_client.redact import redact_tree
+from flujo_client.errors import SerializationError
+from flujo_client.patterns import compiled
+from flujo_client.redact import has_signs, redact, redact_tree
+from flujo_client.serial import safe_serialize
 from flujo_client.serial.tree import dumps
-from flujo_worker.streams.live_redaction import LiveRedaction
 
+MOST_HELD: Final = 8192
+"""Characters that are held back at most: a private key has fewer."""
+_BEFORE: Final = 160
+"""Characters of the text before that are looked at again: a name may be there whose value comes now."""
+_PROBES: Final = ("a1b2c3d4e5f6g7h8i9", 'a" ', "a' ", "a@b", ".a1b2c3d4e5f6g7h8")
+"""Texts that may come next. Where one changes how the text until now is shown, or is hidden itself, a secret may be unfinished."""
+_MOST_WORD: Final = 4096
+_WORD: Final = compiled(r"[\w.~+/=-]+")
+_OF_PROSE: Final = re.compile(r"[A-Z]?[a-z]*|(?=[\x00-\x7f]*[^\x00-\x7f])[^\W\d_]+")
+"""Words that are not the beginning of a key."""
 MOST_BYTES: Final = 16_384
 """Bytes of JSON above which the texts in a tool's call or result, or in a log line, are cut."""
 _MOST_TEXT, _MOST_ITEMS, _MOST_DEPTH = 2000, 20, 5
@@ -29,6 +42,54 @@ _BESIDE: Final = frozenset({"log", "progress", "gap"})
 Entry = tuple[StreamKind, Mapping[str, Any]]
 
 
+class LiveRedaction:
+    """Redacts one text that comes in pieces: what it shows is, later, what `redact` shows of the whole."""
+
+    def __init__(self) -> None:
+        self._before = self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """Take the next piece; return what can be shown by now."""
+        self._held += piece
+        word = _last_word(self._before + self._held)
+        cuts = [len(self._held)] if _OF_PROSE.fullmatch(word) else []
+        cuts += [len(self._held) - len(word)] if word else []
+        for cut in cuts:
+            if cut > 0 and self._is_whole(self._before + self._held[:cut]):
+                return self._show(cut)
+        return self.rest() if len(self._held) > MOST_HELD else ""
+
+    def rest(self) -> str:
+        """Return what was held back: the text ends here."""
+        return self._show(len(self._held))
+
+    def _show(self, cut: int) -> str:
+        now, self._held = self._held[:cut], self._held[cut:]
+        known, whole = redact(self._before), redact(self._before + now)
+        self._before = (self._before + now)[-_BEFORE:]
+        return whole[_common(known, whole) :]
+
+    def _is_whole(self, text: str) -> bool:
+        """Return whether a text cannot end within a secret."""
+        if not has_signs(text):
+            return True
+        shown = redact(text)
+        return all(redact(text + each) == shown + each for each in _PROBES)
+
+
+def _last_word(text: str) -> str:
+    """Return the word that a text ends with. It is read backwards: a search would look from each character to the end of its word."""
+    found = _WORD.match(text[: -_MOST_WORD - 1 : -1])
+    return text[-len(found[0]) :] if found else ""
+
+
+def _common(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    if other.startswith(one):
+        return len(one)
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
 class _Part(NamedTuple):
     kind: StreamKind
     at: int
@@ -37,16 +98,14 @@ class _Part(NamedTuple):
 
 
 class ShownEntries:
-    """Makes the entries of one attempt fit to be shown."""
+    """Prepares the entries of one attempt."""
 
     def __init__(self) -> None:
         self._texts: dict[_Part, LiveRedaction] = {}
         self._printed: LiveRedaction | None = None
 
     def of(self, kind: StreamKind, data: Mapping[str, Any]) -> list[Entry]:
-        """Return what can be shown with this entry: before it what was held back of the part that it ends."""
-        if not data and not self._texts and self._printed is None:
-            return [(kind, data)]
+        """Return the entries that can be written now: first the text that was held back of the part that this one ends."""
         event = data.get("event_kind")
         if event == "part_delta" and (text := text_of(data)):
             return self._delta(kind, data, text)
@@ -80,28 +139,21 @@ class ShownEntries:
         return kind, {**redact_tree(dict(data)), "part": {**redact_tree(part), text: redaction.feed(part[text])}}
 
     def _held(self) -> list[Entry]:
-        """Return deltas of what was held back of parts that have ended."""
+        """Return the text that was held back, as deltas."""
         texts, self._texts = self._texts, {}
-        rest = ((part, text.rest()) for part, text in texts.items())
-        return [
-            (
-                part.kind,
-                {
-                    "index": part.at,
-                    "delta": {part.name: text, "part_delta_kind": part.of},
-                    "event_kind": "part_delta",
-                },
-            )
-            for part, text in rest
-            if text
-        ]
+        held: list[Entry] = []
+        for part, redaction in texts.items():
+            if text := redaction.rest():
+                delta = {part.name: text, "part_delta_kind": part.of}
+                held.append((part.kind, {"index": part.at, "delta": delta, "event_kind": "part_delta"}))
+        return held
 
     def _logged(self, data: Mapping[str, Any], text: str) -> list[Entry]:
         return [("log", cut({**data, "text": text}))] if text else []
 
 
 def text_of(data: Mapping[str, Any]) -> str:
-    """Return what a delta adds to the text of its part; empty for all else."""
+    """Return the text that a delta adds to its part; empty for other entries."""
     delta = data.get("delta") if data.get("event_kind") == "part_delta" else None
     return "" if delta is None else str(delta.get(_text_name(delta)) or "")
 
@@ -110,13 +162,8 @@ def merged(before: Entry, after: Entry) -> Entry | None:
     """Return one delta for two of the same part; None where they are not."""
     (kind, one), (other_kind, other) = before, after
     first, second = one.get("delta"), other["delta"]
-    name = _text_name(second)
-    if (
-        kind != other_kind
-        or first is None
-        or one.get("index") != other.get("index")
-        or not isinstance(first.get(name), str)
-    ):
+    name, is_same = _text_name(second), kind == other_kind and one.get("index") == other.get("index")
+    if first is None or not is_same or not isinstance(first.get(name), str):
         return None
     if any(value is not None and first.get(key) != value for key, value in second.items() if key != name):
         return None
@@ -128,8 +175,12 @@ def _text_name(delta: Mapping[str, Any]) -> str:
 
 
 def cut(data: dict[str, Any]) -> dict[str, Any]:
-    """Return data of a bounded size: what is left out of long texts and lists is marked."""
-    return data if len(dumps(data)) <= MOST_BYTES else _cut(data, _MOST_DEPTH)
+    """Cut long texts and lists in data that is too large, and mark where. What is no text that can be stored becomes one."""
+    try:
+        is_small = len(dumps(data)) <= MOST_BYTES
+    except SerializationError:  # such as a printed file name that is not UTF-8
+        return cut(safe_serialize(data))
+    return data if is_small else _cut(data, _MOST_DEPTH)
 
 
 def _cut(tree: Any, depth: int) -> Any:

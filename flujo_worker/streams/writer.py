@@ -1,38 +1,30 @@
-"""What one attempt streams, under one claim: batched and bounded.
+"""The entries that one attempt streams under one claim: bounded, and without secrets.
 
-In: entries, on any thread. Out: batches, for the thread that writes them.
+In: entries, on any thread. Out: those to write, for the thread that writes them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from flujo_client.contract.stream import StreamKind
 from flujo_worker.streams.shown import Entry, ShownEntries, merged, text_of
 
-EVERY_S: Final = 0.05
-"""Seconds between two batches."""
 BATCH_CHARS: Final = 2048
-"""Characters of deltas at which a batch does not wait."""
+"""Characters of deltas that do not wait for others."""
 MOST_WAITING: Final = 500
 """Entries that wait, beyond which further ones are dropped."""
 MOST_CHARS: Final = 1_000_000
 """The same, in characters of deltas."""
 PROGRESS_S: Final = 0.25
 """Seconds between two reports of progress."""
+_FRAME: Final = frozenset({"step_start", "step_end", "withdrawn"})
+"""The kinds of entries that need not be written at once."""
 _LAST: Final = frozenset({"step_end", "withdrawn", "question"})
 """The kinds of an attempt's last entry, which is not dropped."""
-
-
-class Batch(NamedTuple):
-    """Entries that are written together."""
-
-    writer: Writer
-    entries: Sequence[Entry]
 
 
 class Writer:
@@ -42,40 +34,47 @@ class Writer:
         run: its run.
         place: its step, as entries name it.
         number: which try it is.
-        fence: of its claim.
-        schedule: has the batch written at a time of the monotonic clock.
+        fence: of its claim; 0 for the question that it waits with.
+        schedule: has it written with all others.
 
     Attributes:
         epoch: of the stream, at the last write.
+        is_urgent: its entries are written at once.
+        only_begins: nothing but its beginning waits, which may wait longer.
         is_empty: it only claims the place, so that what was streamed there before is withdrawn.
     """
 
-    is_empty = False
+    is_empty = is_urgent = only_begins = False
+    epoch = b""
+    _shown: ShownEntries | None = None
+    _progress: Mapping[str, Any] | None = None
+    _progress_at = 0.0
+    _chars = 0
+    _is_over = _has_begun = _has_said = False
 
-    def __init__(
-        self, run: str, place: str, number: int, fence: int, schedule: Callable[[Writer, float], None]
-    ) -> None:
+    def __init__(self, run: str, place: str, number: int, fence: int, schedule: Callable[[Writer], object]) -> None:
         self.run, self.place, self.number, self.fence = run, place, number, fence
-        self.epoch = ""
-        self._schedule, self._lock, self._shown = schedule, threading.Lock(), ShownEntries()
-        self._waiting: deque[Entry] = deque()
-        self._chars, self._next_at, self._is_over, self._has_said = 0, 0.0, False, False
-        self._progress: Mapping[str, Any] | None = None
-        self._progress_at = 0.0
+        self._schedule, self._lock = schedule, threading.Lock()
+        self._waiting: list[Entry] = []
 
     def put(self, kind: StreamKind, data: Mapping[str, Any]) -> None:
         """Stream an entry. After the last one of the attempt, or of its claim, nothing is streamed."""
         with self._lock:
             if self._is_over:
                 return
+            self.only_begins = kind == "step_start" and not self._waiting
+            is_first = kind not in _FRAME and not self._has_begun
+            self._has_begun = self._has_begun or is_first
             if kind == "progress":
-                self._progress, at = data, self._progress_at  # in place of an earlier one that waits
+                self._progress = data  # in place of an earlier one that waits
             else:
-                at = self._add(kind, data)
-        self._schedule(self, at)
+                self._add(kind, data)
+            if is_first or kind == "question" or self._chars >= BATCH_CHARS:
+                self.is_urgent = True
+        self._schedule(self)
 
-    def _add(self, kind: StreamKind, data: Mapping[str, Any]) -> float:
-        """Let an entry wait, or drop it; return when to write what waits."""
+    def _add(self, kind: StreamKind, data: Mapping[str, Any]) -> None:
+        """Let an entry wait, or drop it."""
         self._is_over, text = kind in _LAST, text_of(data)
         one = merged(self._waiting[-1], (kind, data)) if text and self._waiting else None
         if one is not None:
@@ -85,9 +84,6 @@ class Writer:
         elif self._waiting[-1][0] != "gap":
             self._waiting.append(("gap", {}))
         self._chars += len(text)
-        if kind in ("step_start", "step_end"):  # with what others write then: a step may take a millisecond
-            return time.monotonic() + EVERY_S
-        return 0.0 if self._is_over or self._chars >= BATCH_CHARS else self._next_at
 
     def say(self, text: str) -> None:
         """Stream a text of the step's own."""
@@ -102,34 +98,36 @@ class Writer:
     def claim(self) -> None:
         """Claim the place without an entry."""
         self.is_empty = True
-        self._schedule(self, 0.0)
+        self._schedule(self)
 
-    def take(self) -> Batch:
+    def take(self) -> Sequence[Entry]:
         """Return what waits, without secrets. Only the thread that writes calls it."""
         with self._lock:
-            waiting, self._waiting, self._chars = self._waiting, deque(), 0
+            waiting, self._waiting, self._chars, self.is_urgent = self._waiting, [], 0, False
             now = time.monotonic()
             if self._progress is not None and (self._is_over or now >= self._progress_at):
                 waiting.insert(len(waiting) - self._is_over, ("progress", self._progress))
                 self._progress, self._progress_at = None, now + PROGRESS_S
-            later = self._progress is not None
-            if any(kind != "step_start" for kind, _ in waiting):  # the first token does not wait
-                self._next_at = now + EVERY_S
-        if later:
-            self._schedule(self, self._progress_at)
-        return Batch(self, [shown for entry in waiting for shown in self._shown.of(*entry)])
+            is_left = self._progress is not None
+        if is_left:
+            self._schedule(self)
+        if self._shown is None and not any(data for _, data in waiting):
+            return waiting
+        self._shown = self._shown or ShownEntries()
+        return [shown for entry in waiting for shown in self._shown.of(*entry)]
 
     def written(self, epoch: bytes | None) -> None:
-        """Note the epoch of a batch that was written; None: the claim is over."""
+        """Note the epoch of what was written; None: the claim is over."""
+        if epoch is not None:
+            self.epoch = epoch
+            return
         with self._lock:
-            if epoch is None:
-                self._is_over = True
-                self._waiting.clear()
-            else:
-                self.epoch = epoch.decode()
+            self._is_over = True
+            self._waiting.clear()
 
-    def lose(self, batch: Batch) -> None:
-        """Note that a batch may not have been written: a `gap` takes its place. Its last entry is written again."""
+    def lose(self, entries: Sequence[Entry]) -> None:
+        """Note that entries may not have been written: a `gap` takes their place. An attempt's last entry is written again."""
         with self._lock:
-            kept = [entry for entry in batch.entries[-1:] if entry[0] in _LAST]
-            self._waiting.extendleft(reversed([("gap", {}), *kept]))
+            kept = [entry for entry in entries[-1:] if entry[0] in _LAST]
+            self._waiting[:0] = [("gap", {}), *kept]
+        self._schedule(self)

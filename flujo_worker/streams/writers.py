@@ -11,26 +11,34 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.stream import keys_of, pack_data, place_of
 from flujo_client.errors import SerializationError
 from flujo_client.serial import safe_serialize
-from flujo_client.transport.redis import NoScript, RedisError, connect
-from flujo_worker.streams.writer import Batch, Writer
+from flujo_client.transport.redis import RedisError, connect
+from flujo_worker.streams.writer import Writer
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
+    from flujo_worker.streams.shown import Entry
+
+    Batch = tuple[Writer, Sequence[Entry]]
 
 logger = logging.getLogger(__name__)
 
+EVERY_S: Final = 0.05
+"""Seconds between two writes, unless something is urgent."""
+BEGIN_S: Final = 0.25
+"""Seconds that the beginning of an attempt waits, so that a short step is written once."""
 ANSWER_S: Final = 1.0
 """Seconds that Redis may take to answer."""
 AWAY_S: Final = 1.0
 """Seconds that nothing is written after Redis did not answer."""
 AT_ONCE: Final = 64
-"""The most batches of one round trip."""
+"""The most attempts in one write."""
 MOST_DUE: Final = 10_000
 """Attempts that wait to be written at most, while Redis is away."""
 LAST_S: Final = 1.0
@@ -38,7 +46,7 @@ LAST_S: Final = 1.0
 
 
 class StreamWriters:
-    """Writes streams. Safe for several threads.
+    """Writes what all attempts have to say together: one call of one script for many runs. Safe for several threads.
 
     Args:
         settings: where Redis is, how long streams are, and the prefix of all keys.
@@ -46,12 +54,15 @@ class StreamWriters:
 
     def __init__(self, settings: Settings) -> None:
         self._prefix, own = settings.broker_key_prefix, settings.streams
-        self._bounds = str(own.max_entries), str(round(own.expire_s * 1000))
+        self._bounds = own.max_entries, round(own.expire_s * 1000)
         self._redis = connect(settings.redis(), settings.sentinel_options(), patience_s=ANSWER_S, most=2)
-        self._script = files("flujo_worker.streams").joinpath("write.lua").read_text(encoding="utf-8")
-        self._sha = ""
+        script = files("flujo_worker.streams").joinpath("write.lua").read_text(encoding="utf-8")
+        self._script = self._redis.register_script(script)
         self._due: dict[Writer, float] = {}
-        self._changed, self._wakes_at = threading.Condition(), 0.0
+        self._begun: dict[Writer, float] = {}
+        """`_due` has the attempts to write, in order; `_begun` those that have only begun, with the time until which that waits."""
+        self._lock, self._is_urgent = threading.Lock(), False
+        self._changed, self._next_at, self._wakes_at = threading.Condition(self._lock), 0.0, 0.0
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -66,91 +77,98 @@ class StreamWriters:
 
     def close(self) -> None:
         """Write what is left, as far as that takes no time, and end the thread."""
-        with self._changed:
+        with self._lock:
             self._closing.set()
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(LAST_S)
         self._redis.connection_pool.disconnect()
 
-    def _schedule(self, writer: Writer, at: float) -> None:
-        """Write a writer's batch at a time of the monotonic clock."""
-        with self._changed:
-            known = self._due.get(writer)
-            if known is None and len(self._due) >= MOST_DUE:
+    def _schedule(self, writer: Writer) -> None:
+        """Write a writer's entries with all others: at once if it is urgent, else when it is time."""
+        if writer in self._due and not writer.is_urgent:
+            return
+        with self._lock:
+            begun_until = self._begun.pop(writer, None)
+            if begun_until is None and writer not in self._due and len(self._due) + len(self._begun) >= MOST_DUE:
                 return
-            if known is not None and known <= at:
-                return
-            self._due[writer] = at
+            if writer.only_begins:
+                at = self._begun[writer] = time.monotonic() + BEGIN_S
+            else:
+                at = self._due[writer] = 0.0 if writer.is_urgent else self._next_at
+            self._is_urgent = self._is_urgent or writer.is_urgent
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="flujo-streams", daemon=True)
                 self._thread.start()
             if at < self._wakes_at:
+                self._wakes_at = at
                 self._changed.notify()
 
     def _work(self) -> None:
-        while (due := self._wait()) is not None:
+        while due := self._wait():
             try:
-                self._write([batch for batch in map(Writer.take, due) if batch.entries or batch.writer.is_empty])
+                self._write([(each, entries) for each in due if (entries := each.take()) or each.is_empty])
             except Exception:
                 logger.exception("entries of streams are lost")
                 for writer in due:
                     writer.put("gap", {})
 
-    def _wait(self) -> Sequence[Writer] | None:
-        """Wait until batches are due, and return their writers; None: there are no more."""
-        with self._changed:
-            while True:
+    def _wait(self) -> Sequence[Writer]:
+        """Wait until there is something to write, and return its writers; none when this process closes."""
+        with self._lock:
+            while not self._closing.is_set():
                 now = time.monotonic()
-                due = [writer for writer, at in self._due.items() if at <= now or self._closing.is_set()][:AT_ONCE]
-                for writer in due:
-                    del self._due[writer]
-                if due:
-                    return due
-                if self._closing.is_set():
-                    return None
-                self._wakes_at = min(self._due.values(), default=math.inf)
-                self._changed.wait(None if math.isinf(self._wakes_at) else self._wakes_at - now)
-                self._wakes_at = 0.0
+                self._let_begin(now)
+                if self._due and (self._is_urgent or now >= self._next_at):
+                    break
+                at = self._wakes_at = self._next_at if self._due else next(iter(self._begun.values()), math.inf)
+                self._changed.wait(None if math.isinf(at) else at - now)
+            else:
+                self._let_begin(math.inf)
+            self._wakes_at = 0.0
+            due = [*islice(self._due, AT_ONCE)]
+            for writer in due:
+                del self._due[writer]
+            if not self._due:
+                self._is_urgent, self._next_at = False, time.monotonic() + EVERY_S
+            return due
+
+    def _let_begin(self, now: float) -> None:
+        """Make due what has begun long enough ago."""
+        for writer in [*takewhile(lambda each: self._begun[each] <= now, self._begun)]:
+            self._due[writer] = self._begun.pop(writer)
 
     def _write(self, batches: Sequence[Batch]) -> None:
         if not batches:
             return
-        lost = False
-        for batch, answer in zip(batches, self._answers(batches), strict=True):
-            if isinstance(answer, Exception):
-                lost = True
-                logger.warning("the stream of run %s is not written: %s", batch.writer.run, answer)
-                batch.writer.lose(batch)
-                if not self._closing.is_set():
-                    self._schedule(batch.writer, time.monotonic() + AWAY_S)
-            else:
-                batch.writer.written(answer)
-        if lost:
-            self._closing.wait(AWAY_S)
-
-    def _answers(self, batches: Sequence[Batch]) -> list[Any]:
-        """Return the script's answer to each batch: the epoch, None where the claim is over, or the error of Redis."""
         try:
-            self._sha = self._sha or self._redis.script_load(self._script)
-            answers = self._sent(batches)
-            if any(isinstance(each, NoScript) for each in answers):
-                self._redis.script_load(self._script)
-                again = [each for each, answer in zip(batches, answers, strict=True) if isinstance(answer, NoScript)]
-                repeated = iter(self._sent(again))
-                answers = [next(repeated) if isinstance(each, NoScript) else each for each in answers]
+            epochs = self._append(batches)
         except RedisError as error:
-            return [error] * len(batches)
-        return answers
+            logger.warning("the streams of %s attempts are not written: %s", len(batches), error)
+            if not self._closing.is_set():
+                for writer, entries in batches:
+                    writer.lose(entries)
+            self._closing.wait(AWAY_S)
+        else:
+            for (writer, _), epoch in zip(batches, epochs, strict=True):
+                writer.written(epoch)
 
-    def _sent(self, batches: Sequence[Batch]) -> list[Any]:
-        pipe = self._redis.pipeline(transaction=False)
-        for batch in batches:
-            writer = batch.writer
-            claim = writer.place, writer.number, writer.fence, writer.epoch
-            entries = (part for kind, data in batch.entries for part in (kind, _packed(data)))
-            pipe.evalsha(self._sha, 2, *keys_of(self._prefix, writer.run), *claim, *self._bounds, *entries)
-        return pipe.execute(raise_on_error=False)
+    def _append(self, batches: Sequence[Batch]) -> Sequence[bytes | None]:
+        """Append each batch to its stream; return the epochs, None where the claim is over."""
+        keys: list[str] = []
+        values: list[int | bytes] = [*self._bounds]
+        for writer, entries in batches:
+            keys += keys_of(self._prefix, writer.run)
+            values += claim_of(writer.place, writer.number, writer.fence, writer.epoch, entries)
+        epochs: Sequence[bytes | None] = self._script(keys, values)
+        return epochs
+
+
+def claim_of(place: str, number: int, fence: int, epoch: bytes, entries: Sequence[Entry]) -> list[bytes]:
+    """Return what `write.lua` gets of a claim."""
+    kinds = "".join([f"{kind}+," if data else f"{kind}," for kind, data in entries])
+    head = f"{number} {fence} {epoch.decode() or 0} {kinds} {place}"
+    return [head.encode(), *[_packed(data) for _, data in entries if data]]
 
 
 def _packed(data: Mapping[str, Any]) -> bytes:

@@ -7,23 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
+from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
 from flujo_client.api.operations import Enqueued
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.results import PipelineResult
-from flujo_client.errors import ClientError, RunNotFound
+from flujo_client.errors import ClientError, IdempotencyConflict, RunNotFound
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.reference import load_pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.concurrency.threads import Threads, perform_call
 from flujo_worker.testing.local_engine import LocalEngine
-
-if TYPE_CHECKING:
-    from flujo_client.api.client import FlujoClient
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,67 +36,100 @@ class EagerRuns:
     def __init__(self, client: FlujoClient) -> None:
         self._client = client
         self._runs: dict[str, EagerRun] = {}
+        self._keyed: dict[tuple[str, str], EagerRun] = {}
+        """The runs by tenant and idempotency key."""
 
     def enqueue(self, pipeline: str | Pipeline | Step, value: Any, options: dict[str, Any]) -> EagerRun:
-        """Check a pipeline and its options; perform the run, unless it is part of a transaction, which is to be committed first."""
+        """Check a pipeline and its options, and return the run that has its id or key.
+
+        Otherwise perform a new one, unless it is part of a transaction, which is to be committed first.
+        """
         settings = self._client.settings
-        found = load_pipeline(pipeline, allowed=settings.allowed_imports) if isinstance(pipeline, str) else pipeline
-        live = Pipeline.from_step(found) if isinstance(found, Step) else found
         order = {name: each for name, each in options.items() if name not in _UNUSED}
         with LocalEngine(settings) as engine:
-            order["run_id"] = run_id = engine.enqueue(live, value, **order)
+            order["run_id"] = run_id = engine.enqueue(pipeline, value, **order)
+            digest = engine.stores.tables.run(run_id).digest
 
         def perform() -> PipelineResult:
             threads = _CallingThread()
             with LocalEngine(settings, threads=threads) as engine:
-                return threads.serve(lambda: engine.run(live, value, **order))
+                return threads.serve(lambda: engine.run(pipeline, value, **order))
 
-        run = self._runs.setdefault(run_id, EagerRun(self._client, run_id, perform))
+        key = options.get("tenant") or "", options.get("idempotency_key") or ""
+        run = self._again(run_id, key, digest)
+        if run is None:
+            run = self._runs[run_id] = self._keyed[key] = EagerRun(self._client, run_id, EagerWork(digest, perform))
         if options.get("connection") is None:
             run.publish()
         return run
 
+    def _again(self, run_id: str, key: tuple[str, str], digest: str) -> EagerRun | None:
+        """Return another handle of the run with this id or this tenant and key; raises IdempotencyConflict if its work is other."""
+        known = self._runs.get(run_id) or (self._keyed.get(key) if key[1] else None)
+        if known is None:
+            return None
+        if known.work.digest != digest:
+            what = f"run {known.id} was enqueued with another pipeline, input, context or tenant"
+            raise IdempotencyConflict(what, suggestion="use another id or key for other work")
+        return EagerRun(self._client, known.id, known.work, is_new=False)
+
     def get_run(self, run_id: str) -> EagerRun:
         """Find a run; raises RunNotFound."""
         if run_id not in self._runs:
-            raise RunNotFound(run_id)
+            raise RunNotFound(f"no run '{run_id}' of this client")
         return self._runs[run_id]
 
     def perform(self, _: object) -> Any:
         """Refuse what needs a database."""
-        raise ClientError(
-            "this Celery app runs tasks eagerly: its runs have only `status`, `result` and `publish`",
-            suggestion="use flujo_worker.testing.LocalEngine for other tests; elsewhere unset task_always_eager",
-        )
+        raise _unavailable()
 
     def close(self) -> None:
         """Do nothing: no connection is open."""
 
 
+def _unavailable() -> ClientError:
+    return ClientError(
+        "this Celery app runs tasks eagerly: its runs have only `status`, `result` and `publish`",
+        suggestion="use flujo_worker.testing.LocalEngine for other tests; elsewhere unset task_always_eager",
+    )
+
+
+@dataclass
+class EagerWork:
+    """The work of a run, which all its handles share: its digest, how it is performed, and its result once it is."""
+
+    digest: str
+    perform: Callable[[], PipelineResult]
+    result: PipelineResult | None = None
+
+
 class EagerRun(RunHandle):
     """A run that is performed when it is published."""
 
-    def __init__(self, client: FlujoClient, run_id: str, perform: Callable[[], PipelineResult]) -> None:
-        super().__init__(client, Enqueued(run_id, is_new=True))
-        self._perform = perform
-        self._result: PipelineResult | None = None
+    def __init__(self, client: FlujoClient, run_id: str, work: EagerWork, *, is_new: bool = True) -> None:
+        super().__init__(client, Enqueued(run_id, is_new=is_new))
+        self.work = work
 
     def publish(self) -> None:
         """Perform the run, once; with `task_eager_propagates`, raise what it failed with."""
-        if self._result is None:
-            self._result = self._perform()
+        if self.work.result is None:
+            self.work.result = self.work.perform()
             if ConfigManager.attached is not None and ConfigManager.attached.conf.task_eager_propagates:
-                self._result.raise_for_status()
+                self.work.result.raise_for_status()
 
     def status(self) -> str:
         """Return the run's status."""
-        return "queued" if self._result is None else self._result.run_status
+        return "queued" if self.work.result is None else self.work.result.run_status
 
     def result(self, timeout: float | None = None, *, check: bool = True) -> PipelineResult:  # noqa: ARG002 - no one waits
         """Perform the run, unless that is done, and return its result."""
         self.publish()
-        assert self._result is not None
-        return self._result if check else self._result.unchecked()
+        assert self.work.result is not None
+        return self.work.result if check else self.work.result.unchecked()
+
+    def stream(self, after: str | None = None) -> NoReturn:  # noqa: ARG002 - as every run's
+        """Refuse: no stream is stored."""
+        raise _unavailable()
 
 
 class _CallingThread(Threads):

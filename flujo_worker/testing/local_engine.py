@@ -13,32 +13,32 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel
 
-from flujo_client.address import new_run_id
+from flujo_client.api.operations import FoundPipeline, new_run_of
+from flujo_client.api.options import RunOptions, refuse_unknown
 from flujo_client.api.retry import order_of
 from flujo_client.config.manager import Settings
 from flujo_client.config.model_guards import first_rows
-from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN, Approval, check_answer, choose, closed
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope, JoinSignal
 from flujo_client.contract.event import check_event, check_words, id_taken
+from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.read import read_result
 from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
+from flujo_client.errors import ClientError
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fork import begun_place, new_fork, place_of, retried_before
-from flujo_client.pipeline.limits import AdmissionOptions, gates_of, in_force
 from flujo_client.pipeline.pipeline import Pipeline, walk
-from flujo_client.pipeline.reference import reference_to
+from flujo_client.pipeline.reference import load_pipeline, reference_to
 from flujo_client.pipeline.step import Step
-from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.plan.plan import Backoff
 from flujo_client.serial import MAIN, Packed, Resolver, dumps, encode, loads
 from flujo_worker.agents.refused_formats import RefusedFormats
@@ -67,6 +67,8 @@ from flujo_worker.user_code.hooks import HookCaller
 if TYPE_CHECKING:
     from flujo_client.api.client import FlujoClient
 
+MEMBER = Member("local", "localhost", 1, "test", 1)
+REGISTERED_S = 10 * 365 * 86_400.0
 LEASE_S = 3600.0
 JOIN_OVERDUE_S = 2.0
 _BEYOND_S = 0.001
@@ -93,7 +95,7 @@ class LocalEngine:
         self.bus: deque[bytes] = deque()
         self._faulty = None if faults is None else FaultyDelivery(faults)
         self.cache = InMemoryCache(clock=lambda: self.now)
-        self._loop, self._threads = Loop(), threads or Threads("flujo-user")
+        self._loop, self._threads, self._is_closed = Loop(), threads or Threads("flujo-user"), False
         self.watchdog_steps = Steps()
         self._watchdog = Watchdog(self._loop, self._threads, self.settings, self.watchdog_steps)
         self._watchdog.start()
@@ -109,15 +111,11 @@ class LocalEngine:
             inline=self.settings.limits.snapshot_inline_bytes,
             counts_chords=self.settings.counts_chords,
         )
-        member = Member("local", "localhost", 1, "test", 1)
-        self.lease = Lease(self.stores.leases, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
-        self.stores.leases.register_worker(member, 10 * 365 * 86_400.0)
+        self.lease = Lease(self.stores.leases, MEMBER, lease_s=LEASE_S, renew_s=LEASE_S / 3)
+        self.stores.leases.register_worker(MEMBER, REGISTERED_S)
+        on_change = self.settings.runs.on_change
         self.changes = CodeChanges(
-            self.stores,
-            self._send,
-            on_change=self.settings.runs.on_change,
-            control_queue=CONTROL_QUEUE,
-            worker=lambda: self.lease.worker,
+            self.stores, self._send, on_change=on_change, control_queue=CONTROL_QUEUE, worker=lambda: self.lease.worker
         )
         self.stores.limits.write_file_settings(first_rows(self.settings))
         guards = LiveGuards(self.stores.limits.guard_rows, self.stores.limits.guard_rows(), every_s=0.0)
@@ -146,7 +144,10 @@ class LocalEngine:
         )
 
     def close(self) -> None:
-        """Release the event loop and the threads."""
+        """Release the event loop and the threads; results can still be read."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._watchdog.stop()
         self._loop.close()
         self._threads.shutdown()
@@ -162,7 +163,9 @@ class LocalEngine:
         """Return how many calls continue though their time and their grace are over."""
         return self._watchdog.left_behind
 
-    def run(self, pipeline: Pipeline, value: Any = None, **options: Any) -> PipelineResult:
+    def run(
+        self, pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT], value: Any = None, **options: Any
+    ) -> PipelineResult[OutputT, ContextT]:
         """Enqueue and run to the end. Takes the options of `enqueue`."""
         run_id = self.enqueue(pipeline, value, **options)
         self.drain()
@@ -190,42 +193,29 @@ class LocalEngine:
 
     def enqueue(
         self,
-        pipeline: Pipeline,
+        pipeline: str | Pipeline | Step,
         value: Any = None,
         *,
         context: Mapping[str, Any] | BaseModel | None = None,
         **options: Any,
     ) -> str:
         """Check and record a run, and put its first message on the bus; return the run's id."""
-        context = getattr(pipeline, "arguments", None) if context is None else context
-        has_context = context is not None or pipeline.context_model is not None
+        if isinstance(pipeline, str):
+            pipeline = load_pipeline(pipeline, allowed=self.settings.allowed_imports)
+        elif isinstance(pipeline, Step):
+            pipeline = Pipeline.from_step(pipeline)
+        arguments = getattr(pipeline, "arguments", None)
+        has_context = any(each is not None for each in (context, arguments, pipeline.context_model))
         check(pipeline, allowed=self.settings.allowed_imports, has_context=has_context)
-        plan = compile_plan(pipeline)
-        reference = self._local.put(pipeline)
-        options = {
-            "context": context,
-            "context_model": pipeline.context_model,
-            "aros": self.settings.aros.table(),
-            "settings": RunSettings.of(self.settings).table(),
-            **options,
-        }
-        run, tenant = options.pop("run_id", None) or new_run_id(self.now), options.get("tenant", "")
-        options["limits"] = in_force(
-            self.settings.budgets,
-            plan,
-            options.get("limits"),
-            run=run,
-            tenant=tenant,
-            background=self.settings.background_tasks.limits(),
-        )
-        words = [each.name for each in fields(AdmissionOptions)]
-        admission = AdmissionOptions(**{name: options.pop(name) for name in words if name in options})
-        gates = gates_of(self.settings.admission, admission, plan=plan, tenant=tenant, value=value, now=self.now)
-        order = Order(run, gates=gates, **options)
-        size = ValueLimits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
-        new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
+        run_id, deadline = options.pop("run_id", None), options.pop("deadline", None)
+        refuse_unknown(options, RunOptions, "enqueue")
+        given: Any = options | {"context": context}
+        if deadline is not None:
+            given["deadline_s"] = deadline - self.now
+        found = FoundPipeline(compile_plan(pipeline), self._local.put(pipeline), pipeline.context_model, arguments)
+        new = new_run_of(self.settings, found, value, given, run_id=run_id, now=self.now)
         run_id = self.stores.client.record(new)
-        if run_id == order.run_id and not self.stores.reads.is_waiting(run_id):
+        if run_id == new.first.ticket.run and not self.stores.reads.is_waiting(run_id):
             self._send([new.first])
         return run_id
 
@@ -285,24 +275,22 @@ class LocalEngine:
             again: as for `RunHandle.retry`.
             options: those of `RunHandle.retry`.
         """
-        retryable_run = self.stores.client.retryable_run(run_id)
-        place = place_of(retryable_run, from_step) if onto is None else begun_place(retryable_run, from_step or "")
+        old = self.stores.client.retryable_run(run_id)
+        place = place_of(old, from_step) if onto is None else begun_place(old, from_step or "")
         if onto is not None:
-            ticket = replace(retryable_run.ticket, reference=self._local.put(onto))
-            retryable_run = replace(retryable_run, ticket=ticket)
+            ticket = replace(old.ticket, reference=self._local.put(onto))
+            old = replace(old, ticket=ticket)
         plan = None if onto is None else compile_plan(onto)
-        found = self.stores.client.beginning(run_id, place, retryable_run.names[:place])
+        found = self.stores.client.beginning(run_id, place, old.names[:place])
         assert found is not None, "every run of this engine stores the starting state of its steps"
         if found.context is not None and found.context.is_reference:
             found = replace(found, context=self.stores.blobs.fetch([found.context.digest])[found.context.digest])
-        order = order_of(self.settings, retryable_run, now=self.now, **options)
+        order = order_of(self.settings, old, now=self.now, **options)
         inline = self.settings.limits.snapshot_inline_bytes
-        new = new_fork(
-            retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE, again=again, onto=plan
-        )
+        new = new_fork(old, place, found, order, inline=inline, control_queue=CONTROL_QUEUE, again=again, onto=plan)
         forked = self.stores.client.fork(new)
         if forked is None:
-            raise retried_before(run_id, str(retryable_run.retried_as))
+            raise retried_before(run_id, str(old.retried_as))
         if forked == order.run_id and not self.stores.reads.is_waiting(forked):
             self._send([new.first])
         return forked
@@ -314,9 +302,8 @@ class LocalEngine:
     def deploy(self, old: Pipeline, new: Pipeline) -> None:
         """Deploy other code of a pipeline: from now on the runs of `old` meet `new`, on a worker that was started just now."""
         self._local.put(new, reference=self._local.put(old))
-        member = Member("local", "localhost", 1, "test", 1)
-        self.stores.leases.deregister_worker(member.id)
-        self.stores.leases.register_worker(member, 10 * 365 * 86_400.0)
+        self.stores.leases.deregister_worker(MEMBER.id)
+        self.stores.leases.register_worker(MEMBER, REGISTERED_S)
 
     @contextmanager
     def standing_in(self, stand_in: StandIn) -> Iterator[None]:
@@ -357,6 +344,9 @@ class LocalEngine:
         return min((at for at in times if at > self.now), default=inf)
 
     def _do_what_is_due(self) -> None:
+        if self._is_closed:
+            way_out = "run pipelines inside its `with` block, or make another"
+            raise ClientError("this LocalEngine is closed", suggestion=way_out)
         while True:
             self._wind_down()
             while self.bus:
@@ -365,7 +355,10 @@ class LocalEngine:
             self._wind_down()
             self.stores.backlog.hand_over_events(1000)
             self.stores.backlog.expire_questions(1000)
-            if not self._publish_due() and not self._admit() and not self._deliver_hooks():
+            if self._publish_due():
+                continue
+            self.coordinator.admit()
+            if not self.bus and not self._deliver_hooks():
                 return
 
     def _waits(self) -> list[float]:
@@ -382,15 +375,9 @@ class LocalEngine:
             self.recover()
         return bool(self.bus) or (min(self._waits(), default=inf) <= self.now and self.sweep() > 0)
 
-    def _admit(self) -> bool:
-        """Let waiting runs begin; return whether any does."""
-        self.coordinator.admit()
-        return bool(self.bus)
-
     def _deliver_hooks(self) -> bool:
         """Make the pending hook calls; return whether there were any."""
-        carried_out = [self.hook_calls.carry_out(call) for call in self.hook_calls.due()]
-        return any(carried_out)
+        return sum(self.hook_calls.carry_out(call) for call in self.hook_calls.due()) > 0
 
     def _wind_down(self) -> None:
         for run, status in self.stores.backlog.runs_to_stop(1000):
@@ -422,10 +409,8 @@ class LocalEngine:
         """Read the result of a run; with `check=False` its `output` is None for a run that did not succeed, instead of raising."""
         resolve = Resolver(self.settings.allowed_imports)
         run, scopes = self.stores.reads.read_run(run_id), self.stores.reads.read_scopes(run_id)
-        approvals = self.approvals(run_id)
-        result = read_result(
-            run, self.history(run_id), scopes, resolve=resolve, fetch=self.stores.blobs.fetch, questions=approvals
-        )
+        questions, fetch = self.approvals(run_id), self.stores.blobs.fetch
+        result = read_result(run, self.history(run_id), scopes, resolve=resolve, fetch=fetch, questions=questions)
         return result if check else result.unchecked()
 
     def children(self, run_id: str) -> Sequence[RunRecord]:

@@ -72,16 +72,12 @@ class RecordedRun:
             with FlujoClient() as opened:
                 return cls.read(run_id, client=opened)
         ticket = client.ask(plan_requests.retryable_run(run_id)).ticket
-        attempts, runs = list(client.ask(requests.attempts(run_id))), [run_id]
-        while runs:
-            children = client.list_runs(parent=runs.pop(), limit=MOST_CHILDREN)
-            runs += [each.id for each in children]
-            for each in children:
-                attempts += client.ask(requests.attempts(each.id))
+        attempts, runs = list[AttemptRecord](), [run_id]
+        for run in runs:
+            attempts += client.ask(requests.attempts(run))
+            runs += [each.id for each in client.list_runs(parent=run, limit=MOST_CHILDREN)]
         beginning = client.ask(plan_requests.beginning(run_id, 0, ()))
-        return cls.of(
-            run_id, ticket.reference, beginning, attempts, lambda digests: client.ask(requests.blobs(digests))
-        )
+        return cls.of(run_id, ticket.reference, beginning, attempts, lambda each: client.ask(requests.blobs(each)))
 
     @classmethod
     def of(
@@ -111,10 +107,8 @@ class RecordedRun:
         try:
             return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            what = f"'{path}' is not a recorded run"
-            raise ReplayError(
-                what, suggestion="write it with RecordedRun.read(run_id).save(path)", cause=error
-            ) from error
+            advice = "write it with RecordedRun.read(run_id).save(path)"
+            raise ReplayError(f"'{path}' is not a recorded run", suggestion=advice, cause=error) from error
 
     def save(self, path: Path | str) -> None:
         """Write it to a JSON file, values included: look at what it holds before you share it."""

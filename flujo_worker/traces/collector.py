@@ -25,11 +25,7 @@ _COMPRESSIONS: Final[Mapping[str, Callable[[bytes], bytes]]] = {"gzip": gzip.com
 
 
 class Collector:
-    """Where `OTEL_EXPORTER_OTLP_…` says, with its headers, certificates, compression and timeout.
-
-    Attributes:
-        last_answer: what it has answered last.
-    """
+    """The collector that `OTEL_EXPORTER_OTLP_…` names, with its headers, certificates, compression and timeout."""
 
     def __init__(self, conventions: str, variables: Mapping[str, str]) -> None:
         def variable(name: str, default: str = "") -> str:
@@ -76,5 +72,4 @@ class Collector:
         return "taken", ExportTraceServiceResponse.FromString(answer.content).partial_success.rejected_spans
 
     def close(self) -> None:
-        """Close the connections."""
         self._session.close()

@@ -1,6 +1,6 @@
 """The names of spans and attributes. They are of two versions: those that pydantic-ai emits today, and OpenTelemetry's own for generative AI.
 
-Pure. In: what a row says of a call. Out: a name and attributes. What concerns runs, steps and attempts has names of Flujo's in either version.
+Pure. What concerns runs, steps and attempts has names of Flujo's in either version.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class Conventions:
         return NamedCall(f"chat {name}".strip(), attributes)
 
     def tool(self, name: str) -> NamedCall:
-        """Name the call of a tool."""
         return NamedCall(f"execute_tool {name}", {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name})
 
     def operation(self, name: str, model: str | None, used: Mapping[str, Any]) -> NamedCall:

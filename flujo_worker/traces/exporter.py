@@ -7,8 +7,6 @@ delays the rest, and nothing waits for it but retention. What the collector refu
 from __future__ import annotations
 
 import logging
-import random
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -16,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.config.models import Traces
+from flujo_worker.concurrency.recurring import RecurringWork
 from flujo_worker.domain.ended import KINDS, AnyEnded, EndedAttempt, Export, Kind, Position
-from flujo_worker.errors import StoreError
 from flujo_worker.ports import ExportStore
 from flujo_worker.traces.conventions import Conventions
 from flujo_worker.traces.live import Sampling, follow
@@ -55,16 +53,8 @@ class _CollectorAway(Exception):
     """The collector does not take spans now."""
 
 
-class Exporter:
-    """Exports in turns.
-
-    Args:
-        exports: the store.
-        spans: how rows become spans.
-        takes: whether a run's trace is sampled, by its id and its trace context.
-        connect: makes the collector, when first needed.
-        worker: this process's present incarnation.
-    """
+class Exporter(RecurringWork):
+    """Exports in turns. `takes` tells whether a run's trace is sampled, and `worker` this process's present incarnation."""
 
     def __init__(
         self,
@@ -78,20 +68,14 @@ class Exporter:
         self._collector: Collector | None = None
         self._refused, self._tries = 0, 0
         self._clock: tuple[float, Export] | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._export_forever, name="flujo-traces", daemon=True)
-
-    def start(self) -> None:
-        """Export from now on."""
-        self._thread.start()
+        super().__init__(self.export, "traces", "flujo-traces", every_s=EVERY_S)
 
     def stop(self) -> None:
         """End after the page under way; what is left another process sends."""
-        self._stopping.set()
+        self.retire()
         if self._collector is not None:
             self._collector.close()
-        if self._thread.is_alive():
-            self._thread.join(timeout=5)
+        super().stop()
 
     def export(self) -> int:
         """Send all that has ended, if it is this process's turn; return how many rows that were. Raises nothing if the collector is away."""
@@ -102,7 +86,7 @@ class Exporter:
         positions, sent = dict(self._unjumped(turn)), 0
         try:
             for kind in KINDS:
-                while not self._stopping.is_set():
+                while not self.stopping.is_set():
                     rows = self._exports.ended(kind, positions[kind], turn.until, PAGE)
                     spans = self._of(kind, rows)
                     for first in range(0, len(spans), BATCH):
@@ -117,14 +101,12 @@ class Exporter:
         except _CollectorAway:
             self._tries += 1
             log = logger.warning if self._tries == 1 else logger.debug
-            log(
-                "the collector of traces is away (%s); they wait in Postgres",
-                self._collector and self._collector.last_answer,
-            )
+            log("the collector of traces is away (%s); they wait in Postgres", self._collector.last_answer)
         else:
             if self._tries:
                 logger.info("the collector of traces is back")
             self._tries = 0
+        self.every_s = min(LONGEST_WAIT_S, EVERY_S * 2 ** min(self._tries, 5))
         self._advance(positions)
         return sent
 
@@ -167,17 +149,6 @@ class Exporter:
     def _advance(self, positions: dict[Kind, Position]) -> bool:
         refused, self._refused = self._refused, 0
         return self._exports.advance(self._worker(), positions, refused=refused)
-
-    def _export_forever(self) -> None:
-        wait = 0.0
-        while not self._stopping.wait(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
-            try:
-                self.export()
-            except StoreError as error:
-                logger.warning("traces postponed: %s", error)
-            except Exception:
-                logger.exception("traces could not be exported; trying again")
-            wait = min(LONGEST_WAIT_S, EVERY_S * 2 ** min(self._tries, 5)) if self._tries else EVERY_S
 
 
 def may_export(variables: Mapping[str, str]) -> bool:

@@ -17,17 +17,14 @@ if TYPE_CHECKING:
 
 
 class Sampling:
-    """Decides which traces are exported, by `OTEL_TRACES_SAMPLER`: of the same trace always the same.
-
-    Attributes:
-        takes: whether the spans of a run are exported, by its id and its trace context.
-    """
+    """Decides which traces are exported, by `OTEL_TRACES_SAMPLER`: of the same trace always the same."""
 
     def __init__(self) -> None:
         from opentelemetry.sdk.trace import TracerProvider
 
         self._sampler: Sampler = TracerProvider(shutdown_on_exit=False).sampler
         self.takes = lru_cache(maxsize=1024)(self._takes)
+        """Whether a run's spans are exported, by its id and its trace context."""
 
     def _takes(self, run: str, trace_parent: str | None) -> bool:
         from opentelemetry.sdk.trace.sampling import Decision

@@ -32,7 +32,6 @@ _SCOPE: Final[bytes] = ScopeSpans(scope=InstrumentationScope(name="flujo")).Seri
 
 
 def resource(attributes: Mapping[str, Any]) -> bytes:
-    """Encode what the spans are of."""
     encoded: bytes = ResourceSpans(resource=Resource(attributes=_attributes(attributes))).SerializeToString()
     return encoded
 

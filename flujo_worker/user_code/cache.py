@@ -84,22 +84,15 @@ def _join_flight(question: UserCodeCall, backend: Any, key: str, *, holder: str,
 def settle(question: UserCodeCall, entry: CacheEntry) -> Event | None:
     """Store what a call gave, if it gave anything, and then end the wait of equal calls; return the result's event."""
     stored = None if entry.output is None else store_result(question, entry)
-    _land(question, entry.key, entry.holder)
-    return stored
-
-
-def _land(question: UserCodeCall, key: str, holder: str) -> None:
-    """Give up the lease of a call that has ended, unless it has expired and another call has it."""
-    backend = _backend(question)
-    if not question.step.single_flight_s or not hasattr(backend, "add"):
-        return
+    step, backend, flight = question.step, _backend(question), entry.key + FLIGHT
+    if not step.single_flight_s or not hasattr(backend, "add"):
+        return stored
     try:
-        if question.call_function(backend.get, key + FLIGHT) == holder.encode():
-            question.call_function(backend.delete, key + FLIGHT)
+        if question.call_function(backend.get, flight) == entry.holder.encode():  # else it has expired
+            question.call_function(backend.delete, flight)
     except Exception as error:  # noqa: BLE001 - it will expire
-        logger.warning(
-            "equal calls of step '%s' wait until a lease expires: %s", question.step.name, type(error).__name__
-        )
+        logger.warning("equal calls of step '%s' wait until a lease expires: %s", step.name, type(error).__name__)
+    return stored
 
 
 def store_result(question: UserCodeCall, entry: CacheEntry) -> Event:

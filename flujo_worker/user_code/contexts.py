@@ -85,18 +85,15 @@ def join(question: UserCodeCall) -> tuple[Packed, Packed | None]:
     """
     branches = question.data["branches"]
     patches, outputs = question.values[2::2], question.values[3::2]
-    given = {
-        each["name"]: question.live(packed) if each["status"] == "succeeded" else _failed(each)
-        for each, packed in zip(branches, outputs, strict=True)
-    }
-    done = {
-        each["name"]: packed for each, packed in zip(branches, patches, strict=True) if each["status"] == "succeeded"
-    }
+    given: dict[str, Any] = {}
+    done: dict[str, Packed | None] = {}
+    for each, patch, output in zip(branches, patches, outputs, strict=True):
+        name = each["name"]
+        if each["status"] == "succeeded":
+            given[name], done[name] = question.live(output), patch
+        else:
+            given[name] = StepResult(name=name, success=False, feedback=each["feedback"])
     return question.pack(_reduced(question, given), "output"), _merged(question, done, given)
-
-
-def _failed(branch: dict[str, Any]) -> StepResult:
-    return StepResult(name=branch["name"], success=False, feedback=branch["feedback"])
 
 
 def _reduced(question: UserCodeCall, given: dict[str, Any]) -> Any:
@@ -105,9 +102,7 @@ def _reduced(question: UserCodeCall, given: dict[str, Any]) -> Any:
     reduce = question.step.rules().get("reduce")
     if reduce is None:
         return given
-    if reduce == "callable":
-        return question.call("reduce", given)
-    return _REDUCERS[reduce](given)
+    return question.call("reduce", given) if reduce == "callable" else _REDUCERS[reduce](given)
 
 
 def _union(given: dict[str, Any]) -> dict[Any, Any]:
@@ -148,10 +143,8 @@ def _merged(question: UserCodeCall, done: dict[str, Packed | None], given: dict[
     try:
         tree = merge(before.tree(), patches, strategy=strategy, fields=rules.get("fields"), last_wins=_KEPT)
     except MergeConflict as conflict:
-        raise ContextMergeError(
-            f"{conflict}",
-            suggestion="use different fields in the branches, set field_mapping, or choose another merge_strategy",
-        ) from None
+        way_out = "use different fields in the branches, set field_mapping, or choose another merge_strategy"
+        raise ContextMergeError(str(conflict), suggestion=way_out) from None
     context = decode(tree, resolve=question.bench.resolve)
     try:
         for name, output in named.items():
@@ -172,8 +165,7 @@ def _named_fields(question: UserCodeCall, done: dict[str, Packed | None], given:
     if not fields:
         return {}
     start = question.tree(1)
-    wrote = {name: _written(start, done[name], name) for name in fields}
-    return {name: given[name] for name in fields if not wrote[name]}
+    return {name: given[name] for name in fields if not _written(start, done[name], name)}
 
 
 def _written(start: Any, changed: Packed | None, name: str) -> bool:
@@ -186,10 +178,8 @@ def _written(start: Any, changed: Packed | None, name: str) -> bool:
 def _custom(question: UserCodeCall, done: dict[str, Packed | None]) -> Any:
     """Let the user's function merge: it gets the context and each branch's, and may change the context or return another."""
     start, context = question.tree(1), question.value(0)
-    ended = {
-        name: decode(start if packed is None else apply(start, packed.tree()), resolve=question.bench.resolve)
-        for name, packed in done.items()
-    }
+    trees = {name: start if packed is None else apply(start, packed.tree()) for name, packed in done.items()}
+    ended = {name: decode(tree, resolve=question.bench.resolve) for name, tree in trees.items()}
     given = question.call("merge", context, ended)
     if given is not None and not isinstance(given, BaseModel):
         raise ContextMergeError(f"the merge function must return a context or None, got a {type(given).__name__}")
@@ -204,19 +194,15 @@ def import_context(question: UserCodeCall) -> Packed | None:
         model = getattr(step.pipeline, "context_model", None)
         if model is None and parent is None:
             return None
-        context = _own_context(step.begins_with(parent), model)
+        try:
+            context = build_context(step.begins_with(parent), model)
+        except PipelineContextInitializationError as error:
+            raise PipelineContextInitializationError(error.message) from None  # the cause would show values
     if context is None:
         return None
     if "run_id" in question.data and isinstance(context, PipelineContext):
         put(context, "run_id", question.data["run_id"])
     return question.pack(_with_input(step, context, question.value(1)), "context of the import")
-
-
-def _own_context(values: dict[str, Any], model: Any) -> Any:
-    try:
-        return build_context(values, model)
-    except PipelineContextInitializationError as error:
-        raise PipelineContextInitializationError(error.message) from None  # the cause would show values
 
 
 def _with_input(step: Any, context: Any, value: Any) -> Any:
@@ -255,29 +241,21 @@ def export_context(question: UserCodeCall) -> Packed | None:
     else:
         pairs = step.outputs.items() if isinstance(step.outputs, dict) else step.outputs
         for source, target in pairs:
-            _put(parent, target, field_at(child, source))
+            head, _, last = target.rpartition(".")
+            put(field_at(parent, head) if head else parent, last, field_at(child, source))
     return question.pack(checked(parent), "context")
 
 
 def _hand_all(parent: Any, child: Any, kept: tuple[str, ...]) -> None:
-    """Pass up every field that both have, except those of a single run and those in `kept`."""
+    """Pass up every field that both have, except those of a single run and those in `kept`; the steps before the import keep their outputs."""
     may_have = type(parent).model_config.get("extra") == "allow" and isinstance(parent, type(child))
     known = {*type(parent).model_fields, *(parent.model_extra or {})}
     for name in (*type(child).model_fields, *(child.model_extra or {})):
         if name not in (*_PER_RUN, *kept) and (name in known or may_have):
-            put(parent, name, _handed(name, parent, child))
-
-
-def _handed(name: str, parent: Any, child: Any) -> Any:
-    """Return what a field passes up: `step_outputs` of both are joined, because the steps before the import keep theirs."""
-    before, after = getattr(parent, name, None), getattr(child, name)
-    return {**before, **after} if name in _KEPT and isinstance(before, dict) and isinstance(after, dict) else after
-
-
-def _put(context: Any, path: str, value: Any) -> None:
-    head, _, last = path.rpartition(".")
-    place = field_at(context, head) if head else context
-    put(place, last, value)
+            before, after = getattr(parent, name, None), getattr(child, name)
+            if name in _KEPT and isinstance(before, dict) and isinstance(after, dict):
+                after = {**before, **after}
+            put(parent, name, after)
 
 
 def next_state(question: UserCodeCall) -> tuple[str | None, Packed | None]:
@@ -296,10 +274,6 @@ def next_state(question: UserCodeCall) -> tuple[str | None, Packed | None]:
     return following, question.pack(context, "context")
 
 
-def _is_met(question: UserCodeCall, condition: Callable[..., Any], context: Any) -> bool:
-    return bool(question.call_function(condition, question.value(0), CONTEXT, context=lambda: context))
-
-
 def _transition(question: UserCodeCall, context: Any) -> str | None:
     step, before, event = question.step, question.data["from"], question.data["event"]
     if before is None:
@@ -307,7 +281,8 @@ def _transition(question: UserCodeCall, context: Any) -> str | None:
     for place, transition in enumerate(step.rules()["transitions"]):
         if transition["from"] not in (before, "*") or transition["on"] != event:
             continue
-        if not transition["when"] or _is_met(question, step.when(place), context):
+        given = question.value(0), CONTEXT
+        if not transition["when"] or question.call_function(step.when(place), *given, context=lambda: context):
             return str(transition["to"])
     wanted = getattr(context, "next_state", None) if event == "success" else None
     if wanted is None or wanted in step.rules()["ends"] or wanted in step.states:

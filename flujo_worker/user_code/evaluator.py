@@ -86,10 +86,8 @@ class Evaluator:
     def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
         """Answer one question. `replies` reads what people have answered at the place where the decision began.
 
-        Raises:
-            UserCodePaused: user code asks a person first.
-            UserCodeFailed: user code raised, took too long, or gave what cannot travel.
-            CodeMismatch: this worker has not the code the run was started with, or a context does not fit its models.
+        Raises UserCodePaused: user code asks a person first; UserCodeFailed: it raised, took too long, or gave what cannot travel; CodeMismatch:
+        this worker lacks the code the run was started with, or a context does not fit its models.
         """
         entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
         step, bench = entry.steps[call.path], self._bench_of(ticket)
@@ -121,10 +119,7 @@ class Evaluator:
         return replace(self._bench, timeout_s=own.agents.function_timeout_s, template=own.template)
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event | None:
-        """Store a cached step's result, if it has one, and end the wait of equal calls; return the event of it, if any.
-
-        Nothing that fails here undoes the commit.
-        """
+        """Do what `cache.settle` does; what fails here is an event, for the commit stands."""
         try:
             step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[entry.path]
             values = self._fetched((entry.output, entry.patch))
@@ -147,17 +142,14 @@ class Evaluator:
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
         found = fetched(self._stores.blobs, values)
-        return tuple(
-            found.get(packed.digest) if packed is not None and packed.is_reference else packed for packed in values
-        )
+        return tuple(found[each.digest] if each is not None and each.is_reference else each for each in values)
 
 
 def _reply(call: CallUserCode, replies: Replies) -> Packed | None:
     """Return the latest answer to what this code asked at that place, or None."""
     asked = {"role": call.role, "path": call.path}
-    given = [
-        each.answer.value for each in replies() if each.answer is not None and asked.items() <= each.question.items()
-    ]
+    same = (each.answer for each in replies() if asked.items() <= each.question.items())
+    given = [answer.value for answer in same if answer is not None]
     return given[-1] if given else None
 
 

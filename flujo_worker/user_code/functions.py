@@ -57,10 +57,8 @@ def items(question: UserCodeCall) -> list[Packed]:
     most = MAX_BRANCHES if question.step.rules()["parallel"] else None
     items = list(found if most is None else islice(found, most + 1))
     if most is not None and len(items) > most:
-        raise PipelineError(
-            f"the context's '{path}' has more than {most:,} items, each of which would be a branch",
-            suggestion="map over them one after the other, or in parts",
-        )
+        what = f"the context's '{path}' has more than {most:,} items, each of which would be a branch"
+        raise PipelineError(what, suggestion="map over them one after the other, or in parts")
     return [question.pack(item, f"{path}[{place}]") for place, item in enumerate(items)]
 
 
@@ -113,10 +111,8 @@ def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed
     if not isinstance(message, str) or not message.strip():
         raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
     if len(message) > MAX_QUESTION:
-        problem = (
-            f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are allowed"
-        )
-        raise HumanInputError(problem, code="MESSAGE_TOO_LONG")
+        problem = f"has {len(message):,} characters; at most {MAX_QUESTION:,} are allowed"
+        raise HumanInputError(f"the message of step '{step.name}' {problem}", code="MESSAGE_TOO_LONG")
     schema = step.schema()
     stored(schema, path=f"input_schema of step '{step.name}'")  # answers are checked against what is read back
     return message, schema, _paused(question, message)

@@ -1,7 +1,7 @@
 """Call a pipeline's hooks with an event, and report errors (ADR 22).
 
 A hook can only stop the run that it is called for: by a PipelineAbortSignal, or by any error if hooks are strict. It must never be called
-inside a transaction, and each gets a new payload. In: hooks, a payload's type and its factory. Out: events, and the fault that stops.
+inside a transaction, and each gets a new payload.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class HookCaller:
                 if (lack := lack_in(error)) is not None:
                     raise lack from error
                 fault = self._fault(hook, error)
-                events.append(_hook_failed(hook, kind, fault))
+                payload = kind.model_fields["event_name"].default
+                data = {"hook": name_of(hook), "payload": payload, "error": fault.type_name, "message": fault.message}
+                data |= {"traceback": fault.traceback} if fault.traceback else {}
+                events.append(Event("hook.failed", data, "error"))
                 if kind is not PostRunPayload and (self._strict or isinstance(error, PipelineAbortSignal)):
                     return Called(tuple(events), fault)
         return Called(tuple(events))
@@ -66,11 +69,3 @@ class HookCaller:
         code = fault.code if isinstance(error, PipelineAbortSignal) else STRICT
         message = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"
         return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=message)
-
-
-def _hook_failed(hook: Any, kind: type[Payload], fault: Fault) -> Event:
-    payload = kind.model_fields["event_name"].default
-    data = {"hook": name_of(hook), "payload": payload, "error": fault.type_name, "message": fault.message}
-    if fault.traceback:
-        data["traceback"] = fault.traceback
-    return Event("hook.failed", data, "error")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import resource
+import time
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,20 @@ async def wait_and_open(_: Any) -> Any:
     return [Path(os.devnull).open("rb").name, json.dumps({"a": 1})]  # noqa: ASYNC230 - it needs a descriptor
 
 
+def end_forks(_: Any) -> list[int | None]:
+    begin()
+    asleep = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(40,)) for _ in range(2)]
+    for each in asleep:
+        each.start()
+    asleep[0].terminate()
+    asleep[1].join(0.2)
+    asleep[1].terminate()
+    for each in asleep:
+        each.join(20)
+    return [each.exitcode for each in asleep]
+
+
+ends_forks = Pipeline([Step("end", end_forks, config=StepConfig(max_retries=0, timeout_s=60))])
 closes_descriptors = breaking(close_descriptors, always=False)
 opens_all = breaking(open_all, always=False)
 lowers_the_limit = breaking(lower_the_limit, always=False)

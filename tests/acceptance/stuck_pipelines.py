@@ -30,6 +30,13 @@ async def block(trail: Any) -> Any:
     return trail
 
 
+async def block_by_callback(trail: Any) -> Any:
+    begin()
+    asyncio.get_running_loop().call_soon(time.sleep, 3600)
+    await asyncio.sleep(0.01)
+    return trail
+
+
 def once(timeout_s: float) -> StepConfig:
     return StepConfig(max_retries=0, timeout_s=timeout_s)
 
@@ -38,6 +45,7 @@ deaf = Pipeline([Step("deaf", ignore_cancellation, config=once(0.2))])
 deaf_for_long = Pipeline([Step("deaf", ignore_cancellation, config=once(3))])
 blocking = Pipeline([Step("block", block, config=once(60))])
 blocking_for_good = Pipeline([Step("block", block, config=once(0.5))])
+blocking_by_callback = Pipeline([Step("block", block_by_callback, config=once(0.5))])
 plain = Pipeline([Step("plain", visit)])
 
 

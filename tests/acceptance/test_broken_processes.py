@@ -38,7 +38,8 @@ def test_a_process_that_a_step_has_broken_hands_back_what_ran_beside_and_ends(si
     site.wait_for_execution(culprit.id, "break")
     assert process.wait(timeout=60) == RETIRED, site.log()
     for run in innocent:
-        assert [(each["status"], each["number"], each["losses"]) for each in site.attempts(run.id)] == [("ready", 1, 0)]
+        found = [(each["status"], each["number"], each["losses"]) for each in site.attempts(run.id)]
+        assert found == [("ready", 1, 0)], site.log()
         assert len(site.events(run.id, "attempt.handed_back")) == 1
         site.open_gate(run.id)
     site.open_gate(culprit.id)
@@ -46,6 +47,12 @@ def test_a_process_that_a_step_has_broken_hands_back_what_ran_beside_and_ends(si
     for run in innocent:
         assert run.result(timeout=60).output == ["/dev/null", '{"a": 1}']
     assert culprit.result(timeout=60).run_status == "succeeded"
+
+
+def test_processes_that_a_step_forks_end_when_it_terminates_them(site):
+    """As those of a `multiprocessing.Pool`: they do not go on with the worker's own handlers of signals."""
+    site.workers()
+    assert enqueue(site, "ends_forks").result(timeout=90).output == [-signal.SIGTERM] * 2
 
 
 def pids(site):

@@ -15,10 +15,15 @@ from flujo_client import Pipeline
 from flujo_client.errors import PipelineError, RunFailed
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.breadth import large
-from tests.support.fleet import FOLDER, STEPS, wait_until
+from tests.support.fleet import BRISK, FOLDER, STEPS, wait_until
 from tests.support.nursery import nursery
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.services, pytest.mark.usefixtures("own_workers")]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.services,
+    pytest.mark.usefixtures("own_workers"),
+    pytest.mark.site(worker=BRISK),
+]
 
 PATIENCE_S = 60
 

@@ -15,11 +15,11 @@ from celery import Celery
 from flujo_client.gateway import requests
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.breadth import large
-from tests.support.fleet import FOLDER, STEPS, assert_merged_once, wait_until
+from tests.support.fleet import BRISK, FOLDER, STEPS, assert_merged_once, wait_until
 from tests.support.nursery import nursery
 from tests.support.services import fresh_database, passable_folder, remove_folder
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.usefixtures("own_workers")]
+pytestmark = [pytest.mark.acceptance, pytest.mark.usefixtures("own_workers"), pytest.mark.site(worker=BRISK)]
 
 THREE = ["first", "second", "third"]
 

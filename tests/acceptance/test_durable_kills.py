@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 
@@ -18,7 +17,11 @@ pytestmark = [pytest.mark.acceptance, one_process]
 
 TURNS, TOOLS = 12, 35
 PLACES = [turn * 100 + place for turn in range(1, TURNS) for place in range(5 if turn % 2 else 1)]
-ANSWERS_S = 0.05
+REQUESTS = """
+SELECT count(*)::int AS n FROM flujo_units
+WHERE operation LIKE '%%model.request%%' AND run_id = (SELECT id FROM flujo_runs ORDER BY created_at DESC LIMIT 1)
+"""
+"""How many requests of the newest run are on record."""
 WHERE = ("unit_named", "unit_begun", "during", "unit_answered", "unit_settled")
 KILLED = (
     "model:7:during",
@@ -40,9 +43,9 @@ class Provider(OpenAIServer):
         refuses: the turn that is refused once. freezes: the turn in which that process is stopped.
     """
 
-    def __init__(self, asking):
+    def __init__(self, site):
         super().__init__(self.said)
-        self._asking = asking
+        self._site = site
         self.begin()
 
     def begin(self, *, kills=None, refuses=None, freezes=None):
@@ -52,7 +55,7 @@ class Provider(OpenAIServer):
 
     @property
     def pid(self):
-        return int(self._asking.read_text())
+        return int((self._site.folder / "asking").read_text())
 
     def said(self, request):
         messages = request.body["messages"]
@@ -60,10 +63,11 @@ class Provider(OpenAIServer):
         if turn == self.refuses:
             self.refuses = None
             return Said("overloaded", status=503)
+        # A worker announces a request beside sending it, and may not have by now; what is possibly paid are those on record.
+        wait_until(lambda: self._site.rows(REQUESTS)[0]["n"] >= turn, what=self._site.log)
         self.answered[turn] += 1
         if turn == self.kills:
             self.kills = None
-            time.sleep(ANSWERS_S)  # an announcement is not waited for
             os.kill(self.pid, signal.SIGKILL)
         if turn == self.freezes:
             self.freezes = None
@@ -141,15 +145,21 @@ class Killing:
 
 @pytest.fixture(scope="module")
 def killing(services, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("killing")
     with (
-        Provider(folder / "asking") as provider,
+        Site(services, tmp_path_factory.mktemp("killing"), worker=BRISK | {"max_lost": 20}) as site,
+        Provider(site) as provider,
         pytest.MonkeyPatch.context() as patch,
-        Site(services, folder, worker=BRISK | {"max_lost": 20}) as site,
     ):
         patch.setenv("OPENAI_BASE_URL", provider.url)
         patch.setenv("OPENAI_API_KEY", "none")
         yield Killing(site, provider)
+
+
+@pytest.fixture(autouse=True)
+def own_workers(killing):
+    """No test leaves its workers to the next one, even if it fails."""
+    yield
+    killing.site.dismiss()
 
 
 def kill(killing, at):
@@ -206,10 +216,11 @@ def test_a_worker_that_froze_and_woke_settles_nothing(killing):
     wait_until(lambda: f"{run.id}::research:1 no longer belongs to this worker" in site.log(), what=site.log)
     assert provider.frozen in fleet.pids
     assert (site.rows(units, run=run.id), killing.spent(run)) == (before, spent)
-    assert killing.repeated(run) == (1, 0)
+    (requests, tools), lost = killing.repeated(run), len(site.events(run.id, "attempt.lost"))
+    assert requests <= lost
+    assert tools <= 5 * (lost - 1)  # a busy machine may have lost the attempt once more, before
     assert spent["requests"] == TURNS
-    assert killing.counted()["requests"] == TURNS + killing.possibly_paid(run)
-    site.dismiss()
+    assert requests == killing.possibly_paid(run)
 
 
 @contextmanager
@@ -238,6 +249,5 @@ def test_a_step_that_is_not_durable_imports_nothing_of_durability(killing):
     found = [
         site.client.enqueue(f"plain_agent_pipelines:{name}").result(timeout=60).output for name in ("plain", "durable")
     ]
-    site.dismiss()
     assert found[0] == []
     assert "flujo_worker.durable.journal" in found[1]

@@ -10,9 +10,9 @@ import pytest
 
 from flujo_client import AsyncFlujoClient, Failure, Flujo, PipelineResult, Success, TaskClient
 from flujo_client.errors import ClientError, IdempotencyConflict, ResumeError
-from tests.support.fleet import wait_until
+from tests.support.fleet import BRISK, wait_until
 
-pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.site(worker=BRISK)]
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import pytest
 
 from flujo_worker.failpoints import NAMES
-from tests.support.fleet import assert_merged_once, wait_until
+from tests.support.fleet import BRISK, assert_merged_once, wait_until
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=BRISK)]
 
 ELSEWHERE = (
     "chord_opened",

@@ -6,9 +6,9 @@ import pytest
 from flujo_client import Flujo
 from flujo_client.config.models import HookSettings
 from flujo_client.errors import PipelineAbortSignal, UsageLimitExceededError
-from tests.support.fleet import PATIENCE_S, one_process, wait_until
+from tests.support.fleet import BRISK, PATIENCE_S, one_process, wait_until
 
-pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.site(worker=BRISK)]
 
 
 def notes(site, run):

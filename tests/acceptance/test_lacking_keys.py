@@ -128,6 +128,8 @@ def test_with_only_the_wrong_worker_runs_wait_and_it_is_said_why(site, wrong):
         each["what"] for each in printed_by(site, "doctor")["findings"] if each["thing"] == "keys"
     )
     assert {run.status() for run in runs} <= {"queued", "running"}
+    wait_until(lambda: {run.explain().cause for run in runs} == {"key"}, 20, what=lambda: runs[0].explain().text)
+    assert f"they lack {key}" in runs[0].explain().text
     site.standing(1)
     assert_at_once(site, runs)
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tests.support.fleet import Site, assert_merged_once, one_process, wait_until
+from tests.support.fleet import BRISK, Site, assert_merged_once, one_process, wait_until
 
-pytestmark = [pytest.mark.acceptance, one_process]
+pytestmark = [pytest.mark.acceptance, one_process, pytest.mark.site(worker=BRISK)]
 
 GATED = ["before", "gate", "after"]
 

@@ -8,7 +8,7 @@ import pytest
 from paid_pipelines import CALLS
 
 from flujo_client.contract.limits import UsageLimits
-from tests.support.fleet import PATIENCE_S, wait_until
+from tests.support.fleet import PATIENCE_S, STEADY, Site, wait_until
 
 pytestmark = pytest.mark.acceptance
 
@@ -22,6 +22,8 @@ WHERE kind = 'step' AND status = 'succeeded' GROUP BY run_id
 """
 SPENT = "SELECT run_id, input_tokens FROM flujo_spends WHERE input_tokens > 0"
 SETTLED = "SELECT scope, settled_tokens FROM flujo_budgets"
+SELDOM = {**STEADY, "renew_s": 15.0, "sweep_s": 3.0}
+"""Each lease that is renewed, and each sweep, writes the claims before it to the disk."""
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +45,18 @@ def test_hundreds_of_runs_outlive_crashes_of_postgres(site, seed):
 
 
 @pytest.mark.large
-def test_executions_of_claims_that_a_crash_lost_have_ids_of_their_own(site):
+def test_executions_of_claims_that_a_crash_lost_have_ids_of_their_own(services, tmp_path):
     """M-013: the effects of two executions under one fence are told apart, and the record names the one that was merged."""
-    site.standing(2)
-    flush_claims_late(site)
+    with Site(services, tmp_path, worker=SELDOM) as site:
+        site.workers(2)
+        flush_claims_late(site)
+        lose_claims(site)
+
+
+def lose_claims(site):
+    """Crash Postgres until a claim that had had an effect is lost."""
     shared = 0
-    for crash in range(1, 9):
+    for crash in range(1, 17):
         runs = site.client.enqueue_many("claim_pipelines:acting", [None] * 20)
         wait_until(lambda crash=crash: len(effects(site)) >= 12 * crash, what=site.log)
         site.services.restart_postgres("immediate")

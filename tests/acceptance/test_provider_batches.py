@@ -34,7 +34,7 @@ def outputs(runs):
 
 def test_the_requests_of_two_workers_are_one_batch_which_holds_no_slot(site, provider):
     site.workers(2)
-    runs = begin(site, runs=4)
+    runs = begin(site, "pooled", runs=4)
     wait_until(lambda: provider.batches and provider.status_requests, what=site.log)
     assert site.client.enqueue("batch_pipelines:plain", "beside").result(timeout=20).output == "beside"
     provider.ends.set()

@@ -11,6 +11,7 @@ import pytest
 from celery import Celery
 
 from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
+from flujo_worker.recovery.child_processes import ChildProcesses
 from flujo_worker.recovery.quarantine import PLACES, Quarantine
 from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.breadth import large
@@ -113,7 +114,7 @@ class Alone:
 
     @property
     def is_full(self):
-        return len(self._quarantine._running) == PLACES
+        return len(self._quarantine._ready_at) == PLACES
 
     def has_place_for(self, run):
         """Perform it, if there is a place."""
@@ -135,7 +136,9 @@ def quarantine_of(site, *, app=None, **worker):
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor() as threads:
         patch.setenv(FOLDER, str(site.folder))
         patch.syspath_prepend(STEPS)
-        quarantine = Quarantine(settings, stores, app or Celery("own"), is_own_app=app is None)
+        quarantine = Quarantine(
+            settings, stores, app or Celery("own"), ChildProcesses(settings), is_own_app=app is None
+        )
         yield Alone(site, quarantine, stores, threads)
     stores.close()
 

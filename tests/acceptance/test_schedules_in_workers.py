@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from flujo_client import Pipeline, Schedule, Step
-from flujo_client.blueprint.schedules import schedules_of
+from flujo_client.blueprint.load import schedules_of
 from flujo_client.contract.schedules import run_id_of
 from tests.support.fleet import assert_merged_once, wait_until
 

@@ -7,9 +7,9 @@ import pytest
 from frozen_pipelines import AT_ONCE
 
 from flujo_client.gateway import operator_requests
-from tests.support.fleet import assert_merged_once, one_process, wait_until
+from tests.support.fleet import BRISK, assert_merged_once, one_process, wait_until
 
-pytestmark = [pytest.mark.acceptance, one_process]
+pytestmark = [pytest.mark.acceptance, one_process, pytest.mark.site(worker=BRISK)]
 
 
 def enqueue(site):

@@ -154,6 +154,26 @@ def test_a_question_is_streamed_and_the_answered_step_anew(site):
     assert [event.kind for event in events].count("withdrawn") == 1
 
 
+def test_a_question_of_a_human_step_and_its_answer_are_streamed(site):
+    site.standing()
+    run = site.client.enqueue("human_pipelines:approval", [], stream=True)
+    [question] = wait_until(lambda: [each for each in entries(site, run) if each.kind == "question"], what=site.log)
+    assert (question.step, question.data) == ("ask", {"message": "May it go out?"})
+    run.resume({"approved": True})
+    events = list(run.stream())
+    own = [event for event in events if event.step == "ask"]
+    assert [event.kind for event in own] == ["question", "step_start", "step_end"]
+    assert own[-1].data["output"] == {"approved": True, "why": ""}
+    assert events[-1].kind == "end"
+    assert_gapless([event for event in events if event.kind != "end"])
+
+
+def test_a_question_that_expires_is_withdrawn(site):
+    site.standing()
+    run = site.client.enqueue("human_pipelines:hasty", [], stream=True)
+    assert [event.kind for event in run.stream()] == ["question", "step_start", "withdrawn", "end"]
+
+
 def test_what_a_cancelled_step_has_streamed_is_withdrawn(site):
     site.standing()
     run = enqueue(site, "lingering")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from flujo_client import Flujo
+from flujo_client import Chunk, Flujo, Success
 from tests.acceptance import stream_pipelines as pipelines
 from tests.acceptance.stream_pipelines import WORDS
 from tests.support.fleet import BRISK, PATIENCE_S, STEPS
@@ -51,14 +51,22 @@ def test_a_story_whose_teller_is_killed_is_read_once(site):
 
 
 def test_flujo_streams_the_text_and_then_the_result(site):
-    async def streamed(pipeline):
+    async def streamed(pipeline, method="stream_async", **options):
         async with Flujo(pipeline, settings=site.settings) as flujo:
-            return [each async for each in flujo.stream_async("")]
+            return [each async for each in getattr(flujo, method)("", **options)]
 
     site.standing()
     *pieces, result = asyncio.run(streamed(pipelines.silent))
     assert "".join(pieces) == "".join(f"part {number} " for number in range(5))
     assert (result.output, result.success) == ("", True)
+    *chunks, outcome, last = asyncio.run(streamed(pipelines.silent, "run_stream"))
+    assert "".join(each.data for each in chunks) == "".join(pieces)
+    assert {(type(each), each.step_name) for each in chunks} == {(Chunk, "work")}
+    assert (type(outcome), last.output) == (Success, "")
+    with Flujo(pipelines.silent, settings=site.settings) as flujo:
+        flujo.start("", run_id="unstreamed")
+    outcome, last = asyncio.run(streamed(pipelines.silent, "run_stream", run_id="unstreamed"))
+    assert (type(outcome), last.run_id) == (Success, "unstreamed")
     paused = asyncio.run(streamed("human_pipelines:approval"))[-1]
     assert paused.run_status == "paused"
     site.client.get_run(paused.run_id).cancel()

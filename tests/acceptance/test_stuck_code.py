@@ -113,6 +113,19 @@ def test_a_worker_that_retires_hands_back_what_ran_beside(site):
 
 
 @pytest.mark.large
+def test_a_step_that_blocks_the_loop_by_a_callback_is_found_out_apart(site):
+    """No call is to blame for a callback, so at most two workers retire without a loss; in the processes apart, each time is one.
+
+    Where the step's timeout is merged before its process retires, that is the end.
+    """
+    fleet, stuck = site.workers(), enqueue(site, "blocking_by_callback")
+    wait_until(lambda: fleet.replace_dead() is None or stuck.status() == "failed", 150, what=site.log)
+    error = stuck.result(timeout=5, check=False).error
+    assert len(site.events(stuck.id, "attempt.handed_back")) <= 2, site.log()
+    assert error.code in ("ATTEMPT_LOST", "STEP_TIMEOUT")
+
+
+@pytest.mark.large
 def test_a_prefork_pool_replaces_a_process_that_retires_and_no_other(site):
     """The worker stays, and so does what runs in its other process."""
     fleet = site.unready_workers(arguments=("--pool", "prefork", "--concurrency", "2"))

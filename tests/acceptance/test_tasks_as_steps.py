@@ -178,26 +178,35 @@ def test_update_state_is_an_event_of_the_run(shop):
 
 
 def ended_attempts(shop, run):
-    """The signals of each attempt of a run, in order; none until the message of each has ended: the next attempt may begin before."""
+    """The signals of each attempt of a run, in order; none until all its messages have ended: the next attempt may begin before."""
     by_attempt = {}
     for key, *sent in signals(shop, run):
         by_attempt.setdefault(key, []).append(tuple(sent))
-    return by_attempt if all(sent[-1] == ("postrun", "flujo.attempt") for sent in by_attempt.values()) else {}
+    sent = [each for of_attempt in by_attempt.values() for each in of_attempt]
+    return by_attempt if sent.count(BEGUN) == sent.count(ENDED) else {}
+
+
+BEGUN, ENDED = ("prerun", "flujo.attempt"), ("postrun", "flujo.attempt")
 
 
 @pytest.mark.large
 @pytest.mark.parametrize("shop", list(WORKERS)[1:], indirect=True)
 def test_each_signal_comes_once_and_from_the_task(shop):
-    """Those of the message's work come from `flujo.attempt` around them; of success, failure and retry there is one."""
+    """Those of a message's work come from `flujo.attempt` around them, also where a message comes twice; of success, failure and retry there is one."""
     ends = {"two": ["success", "success"], "fetch": ["retry", "success"], "plain": ["failure"]}
     for pipeline, value in (("two", "a.png"), ("fetch", 1), ("plain", "words")):
         run, _ = ended(shop, pipeline, value)
         by_attempt = wait_until(lambda run=run: ended_attempts(shop, run), what=shop.log)
-        for outer, before, end, after, outer_end in by_attempt.values():
-            assert (outer, outer_end) == (("prerun", "flujo.attempt"), ("postrun", "flujo.attempt"))
+        found = []
+        for sent in by_attempt.values():
+            assert (sent[0], sent[-1]) == (BEGUN, ENDED), sent
+            of_task = [each for each in sent if each not in (BEGUN, ENDED)]
+            assert len(of_task) == 3, f"{sent}\n{shop.log()}"
+            before, end, after = of_task
             assert (before[0], after[0]) == ("prerun", "postrun")
             assert before[1] == end[1] == after[1] != "flujo.attempt"
-        assert [end for _, _, (end, _), _, _ in by_attempt.values()] == ends[pipeline]
+            found.append(end[0])
+        assert found == ends[pipeline]
 
 
 @pytest.mark.large

@@ -9,8 +9,9 @@ import pytest
 from flujo_client.contract.envelope import Envelope
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.wire import load
+from tests.support.fleet import BRISK
 
-pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.site(worker=BRISK)]
 
 
 def test_a_wrong_version_costs_a_repeat_and_not_the_run(site):

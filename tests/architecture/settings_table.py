@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from flujo_client.config.manager import _VARIABLES, MEANINGS, Settings, _flat
+from flujo_client.config.manager import _VARIABLES, Settings, _flat, meanings
 
 PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"
 _HEAD = "| key | variables | default | meaning |\n|---|---|---|---|\n"
@@ -12,7 +12,7 @@ _HEAD = "| key | variables | default | meaning |\n|---|---|---|---|\n"
 def settings_table():
     """Return the table: each setting with its variables, default and meaning, in the order of the models."""
     return _HEAD + "".join(
-        f"| `{name}` | {_code(*_VARIABLES[name])} | {_code(*_written(default))} | {MEANINGS[name]} |\n"
+        f"| `{name}` | {_code(*_VARIABLES[name])} | {_code(*_written(default))} | {meanings()[name]} |\n"
         for name, default in _flat(Settings().model_dump(by_alias=True))
     )
 

@@ -169,7 +169,13 @@ def check_signature(title, name, written):
         if value is MISSING and key not in taken:  # one that is given by its place
             assert known[index].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD, (title, name, key)
         elif value is not MISSING:
-            assert taken[key].default == value, (title, name, key)
+            assert (None if key in options_of(thing) else taken[key].default) == value, (title, name, key)
+
+
+def options_of(function):
+    """Return the options that a function takes as `**options: Unpack[…]`; each is as None when it is left out."""
+    named = re.fullmatch(r"Unpack\[(\w+)\]", getattr(function, "__annotations__", {}).get("options", ""))
+    return function.__globals__[named[1]].__annotations__ if named else {}
 
 
 def check(title, cell):

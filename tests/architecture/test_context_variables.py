@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 SCOPES = {
     "flujo_client/attempt_info.py": "an attempt, and one call of a durable one",
     "flujo_worker/durable/names.py": "a run of an agent in an attempt, or one of its calls: equal ones elsewhere are others",
-    "flujo_worker/durable/beside.py": "one call of a durable attempt, for which those around it wait",
+    "flujo_worker/durable/journal.py": "one call of a durable attempt, for which those around it wait",
     "flujo_client/pipeline/compiled_text.py": "templates of blueprints, which conditions outside of attempts fill in too",
     "flujo_worker/agents/live_stream.py": "a streamed request to a model, whose unit is asked inside",
     "flujo_worker/agents/models.py": "a run of an agent, whose durability finds the model that is asked",

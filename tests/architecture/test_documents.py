@@ -17,7 +17,7 @@ import flujo_client
 from flujo_client import errors
 from flujo_client.cli.main import _OPERATORS, _OURS, cli
 from flujo_client.config.errors import LEGACY_VARIABLES
-from flujo_client.config.manager import _VARIABLES, MEANINGS, ConfigManager
+from flujo_client.config.manager import _VARIABLES, ConfigManager, meanings
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker import errors as worker_errors
 from flujo_worker import failpoints
@@ -165,8 +165,8 @@ def test_a_decision_has_its_four_parts(file):
 def test_the_table_of_settings_is_made_from_their_models():
     """Each setting is described once, beside its key: `make settings` writes the table anew."""
     assert text("docs/reference/configuration.md") == page_with(settings_table())
-    assert MEANINGS.keys() == _VARIABLES.keys()
-    assert [name for name, meaning in MEANINGS.items() if not meaning] == []
+    assert meanings().keys() == _VARIABLES.keys()
+    assert [name for name, meaning in meanings().items() if not meaning] == []
 
 
 def test_the_tables_of_metrics_are_made_from_their_definitions():

@@ -36,8 +36,9 @@ ALLOWED = {
     # The programs of Linux that set up a network or mount a disk read nothing of ours.
     "flujo_worker/chaos/namespaces.py": {"subprocess", "which"},
     "flujo_worker/chaos/small_disk.py": {"which"},
-    "flujo_worker/recovery/import_trials.py": {"subprocess with env"},
-    "flujo_worker/recovery/quarantine.py": {"subprocess with env"},
+    "flujo_worker/recovery/child_processes.py": {"subprocess with env"},
+    # Its forks have its environment, which the worker gave it.
+    "flujo_worker/processes/fork_server.py": {"subprocess"},
     # `flujo dev env` starts its user's command with two variables more.
     "flujo_client/cli/settings.py": {"environ"},
     # `flujo run --watch` starts the command that its user started, as it was started.

@@ -1,6 +1,8 @@
 """Which test process runs which module, and what is reported of it (`tests/support/forking.py`)."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.folders import MARKS, left_out
 from tests.support.forking import LONGEST, Forks, in_order
 
 TESTS = Path(__file__).parents[1]
@@ -57,6 +60,25 @@ def test_modules_that_wait_come_first_and_those_that_compute_last():
 
 def test_the_longest_modules_exist():
     assert {each.name for each in TESTS.rglob("test_*.py")} >= LONGEST
+
+
+@pytest.mark.parametrize("folder", MARKS)
+def test_all_modules_of_a_folder_that_may_be_ignored_have_its_marks(folder):
+    modules = [*(TESTS / folder).rglob("test_*.py")]
+    assert modules
+    for module in modules:
+        [marks] = [
+            ast.unparse(node.value)
+            for node in ast.parse(module.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+        ]
+        assert MARKS[folder] & {*re.findall(r"pytest\.mark\.(\w+)", marks)}, module
+
+
+def test_what_a_choice_of_marks_leaves_out():
+    assert left_out("not large and not pages and chaos") == {"large", "pages"}
+    assert left_out("(large or not browser) and not not pages") == set()
+    assert left_out("") == set()
 
 
 def forked(folder, modules):

@@ -20,7 +20,8 @@ FILES = {
 DOORS = {
     "celery": {
         "flujo_client.config.app_settings": "finds the app that `flujo -A` names",
-        "flujo_worker.celery_app.app": "makes the application, or attaches to one",
+        "flujo_worker.celery_app.app": "attaches to an application",
+        "flujo_worker.celery_app.own_app": "makes our own",
         "flujo_worker.agents.task_call": "runs a task of yours in an attempt",
         "flujo_worker.cli": "starts Celery's worker and beat",
         "flujo_worker.celery_app.consumer": "is the pool, the steps and the strategy that Celery's worker runs",
@@ -65,7 +66,6 @@ DOORS = {
 TYPED_CIRCLES = {
     # Steps, containers and pipelines name each other in annotations.
     "flujo_client.pipeline": "flujo_client.pipeline",
-    "flujo_client.pipeline.forward": "flujo_client.recipes",
     "flujo_client.pipeline.factories": "flujo_client.recipes",
     "flujo_client.contract.tree": "flujo_client.contract.trace",
     # A schema that overlaps is asked by a walk over its own parts.

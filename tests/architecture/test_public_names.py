@@ -16,7 +16,7 @@ from flujo_client.gateway.door import SCHEMA
 from flujo_worker.store.migrate import migrations, needed
 
 ROOT = Path(__file__).parents[2]
-MOST_MODULES = 306
+MOST_MODULES = 304
 """Modules of ours that a worker imports before it loads a pipeline."""
 SECONDS = 0.35
 HEAVY = ("celery.worker", "celery.app", "pydantic_ai", "psycopg_pool", "structlog", "flujo_worker")
@@ -39,6 +39,7 @@ CLIENT = [
     "Candidate",
     "Checklist",
     "ChecklistItem",
+    "Chunk",
     "ConditionalStep",
     "ConfigManager",
     "ContextState",
@@ -86,6 +87,7 @@ CLIENT = [
     "ScheduleRecord",
     "Settings",
     "Sleep",
+    "SleepUntil",
     "StateMachineStep",
     "Step",
     "StepConfig",

@@ -25,6 +25,7 @@ COUNTED = """
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 WORKERS = f"{OTHERS} AND application_name = 'workers'"
 LOOK_S = 0.02
+SETTLED_S, AGAIN_S = 10.0, 0.2
 
 
 class Processor:
@@ -114,12 +115,23 @@ def held(side: int) -> dict[str, float]:
 
 
 def connections(side: int, connection: psycopg.Connection, broker: str, processes: int) -> dict[str, float]:
-    """Return how many connections to each service a side's worker process holds now, on average."""
-    port = urlsplit(broker).port
-    to_redis = sum(
-        each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port
-        for process in psutil.Process(side).children(recursive=True)
-        for each in process.net_connections(kind="tcp")
-    )
-    to_postgres = connection.execute(WORKERS).fetchone()[0]
+    """Return how many connections to each service a side's worker process holds now, on average.
+
+    Those to Redis are the fewest within some seconds: Celery closes the ones that only its start needs a while later.
+    """
+    to_postgres, port = connection.execute(WORKERS).fetchone()[0], urlsplit(broker).port
+    to_redis, until = _held_to(port, side), time.monotonic() + SETTLED_S
+    while time.monotonic() < until:
+        time.sleep(AGAIN_S)
+        to_redis = min(to_redis, _held_to(port, side))
     return {"Postgres connections": to_postgres / processes, "Redis connections": to_redis / processes}
+
+
+def _held_to(port: int | None, side: int) -> int:
+    """Return how many connections a side's workers hold to a port."""
+    held = 0
+    for process in psutil.Process(side).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found = process.net_connections(kind="tcp")
+            held += sum(each.status == psutil.CONN_ESTABLISHED and each.raddr.port == port for each in found)
+    return held

@@ -47,8 +47,8 @@ def main() -> None:
     with temporary_folder() as folder, Embedded(folder / "flujo") as services, Site(services, Path(folder)) as site:
         writers = [StreamWriter(site, run) for run in site.client.enqueue_many(pipeline, range(READERS))]
         late: list[float] = []
-        joined = threading.Barrier(2)
-        reading = threading.Thread(target=lambda: asyncio.run(read(site, writers, late, joined)))
+        joined = threading.Barrier(2, timeout=60)
+        reading = threading.Thread(target=lambda: asyncio.run(read(site, writers, late, joined)), daemon=True)
         reading.start()
         joined.wait()
         late.clear()

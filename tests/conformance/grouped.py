@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import pytest
 
-from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.values import Decision
-from flujo_worker.ports import Claim, Committed, PlanName, Room
+from flujo_worker.ports import Claim, ClaimTerms, Committed
 from flujo_worker.store.postgres import loop_connection
 from flujo_worker.store.postgres.attempts import AttemptsInPostgres
 from flujo_worker.store.postgres.group_bind import is_groupable
@@ -85,25 +84,12 @@ class GroupedAttempts(AttemptsInPostgres):
         super().__init__(pool, scopes)
         self.groups = groups
 
-    def claim(
-        self,
-        key: str,
-        worker: str,
-        *,
-        max_lost: int,
-        may_judge: bool = True,
-        fan_outs: Sequence[str] = (),
-        to_reserve: Sequence[Reservation] = (),
-        room: Room = "shared",
-        plan: PlanName | None = None,
-    ) -> Claim:
-        ask, answer = partial(self.groups.ledger.claim, to_reserve=to_reserve), None
-        if room == "shared":
-            _, answer, _ = self.groups.together(
-                ask("run_gone::a:1", worker), ask(key, worker, fan_outs=fan_outs, plan=plan), ask("run_none::a:1", "w0")
-            )
-        alone: dict[str, Any] = {"max_lost": max_lost, "may_judge": may_judge, "room": room}
-        return answer or super().claim(key, worker, fan_outs=fan_outs, to_reserve=to_reserve, plan=plan, **alone)
+    def claim(self, key: str, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        ask, answer = partial(self.groups.ledger.claim, to_reserve=terms.get("to_reserve", ())), None
+        if terms.get("room", "shared") == "shared":
+            own = ask(key, worker, fan_outs=terms.get("fan_outs", ()), plan=terms.get("plan"))
+            _, answer, _ = self.groups.together(ask("run_gone::a:1", worker), own, ask("run_none::a:1", "w0"))
+        return answer or super().claim(key, worker, **terms)
 
     def commit(self, decision: Decision) -> Committed:
         commit = self.groups.ledger.commit

@@ -14,7 +14,7 @@ import pytest
 from grouped import Grouped
 from psycopg import sql
 from psycopg.rows import tuple_row
-from trees import close_all, fanned_out, joined, signal_join
+from trees import ASKED, asking, close_all, fanned_out, joined, signal_join
 from worlds import LEASE_S, MAX_LOST, Postgres, World
 
 from flujo_client.config.models import Health
@@ -41,10 +41,10 @@ HOT: Final = frozenset(
     name
     for names in (
         "claim refusal reserve open_budgets",  # claims
-        "conclude conclude_many settle hold_budgets",  # merges; `settle` also releases
+        "conclude conclude_many settle hold_budgets give_events",  # merges; `settle` also releases
         "scope children envelopes aborted_among closed_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
-        "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked hand_over_events expire_questions offer_permits queues due due_schedules",
+        "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins idle_lanes stranded parked hand_over_events expire_questions offer_permits queues due due_schedules",
         "tally begin_pruning prune_units hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
         "begin_export advance_export ended_runs ended_scopes ended_attempts ended_units events_of_attempts",  # traces
         "record record_many run runs count_runs statuses attempts backlog approvals count_approvals budgets_near_limit limits_in_use gates_in_use open_breakers stats machine",  # clients
@@ -228,6 +228,8 @@ def _alone(world: World) -> None:
     assert world.commit(first) == "merged"
     at = following(first)
     assert world.conclude(new, succeeded(), fence=world.claim(at), at=at) == "merged"
+    waits = world.record(enqueued(pipeline_of("a", "b")))
+    assert world.commit(asking(waits.first, fence=world.claim(waits), question=ASKED | {"event": "go"})) == "merged"
     ended_run(world)
 
 
@@ -266,6 +268,7 @@ def _lease_and_sweep(world: World) -> None:
     stores.scopes.orphaned_children(200)
     stores.backlog.poisoned(judge="w1", max_lost=MAX_LOST, limit=200)
     stores.scopes.aborted(200)
+    stores.scopes.idle_lanes(200)
     stores.scopes.stranded(200)
     stores.plan_moves.parked(200)
     stores.plan_moves.parked_for_code(200)

@@ -71,8 +71,7 @@ class Redis:
         return RedisCells(MODELS, settings_of(self._url))
 
     def pass_time(self, seconds):
-        changed = self.cells.change(MODEL, lambda model, _: (older(model, seconds), None))
-        assert changed is not None
+        assert self.cells.change(MODEL, lambda model, _: (older(model, seconds), True))
 
 
 def older(model, seconds):
@@ -197,7 +196,7 @@ def test_many_requests_at_once_are_answered_as_one_after_another(groups):
         answers = fleet(together.cells).answer(requests)
         assert answers == [fleet(alone.cells).answer([each])[0] for each in requests]
     for model in (MODEL, "acme:small"):
-        kept = [world.cells.change(model, lambda breaker, _: (breaker, None)) for world in (together, alone)]
+        kept = [world.cells.change(model, lambda breaker, _: (breaker, breaker)) for world in (together, alone)]
         assert kept[0] == kept[1]
 
 
@@ -259,9 +258,9 @@ def test_it_is_asked_again_once_redis_is_back(redis_url, monkeypatch):
     cells = RedisCells(MODELS, settings_of(redis_url))
     monkeypatch.setattr("flujo_worker.guards.cells.AWAY_S", 0.0)
     monkeypatch.setattr(cells, "_read", lost)
-    assert cells.change(MODEL, lambda breaker, _: (breaker, None)) is None
+    assert cells.change(MODEL, lambda breaker, _: (breaker, breaker)) is None
     monkeypatch.undo()
-    assert cells.change(MODEL, lambda breaker, _: (breaker, None)) is not None
+    assert cells.change(MODEL, lambda breaker, _: (breaker, breaker)) is not None
 
 
 def lost(key):

@@ -105,6 +105,51 @@ def test_a_sweep_reads_the_runs_of_what_it_finds_alone(database_url, name):
     assert not {"flujo_runs"} & planned_on_empty_tables(database_url, name).walked()
 
 
+def test_a_look_for_stranded_runs_reads_what_is_live_alone(database_url):
+    plan = planned_on_empty_tables(database_url, "stranded")
+    walked = {node["Index Name"] for node in plan.nodes() if "Index Name" in node and "Index Cond" not in node}
+    assert walked <= {"flujo_runs_live", "flujo_attempts_live", "flujo_scopes_waiting"}
+    assert plan.read_whole() <= {"flujo_sweeps"}
+
+
+DELAYED = """
+INSERT INTO flujo_waiting_runs (run_id, key, gate, flow, priority, not_before)
+SELECT 'run_' || n, 'run_' || n || '::a:1', 'start time', '', 0, now() + make_interval(secs => n - 3) FROM generate_series(1, 2000) n
+"""
+
+
+def test_a_sweep_reads_those_delayed_runs_alone_whose_time_has_come(postgres, database_url, monkeypatch):
+    postgres.empty()
+    postgres.execute(DELAYED)
+    explainer = Explainer(database_url, settings="connection_settings", analyze=True)
+    with explainer.watching(monkeypatch):
+        postgres.stores.admission.admit()
+    explainer.close()
+    [plan] = [each for each in explainer.found if each.name == "first_waiting"]
+    assert plan.plan["Plan"]["Actual Rows"] == 3
+    assert rows_read(plan, "flujo_waiting_runs") < 12
+
+
+def rows_read(plan, table):
+    scans = [node for node in plan.nodes() if node.get("Relation Name") == table]
+    return sum((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"] for node in scans)
+
+
+def test_a_sweep_reads_those_live_runs_alone_that_are_to_be_stopped(postgres, database_url, monkeypatch):
+    postgres.empty()
+    world = World(postgres)
+    postgres.ask(requests.record_many([enqueued() for _ in range(300)], lambda _: None, grace_s=1.0))
+    stopped = [world.record(enqueued()).first.ticket.run for _ in range(2)]
+    postgres.execute(f"UPDATE flujo_runs SET deadline_at = now() - interval '1 s' WHERE id = '{stopped[0]}'")
+    world.request_cancel(stopped[1])
+    explainer = Explainer(database_url, settings="connection_settings", analyze=True)
+    with explainer.watching(monkeypatch):
+        found = postgres.stores.backlog.runs_to_stop(200)
+    explainer.close()
+    assert found == [(stopped[0], "expired"), (stopped[1], "cancelled")]
+    assert rows_read(explainer.found[-1], "flujo_runs") <= 4
+
+
 WAITED = 2_000
 
 

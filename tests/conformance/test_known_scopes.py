@@ -8,7 +8,6 @@ from flujo_client import Pipeline, Step
 from flujo_worker.coordinator.answers import KnownScopes
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, CallUserCode, ReadScope
-from flujo_worker.ports import Committed
 from tests.support.builders import decided, echo, enqueued, following, succeeded
 
 
@@ -44,9 +43,9 @@ class Walk:
             decision = self.decide(AttemptReport(envelope, fence, succeeded(number, {"n": number}), claim_id))
             committed = self.world.stores.attempts.commit(decision)
             assert committed.verdict == "merged"
-            self.known.note(decision, committed)
             if decision.end is not None:
                 return
+            self.known.note(decision, committed.claim_id)
             envelope, fence, claim_id = following(decision), 1, committed.claim_id
         raise AssertionError("the run does not end")
 
@@ -85,14 +84,7 @@ def test_a_claim_that_is_not_the_first_knows_nothing(world):
     new = enqueued(NESTED)
     decision = decided(new, succeeded())
     known, envelope, request = KnownScopes(), following(decision), ReadScope("outer")
-    known.note(decision, Committed("merged", claim_id="c7"))
+    known.note(decision, "c7")
     assert known.find(AttemptReport(envelope, 1, succeeded(), "c7"), request) is not None
     assert known.find(AttemptReport(envelope, 2, succeeded(), "c8"), request) is None
     assert known.find(AttemptReport(new.first, 1, succeeded(), "c7"), request) is None
-
-
-def test_where_nothing_was_claimed_nothing_is_remembered(world):
-    decision = decided(enqueued(NESTED), succeeded())
-    known = KnownScopes()
-    known.note(decision, Committed("merged"))
-    assert known.find(AttemptReport(following(decision), 1, succeeded(), None), ReadScope("outer")) is None

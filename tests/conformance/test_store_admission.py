@@ -180,15 +180,15 @@ def test_a_debounced_run_begins_after_its_time_unless_a_later_one_replaces_it(wo
 
 
 def test_runs_that_are_to_begin_at_one_time_begin_together_and_hold_no_place_until_then(world):
-    gate = Gate(START, None, wait_s=10.0, is_window=True)
+    gate = Gate(START, None, wait_s=100.0, is_window=True)
     late = [recorded(world, f"r{number}", gate) for number in range(60)]
     limited = recorded(world, "limited", gate, CRM)
     recorded(world, "now", CRM)
     assert waits(world, *late, limited) == [new.first.ticket.run for new in (*late, limited)]
     assert world.run("now").waits_for is None
-    world.pass_time(9)
+    world.pass_time(50)
     assert admitted(world) == []
-    world.pass_time(2)
+    world.pass_time(51)
     assert set(admitted(world)) == {new.first.ticket.run for new in (*late, limited)}
 
 

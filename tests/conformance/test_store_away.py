@@ -129,7 +129,15 @@ def test_what_postgres_will_never_take_is_not_tried_again(world, outages_logged)
     """A bug of ours is raised at once: no one waits forever for what cannot be."""
     with pytest.raises(psycopg.Error):
         world.stores.pool.do(
-            "note", {"run": None, "attempt": None, "names": ["x"], "levels": [None], "data": ["{"], "at": [0]}
+            "note",
+            {
+                "run": None,
+                "attempt": None,
+                "event_name": ["x"],
+                "event_level": [None],
+                "event_data": ["{"],
+                "event_at": [0],
+            },
         )
     assert not outages_logged()
 

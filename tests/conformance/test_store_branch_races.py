@@ -8,10 +8,23 @@ from functools import partial
 import psycopg
 import pytest
 from grouped import grouped
-from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, signal_join, work
+from trees import (
+    FAN,
+    asking,
+    closing,
+    concluded,
+    fanned_out,
+    fanning_out,
+    join_of,
+    joined,
+    moved,
+    opening,
+    signal_join,
+    work,
+)
 from worlds import MAX_LOST, ROUNDS, World, say, waits
 
-from flujo_worker.domain.values import BranchClosed, UpdateScope
+from flujo_worker.domain.values import BranchClosed, SlotReleased, UpdateScope
 from flujo_worker.store.postgres.bind import bind_decision
 from tests.support.builders import enqueued, envelopes
 from tests.support.fleet import wait_until
@@ -80,6 +93,57 @@ def test_lanes_that_come_free_at_once_go_to_different_branches(world):
     print(f"{MANY} branches claimed and closed on 8 lanes: {(time.monotonic() - began) * 1000:.0f} ms")
     assert sorted(ran) == sorted(arm.key for arm in arms)
     assert signal_join(world, arms[0])
+
+
+@pytest.mark.parametrize("table", ["flujo_attempts", "flujo_scopes"])
+def test_a_lane_is_not_lost_to_somebody_elses_lock(world, postgres, table):
+    """Two branches close while the one that waits is locked: a run must never be called stranded for that."""
+    arms, scopes = fanned_out(world, 3, lanes=2), world.stores.scopes
+    closings = claimed(world, arms[:2])
+    with psycopg.connect(postgres.url) as somebody:
+        lock = f"SELECT 1 FROM {table} WHERE run_id = %s AND address = %s FOR UPDATE"
+        somebody.execute(lock, [run_of(arms[2]), arms[2].address])
+        assert [world.commit(each) for each in closings] == ["merged"] * 2
+        assert scopes.stranded(9) == []
+        for each in scopes.idle_lanes(9):
+            scopes.give_lane(*each)
+        assert len(scopes.idle_lanes(9)) == 2
+    for each in scopes.idle_lanes(9):
+        scopes.give_lane(*each)
+    assert scopes.idle_lanes(9) == []
+    world.commit(closing(arms[2], fence=world.claim(arms[2]), lane=0))
+    assert signal_join(world, arms[2])
+
+
+def test_a_run_whose_lane_holder_is_gone_is_stranded(world, postgres):
+    """A branch has the lane, and its attempt's row is gone: nothing will ever free it, so the run fails instead of waiting for ever."""
+    arms, scopes = fanned_out(world, 2, lanes=1), world.stores.scopes
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute("DELETE FROM flujo_attempts WHERE key = %s", [arms[0].key])
+    assert (scopes.idle_lanes(9), scopes.stranded(9)) == ([], [run_of(arms[0])])
+
+
+def test_a_damaged_lane_concerns_its_run_alone(world, postgres):
+    damaged, arms = fanned_out(world, 2, lanes=1), fanned_out(world, 2, lanes=1)
+    for each in (damaged[0], arms[0]):
+        world.commit(closing(each, fence=world.claim(each), takes=False))
+    with psycopg.connect(postgres.url) as connection:
+        lanes = """UPDATE flujo_scopes SET lanes = '{"f": "x"}' WHERE run_id = %s AND address = %s"""
+        connection.execute(lanes, [run_of(damaged[0]), damaged[0].address])
+    assert (run_of(arms[0]), FAN, 0) in world.stores.scopes.idle_lanes(9)
+
+
+def test_the_lane_of_a_branch_that_pauses_is_not_lost_to_somebody_elses_lock(world, postgres):
+    """Its siblings do not wait until a person has answered."""
+    arms, scopes = fanned_out(world, 2, lanes=1), world.stores.scopes
+    pausing = asking(arms[0], fence=world.claim(arms[0]), lane_left=SlotReleased(FAN, 0, (arms[0].address,)))
+    with psycopg.connect(postgres.url) as somebody:
+        lock = "SELECT 1 FROM flujo_scopes WHERE run_id = %s AND address = %s FOR UPDATE"
+        somebody.execute(lock, [run_of(arms[1]), arms[1].address])
+        assert world.commit(pausing) == "merged"
+    assert scopes.idle_lanes(9) == [(run_of(arms[0]), FAN, 0)]
+    scopes.give_lane(run_of(arms[0]), FAN, 0)
+    assert world.scope(run_of(arms[1]), arms[1].address).lanes == {FAN: 0}
 
 
 def test_the_last_two_to_close_never_miss_the_ring_and_make_one_join(world, race):

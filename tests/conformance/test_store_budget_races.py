@@ -7,6 +7,7 @@ from worlds import MAX_LOST, ROUNDS, World
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.ports import ClaimId
 from tests.support.builders import SPENT, decided, enqueued, pipeline_of, succeeded
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
@@ -85,9 +86,9 @@ def test_what_is_put_off_gives_back_once_whoever_else_does(world, race):
 
         def give_back(place, runs=runs, fences=fences):
             key = runs[place].first.key
-            if world.stores.attempts.defer(key, fences[place], 0.0, event) and place % 2:
+            if world.stores.attempts.defer(ClaimId(key, fences[place]), 0.0, event) and place % 2:
                 claim = world.stores.attempts.claim(key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve(100 * TOKENS))
-                world.stores.attempts.defer(key, claim.fence or 0, 0.0, event)
+                world.stores.attempts.defer(ClaimId(key, claim.fence or 0), 0.0, event)
 
         stops = [
             lambda new=new: world.stores.backlog.stop(new.first.ticket.run, "cancelled", "enough") for new in runs[:2]

@@ -221,6 +221,17 @@ def test_a_limit_that_is_passed_fails_the_run(world, names):
     assert ("flujo.budget.violation" in told, told.count("run.failed"), "run.succeeded" in told) == (True, 1, False)
 
 
+def test_a_limit_that_is_passed_because_of_what_others_have_reserved_says_so(world):
+    """Less than the limit is spent: without the reservation nobody could see why the run has failed."""
+    scope = "tenant:acme:2026-01-01"
+    first, second = (world.record(limited("a", "b", run=name)) for name in ("run_one", "run_two"))
+    assert claimed(world, first, to_reserve(95, scope=scope)).over is None
+    assert claimed(world, second, to_reserve(5, scope=scope)).over is None
+    breach = world.stores.attempts.commit(decided(second, succeeded(usage=SPENT))).breach
+    assert breach.message == f"Token limit of 100 exceeded. Current tokens: {TOKENS}, and 95 reserved"
+    assert (breach.details["spent"], breach.details["reserved"], breach.details["spender"]) == (TOKENS, 95, "a")
+
+
 def test_a_budget_is_shared_by_runs(world):
     """A tenant's day holds for all its runs, and a limit that one of them began it with stays."""
     scope = "tenant:acme:2026-01-01"

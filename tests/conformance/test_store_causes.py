@@ -69,7 +69,7 @@ def test_a_run_that_is_broken_off_names_the_attempt_that_met_it(world, new, at):
 
 
 def park(world, new, **rest):
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "its key is not here", **rest)
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "its key is not here", **rest)
     return world.run(run_of(new)).parked
 
 
@@ -114,7 +114,7 @@ def latest(world, new):
 
 
 def defer(world, new, waits_for):
-    assert world.stores.attempts.defer(new.first.key, world.claim(new), 0.0, waits_for=waits_for)
+    assert world.stores.attempts.defer(ClaimId(new.first.key, world.claim(new)), 0.0, waits_for=waits_for)
 
 
 def test_an_attempt_waits_since_it_was_first_put_off_for_the_same(world, new):
@@ -154,7 +154,7 @@ BACK = {
     "handed back": lambda world, new: world.claim(new) and world.stores.leases.hand_back("w1", [new.first.key]),
     "parked": park,
     "starved": lambda world, new: world.stores.attempts.return_starved(
-        new.first.key, world.claim(new), 0.0, Event("attempt.starved"), most=9
+        ClaimId(new.first.key, world.claim(new)), 0.0, Event("attempt.starved"), most=9
     ),
 }
 

@@ -8,6 +8,7 @@ from worlds import World, key_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_worker.domain.values import BranchClosed, ChildRun, EndRun, NextAttempt
+from flujo_worker.ports import ClaimId
 from flujo_worker.store.shared_rules import GRACE_S
 from tests.support.builders import SPENT, enqueued, failed, packed, pipeline_of, succeeded
 
@@ -145,7 +146,7 @@ def test_the_parent_waits_as_long_as_it_is_live(world, new, child):
 
 
 def test_a_parked_child_run_is_waited_for(world, child):
-    world.stores.plan_moves.park(child.key, world.claim(child), "no such code here")
+    world.stores.plan_moves.park(ClaimId(child.key, world.claim(child)), "no such code here")
     assert not ring_for(world, child)
     assert world.stores.scopes.missed_joins(10, -1.0) == []
     assert world.stores.scopes.orphaned_children(10) == []

@@ -9,7 +9,7 @@ import pytest
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.ports import Claim, PlanName
+from flujo_worker.ports import Claim, ClaimId, PlanName
 from tests.support.builders import decided, enqueued, failed, following, pipeline_of, succeeded
 
 
@@ -98,7 +98,7 @@ def test_stopped_past_the_deadline(world):
 
 def test_parked(world):
     new = world.record(enqueued())
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code here")
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "no such code here")
     assert world.refusal(new) == "parked"
 
 

@@ -11,6 +11,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.contract.records import CODE
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.domain.values import NextAttempt
+from flujo_worker.ports import ClaimId
 from tests.support.builders import decided, enqueued, envelopes, following, pipeline_of, succeeded
 
 OLD, NEW = (
@@ -104,14 +105,14 @@ def test_no_one_is_shown_the_versions_among_a_scopes_metadata(world, talking):
 
 def test_a_run_may_be_parked_for_bodies_of_the_same_plan(world, new):
     awaited = AwaitedCode("loop/body/a", (OLD.digest,))
-    assert world.stores.plan_moves.park(new.first.key, world.claim(new), "its tool changed", code=awaited)
+    assert world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "its tool changed", code=awaited)
     assert world.stores.plan_moves.parked(10) == []
     assert world.stores.plan_moves.parked_for_code(10) == [
         (run_of(new), "shapes:pipeline", new.plan.fingerprint, awaited)
     ]
     assert world.stores.plan_moves.unpark(run_of(new), "w")
     assert world.stores.plan_moves.parked_for_code(10) == []
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code here")
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "no such code here")
     assert [run for run, _, _ in world.stores.plan_moves.parked(10)] == [run_of(new)]
 
 
@@ -151,7 +152,7 @@ def test_a_fork_has_the_plans_of_the_run_that_it_was_forked_from(world, new):
 
 def test_a_run_may_be_parked_for_its_context(world, new):
     awaited = AwaitedCode(attempt=new.first.key)
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "its context does not fit", code=awaited)
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "its context does not fit", code=awaited)
     assert [each for *_, each in world.stores.plan_moves.parked_for_code(10)] == [awaited]
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from flujo_worker.ports import ClaimId
 from tests.support.builders import SPENT, decided, enqueued, failed, following, pipeline_of, succeeded
 
 LIVE = {"ready", "queued", "running"}
@@ -26,7 +27,7 @@ def bring(world, new, status):
     elif status == "waiting":
         world.conclude(new, failed(), fence=world.claim(new))
     elif status == "parked":
-        world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code")
+        world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "no such code")
 
 
 @pytest.mark.parametrize("status", ["ready", "queued", "running", "waiting", "parked"])
@@ -118,7 +119,7 @@ def test_a_run_that_has_ended_cannot_be_asked_to_cancel(world):
 
 
 def test_a_parked_run_waits_with_its_reason(world, new):
-    assert world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code here")
+    assert world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "no such code here")
     run, [attempt] = world.run(run_of(new)), world.attempts(run_of(new))
     assert (run.status, run.reason) == ("parked", "no such code here")
     assert (attempt.status, attempt.number) == ("ready", 1)
@@ -131,19 +132,19 @@ def test_parked_runs_of_one_pipeline_do_not_hide_those_of_another(world):
     gone = [world.record(enqueued(pipeline_of("gone"))) for _ in range(3)]
     here = [world.record(enqueued(pipeline_of("here"))) for _ in range(2)]
     for new in (*gone, *here):
-        world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code here")
+        world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "no such code here")
     looked_at = [run for run, _, _ in world.stores.plan_moves.parked(4)]
     assert looked_at == [run_of(new) for new in (gone[0], here[0], gone[1], here[1])]
 
 
 def test_a_parked_run_is_not_published(world, new):
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code here")
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "no such code here")
     world.pass_time(100)
     assert world.due(epoch=world.now()) == []
 
 
 def test_a_parked_attempt_continues_under_its_number_and_a_new_fence(world, new):
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "no such code here")
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "no such code here")
     assert world.stores.plan_moves.unpark(run_of(new), "w")
     assert (world.run(run_of(new)).status, world.run(run_of(new)).reason) == ("running", None)
     [due] = world.due()
@@ -154,20 +155,20 @@ def test_a_parked_attempt_continues_under_its_number_and_a_new_fence(world, new)
 
 def test_only_who_holds_the_attempt_can_park_it(world, new):
     fence = world.claim(new)
-    assert not world.stores.plan_moves.park(new.first.key, fence + 1, "not mine")
+    assert not world.stores.plan_moves.park(ClaimId(new.first.key, fence + 1), "not mine")
     assert world.status(new) == "running"
-    assert not world.stores.plan_moves.park("run_none::a:1", 1, "unknown")
+    assert not world.stores.plan_moves.park(ClaimId("run_none::a:1", 1), "unknown")
 
 
 def test_the_outcome_of_a_parked_attempt_is_stale(world, new):
     fence = world.claim(new)
-    world.stores.plan_moves.park(new.first.key, fence, "no such code here")
+    world.stores.plan_moves.park(ClaimId(new.first.key, fence), "no such code here")
     assert world.conclude(new, succeeded(), fence=fence) == "stale"
 
 
 def test_the_reason_to_park_may_be_any_text(world, new):
     """It names what an import raised (M-428)."""
-    assert world.stores.plan_moves.park(new.first.key, world.claim(new), HOSTILE)
+    assert world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), HOSTILE)
 
 
 def test_only_a_parked_run_is_unparked(world, new):
@@ -177,7 +178,7 @@ def test_only_a_parked_run_is_unparked(world, new):
 
 def test_parking_spends_nothing_and_a_later_merge_counts(world):
     new = world.record(enqueued(pipeline_of("a", "b")))
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "not here")
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "not here")
     world.stores.plan_moves.unpark(run_of(new), "w")
     decision = decided(new, succeeded(usage=SPENT), fence=world.claim(new))
     assert world.commit(decision) == "merged"

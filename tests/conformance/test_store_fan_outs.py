@@ -19,7 +19,7 @@ from trees import (
 )
 from worlds import LEASE_S, MAX_LOST
 
-from flujo_worker.ports import Claim
+from flujo_worker.ports import Claim, ClaimId
 from flujo_worker.store.shared_rules import GRACE_S
 from tests.support.builders import envelopes, packed
 
@@ -68,6 +68,28 @@ def test_the_lane_goes_to_the_next_branch_in_order(world):
     assert commit(world, arms[3], lane=0) is None
     lanes = [row.lanes[FAN] for row in world.stores.scopes.children(run_of(arms[0]), FAN)]
     assert lanes == [0, 1, 1, 0, 1]
+
+
+def test_lanes_in_which_nothing_runs_are_given_to_branches_that_wait(world):
+    """A merge that frees a lane gives it to nobody where somebody else has locked the branch that is next."""
+    arms, scopes = fanned_out(world, 5, lanes=2), world.stores.scopes
+    run = run_of(arms[0])
+    assert commit(world, arms[0], lane=0, takes=False) is None
+    assert scopes.idle_lanes(9) == []
+    assert commit(world, arms[1], lane=1, takes=False) is None
+    idle = sorted(scopes.idle_lanes(9))
+    assert (idle, scopes.stranded(9)) == ([(run, FAN, 0), (run, FAN, 1)], [])
+    for each in idle * 2:  # a sweep that stood still gives them again
+        scopes.give_lane(*each)
+    assert [row.lanes.get(FAN) for row in scopes.children(run, FAN)] == [0, 1, 0, 1, None]
+    assert scopes.idle_lanes(9) == []
+    assert commit(world, arms[2], lane=0) == arms[4].key
+
+
+def test_no_lane_of_an_aborted_fan_out_is_idle(world):
+    arms = fanned_out(world, 2, lanes=1)
+    commit(world, arms[0], status="failed", aborts=True)
+    assert world.stores.scopes.idle_lanes(9) == []
 
 
 def test_what_took_the_lane_is_due_like_any_other_row(world):
@@ -181,13 +203,13 @@ def test_a_ring_after_a_cancel_is_none(world, stop):
 def test_a_parked_runs_join_is_made_and_waits(world):
     arms = fanned_out(world, 2)
     fence = world.claim(arms[0])
-    world.stores.plan_moves.park(arms[1].key, world.claim(arms[1]), "no such code here")
+    world.stores.plan_moves.park(ClaimId(arms[1].key, world.claim(arms[1])), "no such code here")
     assert world.commit(closing(arms[0], fence=fence)) == "merged"
     world.stores.plan_moves.unpark(run_of(arms[0]), "w")
     fence = world.claim(arms[1])
     world.commit(closing(arms[1], fence=fence))
     assert signal_join(world, arms[0])
-    world.stores.plan_moves.park(join_of(arms[0]), world.claim(joined(world, arms[0])), "again")
+    world.stores.plan_moves.park(ClaimId(join_of(arms[0]), world.claim(joined(world, arms[0]))), "again")
     assert signal_join(world, arms[0])
     assert world.refusal(join_of(arms[0])) == "parked"
 
@@ -430,8 +452,8 @@ def test_what_a_stop_cancelled_was_not_said_before(world):
 def test_parking_leaves_what_is_held_where_it_is(world):
     arms = fanned_out(world, 3, lanes=2)
     fences = [world.claim(arm) for arm in arms[:2]]
-    assert world.stores.plan_moves.park(arms[0].key, fences[0], "no such code here")
-    assert not world.stores.plan_moves.park(arms[1].key, fences[1], "nor here")
+    assert world.stores.plan_moves.park(ClaimId(arms[0].key, fences[0]), "no such code here")
+    assert not world.stores.plan_moves.park(ClaimId(arms[1].key, fences[1]), "nor here")
     world.stores.plan_moves.unpark(run_of(arms[0]), "w")
     due = [each.envelope for each in world.due()]
     assert sorted(due, key=lambda each: each.key) == arms[:2]

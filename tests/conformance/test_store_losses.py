@@ -5,7 +5,7 @@ import itertools
 import pytest
 from worlds import LEASE_S, MAX_LOST
 
-from flujo_worker.ports import Claim
+from flujo_worker.ports import Claim, ClaimId
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 from tests.support.builders import enqueued, failed, member, succeeded
 
@@ -140,7 +140,7 @@ def test_an_adopted_attempt_is_in_the_room_it_was_claimed_for(world, new, room, 
 
 def test_a_claim_next_to_others_is_in_company_whatever_the_claim_before_was(world, new):
     fence = world.claim(new, process(world), room="alone")
-    world.stores.plan_moves.park(new.first.key, fence, "no such code here")
+    world.stores.plan_moves.park(ClaimId(new.first.key, fence), "no such code here")
     world.stores.plan_moves.unpark(new.first.ticket.run, "w")
     lose(world, new)
     [lost] = [event.data for event in world.events(new.first.ticket.run) if event.name == "attempt.lost"]

@@ -3,6 +3,7 @@
 import pytest
 
 from flujo_client.contract.limits import WAKE_S, GuardRow, waits_for
+from flujo_worker.ports import ClaimId
 from tests.support.builders import enqueued, pipeline_of
 
 MODEL = "openai:gpt_5"
@@ -78,7 +79,7 @@ def test_who_changed_what_is_an_event(world):
 )
 def test_attempts_that_wait_for_the_model_ask_again(world, guard, model, wakes):
     new = world.record(enqueued(pipeline_of("a"), run_id="run_waits"))
-    world.stores.attempts.defer(new.first.key, world.claim(new), 600.0, waits_for=waits_for("breaker", MODEL))
+    world.stores.attempts.defer(ClaimId(new.first.key, world.claim(new)), 600.0, waits_for=waits_for("breaker", MODEL))
     assert world.edit_guard(guard, model, {}) == int(wakes)
     assert world.due() == []
     world.pass_time(WAKE_S)
@@ -88,6 +89,6 @@ def test_attempts_that_wait_for_the_model_ask_again(world, guard, model, wakes):
 def test_attempts_that_wait_for_something_else_do_not(world):
     """And who soon asks anyway is left alone."""
     retried, soon = (world.record(enqueued(pipeline_of("a"), run_id=f"run_{name}")) for name in ("retried", "soon"))
-    world.stores.attempts.defer(retried.first.key, world.claim(retried), 600.0)
-    world.stores.attempts.defer(soon.first.key, world.claim(soon), 1.0, waits_for=waits_for("breaker", MODEL))
+    world.stores.attempts.defer(ClaimId(retried.first.key, world.claim(retried)), 600.0)
+    world.stores.attempts.defer(ClaimId(soon.first.key, world.claim(soon)), 1.0, waits_for=waits_for("breaker", MODEL))
     assert world.edit_guard("breaker", "*", {}) == 0

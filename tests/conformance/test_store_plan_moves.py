@@ -11,7 +11,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.plan.plan_difference import differences
 from flujo_worker.domain.carry_on import PlanMove, move
-from flujo_worker.ports import PlanName
+from flujo_worker.ports import ClaimId, PlanName
 from tests.support.builders import decided, enqueued, failed, member, pipeline_of, succeeded
 
 REFERENCE = "shapes:pipeline"
@@ -139,7 +139,7 @@ def test_a_step_that_was_tried_before_continues_with_the_next_number(world, new)
 
 
 def test_a_parked_run_is_parked_no_more(world, new):
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "other code")
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "other code")
     assert carry_on(world, new, plan_of("a", "b", "c")) == "moved"
     run = world.run(new.first.ticket.run)
     assert (run.status, run.reason) == ("running", None)
@@ -215,12 +215,12 @@ def test_a_worker_takes_what_is_in_its_queues(world, new, rest, is_taken):
 def test_a_worker_that_has_let_a_run_continue_can_take_it(world, new):
     """Bodies and contexts are no part of a plan: that one fits is known when it says so, until the run is parked again."""
     world.register_worker("other")
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "other bodies")
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "other bodies")
     assert not is_able(world, new)
     world.stores.plan_moves.unpark(new.first.ticket.run, "other")
     assert is_able(world, new)
     assert not is_able(world, new, but="other")
-    world.stores.plan_moves.park(new.first.key, world.claim(new), "other bodies")
+    world.stores.plan_moves.park(ClaimId(new.first.key, world.claim(new)), "other bodies")
     assert not is_able(world, new)
 
 
@@ -250,6 +250,6 @@ def test_a_worker_of_another_build_may_have_a_missing_module_until_one_has_given
     assert has_other("w1")
     assert has_other("green")
     given_back = Event("attempt.lacks_module", {"build": "green"}, "warning")
-    world.stores.attempts.defer(new.first.key, world.claim(new), 1.0, given_back)
+    world.stores.attempts.defer(ClaimId(new.first.key, world.claim(new)), 1.0, given_back)
     assert has_other("green")
     assert not has_other("w1")

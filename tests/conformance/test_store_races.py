@@ -10,6 +10,7 @@ import pytest
 from worlds import LEASE_S, MAX_LOST, ROUNDS, World, deadlocks, say, waits
 
 from flujo_client.gateway import requests
+from flujo_worker.ports import ClaimId
 from flujo_worker.store.postgres.bind import bind_decision
 from tests.support.builders import SPENT, decided, enqueued, failed, following, member, packed, pipeline_of, succeeded
 from tests.support.services import drop_database, fresh_database
@@ -101,7 +102,7 @@ def test_a_cancel_against_parking_and_unparking_leaves_nothing_alive(world, race
         new = world.record(enqueued(PIPELINE))
         fence = world.claim(new)
         *_, stopped = race(
-            lambda new=new, fence=fence: world.stores.plan_moves.park(new.first.key, fence, "no such code"),
+            lambda new=new, fence=fence: world.stores.plan_moves.park(ClaimId(new.first.key, fence), "no such code"),
             lambda new=new: world.stores.plan_moves.unpark(run_of(new), "w"),
             lambda new=new: world.stores.backlog.stop(run_of(new), "cancelled", "enough"),
         )

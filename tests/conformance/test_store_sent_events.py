@@ -7,10 +7,11 @@ import pytest
 from test_store_child_runs import BOX, beginning, first_of
 from test_store_questions import open_question
 from trees import ASKED, asking, concluded, fanned_out, moved
-from worlds import ROUNDS, World, key_of, run_of, say, waits
+from worlds import ROUNDS, World, key_of, run_of, say
 
 from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.domain.values import EndRun
+from flujo_worker.ports import Committed
 from tests.support.builders import enqueued, envelopes, packed, pipeline_of
 
 GO = ASKED | {"event": "go"}
@@ -54,14 +55,17 @@ def test_an_event_that_is_awaited_becomes_work_that_is_due(world):
     assert world.stores.records.reply(key_of(wait)).answer.note == "1"
 
 
-def test_an_event_that_comes_early_waits_for_its_step(world):
+def test_an_event_that_comes_early_waits_for_its_step_which_gets_it_as_it_begins_to_wait(world):
     first, fence = begun(world)
     assert world.send(first.ticket.run, "go", "1", packed("early"))
     assert hand_over(world) == 0
     assert world.event_state(first.ticket.run, "go", "1").buffered == 1
-    wait = await_event(world, first, fence)
-    assert hand_over(world) == 1
-    assert given(world, wait) == ["early"]
+    decision = asking(first, fence=fence, question=GO)
+    [wait] = envelopes(decision)
+    assert world.stores.attempts.commit(decision) == Committed("merged", given=[key_of(wait)])
+    assert (world.run(run_of(wait)).status, given(world, wait), world.due()) == ("running", ["early"], [])
+    world.pass_time(60)
+    assert (hand_over(world), [each.envelope.key for each in world.due()]) == (0, [key_of(wait)])
     assert world.event_state(run_of(wait), "go", "1").buffered == 0
 
 
@@ -77,15 +81,27 @@ def test_the_same_id_is_recorded_once(world):
 
 def test_events_of_one_name_are_taken_in_their_order_by_the_steps_that_wait_longest(world):
     first, second, _ = fanned_out(world, 3)
-    for number in range(3):
-        world.send(run_of(first), "go", str(number), packed(number))
-    world.send(run_of(first), "other", "x", packed("not this one"))
     waits = []
     for each in (second, first):
         waits.append(await_event(world, each, world.claim(each)))
         world.pass_time(1)
+    for number in range(3):
+        world.send(run_of(first), "go", str(number), packed(number))
+    world.send(run_of(first), "other", "x", packed("not this one"))
     assert hand_over(world) == 2
     assert given(world, *waits) == [0, 1]
+
+
+def test_an_early_event_goes_to_the_step_that_waits_longest_too(world):
+    """No sweep comes between the events and the second step."""
+    first, second, _ = fanned_out(world, 3)
+    waits = [await_event(world, first, world.claim(first))]
+    world.pass_time(1)
+    for number in range(2):
+        world.send(run_of(first), "go", str(number), packed(number))
+    waits.append(await_event(world, second, world.claim(second)))
+    assert given(world, *waits) == [0, 1]
+    assert hand_over(world) == 0
 
 
 def test_another_name_another_run_and_a_person_get_nothing(world):
@@ -97,18 +113,20 @@ def test_another_name_another_run_and_a_person_get_nothing(world):
     assert world.questions(run_of(wait)) == []
 
 
-def test_a_step_of_a_child_run_gets_what_its_parent_or_it_was_sent(world):
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_step_of_a_child_run_gets_what_its_parent_or_it_was_sent(world, is_early):
     """A child that is awaited; the oldest event first, and what the child was sent is for no one else."""
     new = world.record(enqueued(pipeline_of("a", BOX)))
     decision = beginning(new.first, fence=world.claim(new))
     assert world.commit(decision) == "merged"
     first = first_of(world, decision)
-    wait = await_event(world, first, world.claim(first))
     parent, child = new.first.ticket.run, first.ticket.run
+    wait = None if is_early else await_event(world, first, world.claim(first))
     world.send(parent, "go", "1", packed("to the parent"))
     world.send(child, "go", "1", packed("to the child"))
-    assert len(world.event_state(parent, "go", "").schemas) == 1
-    assert (hand_over(world), hand_over(world)) == (1, 0)
+    assert len(world.event_state(parent, "go", "").schemas) == (not is_early)
+    wait = wait or await_event(world, first, world.claim(first))
+    assert (hand_over(world), hand_over(world)) == (not is_early, 0)
     assert given(world, wait) == ["to the parent"]
 
 
@@ -174,14 +192,14 @@ class TestRaces:
         for _ in range(ROUNDS):
             first, fence = begun(world)
             decision = asking(first, fence=fence, question=GO)
-            verdict, is_sent, *handed = race(
-                partial(world.commit, decision),
+            committed, is_sent, *handed = race(
+                partial(world.stores.attempts.commit, decision),
                 partial(send_in_threads, first.ticket.run, "go", "1", packed("x")),
                 partial(hand_over, world),
                 partial(hand_over, world),
             )
-            assert (verdict, is_sent) == ("merged", True)
-            assert sum(handed) + hand_over(world) == 1
+            assert (committed.verdict, is_sent) == ("merged", True)
+            assert len(committed.given) + sum(handed) + hand_over(world) == 1
             assert given(world, *envelopes(decision)) == ["x"]
 
     def test_two_sweeps_give_two_events_to_two_steps_in_order(self, world, race):
@@ -202,15 +220,15 @@ class TestRaces:
         second, first = fanned_out(world, 2)
         served = await_event(world, second, world.claim(second))
         world.send(run_of(served), "go", "1", packed("x"))
-        say(held, "hand_over_events", {"limit": 9})
+        say(held, "hand_over_events", {"limit": 9, "grace_s": 0.0})
         older = await_event(world, first, world.claim(first))
         held_before = (
             "UPDATE flujo_attempts SET created_at = created_at - interval '1 hour' WHERE key = %(key)s RETURNING 1"
         )
         world.setting.rows(held_before, key=key_of(older))
-        other = waits(database_url, partial(hand_over, world))
+        assert hand_over(world) == 0, "without waiting for the other sweep"
         held.commit()
-        assert (other.result(10), hand_over(world)) == (0, 0)
+        assert hand_over(world) == 0
         assert given(world, served, older) == ["x", None]
         assert world.status(older) == "paused"
 

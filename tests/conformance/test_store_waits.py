@@ -9,6 +9,7 @@ from worlds import LEASE_S, MAX_LOST
 from flujo_client.contract.outcome import Event
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.values import NextAttempt
+from flujo_worker.ports import ClaimId
 from tests.support.builders import enqueued, packed, pipeline_of, succeeded
 
 WAITING = Event("flujo.breaker.waiting", {"step": "a", "delay_seconds": 20.0}, "warning")
@@ -35,7 +36,7 @@ def new(world):
 
 
 def put_off(world, new, fence, delay_s=20.0):
-    return world.stores.attempts.defer(new.first.key, fence, delay_s, WAITING)
+    return world.stores.attempts.defer(ClaimId(new.first.key, fence), delay_s, WAITING)
 
 
 def waits(world):
@@ -67,7 +68,7 @@ def test_only_its_holder_may_put_it_off(world, new, fence):
 def test_it_may_be_put_off_in_silence(world, new):
     """No one waits: whoever gave it back claims it again at once."""
     before = len(world.events(RUN))
-    assert world.stores.attempts.defer(new.first.key, world.claim(new), 0.0)
+    assert world.stores.attempts.defer(ClaimId(new.first.key, world.claim(new)), 0.0)
     assert (world.status(new), len(world.events(RUN)), world.claim(new)) == ("ready", before, 2)
 
 
@@ -152,7 +153,7 @@ STARVED = Event("attempt.starved", {"step": "a", "late_s": 9.0}, "warning")
 
 def test_a_starved_attempt_waits_and_retains_its_number_but_not_for_ever(world, new):
     for times in (1, 2):
-        assert world.stores.attempts.return_starved(new.first.key, world.claim(new), 2.0, STARVED, most=2)
+        assert world.stores.attempts.return_starved(ClaimId(new.first.key, world.claim(new)), 2.0, STARVED, most=2)
         [row] = world.attempts(RUN)
         assert (row.status, row.worker, row.number, row.started_at) == ("ready", None, 1, None)
         assert world.due() == []
@@ -161,7 +162,7 @@ def test_a_starved_attempt_waits_and_retains_its_number_but_not_for_ever(world, 
         assert [event.data["times"] for event in world.events(RUN) if event.name == STARVED.name][-1] == times
     fence = world.claim(new)
     before = world.picture(RUN)
-    assert not world.stores.attempts.return_starved(new.first.key, fence, 2.0, STARVED, most=2)
-    assert not world.stores.attempts.return_starved(new.first.key, fence + 1, 2.0, STARVED, most=9)
+    assert not world.stores.attempts.return_starved(ClaimId(new.first.key, fence), 2.0, STARVED, most=2)
+    assert not world.stores.attempts.return_starved(ClaimId(new.first.key, fence + 1), 2.0, STARVED, most=9)
     assert world.picture(RUN) == before
     assert world.conclude(new, succeeded(), fence=fence) == "merged"

@@ -8,8 +8,11 @@ import time
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai import Agent
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.plan.plan import Backoff
@@ -94,6 +97,22 @@ def test_a_fallback_model_asks_each_of_its_models_once(server, run):
     result, _ = run(make_agent_async(make))
     assert [body["model"] for body in server.bodies] == ["gpt-4o", "gpt-4o-mini"]
     assert not result.step_history[0].success
+
+
+def test_the_settings_of_an_agent_of_the_library_do_not_make_the_client_try_again(server, run):
+    """C-37."""
+    server.answers = [Said("no", status=500)]
+    run(Agent(CHAT, model_settings={"max_retries": 2}, defer_model_check=True))
+    assert len(server.requests) == 1
+
+
+def test_a_client_of_the_users_is_asked_once_and_stays_as_it_was(server, run):
+    """C-37. Before pydantic-ai 2.58 it is set up not to try again: no setting of a request says so."""
+    server.answers = [Said("no", status=500)]
+    model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=server.url, api_key="none"))
+    run(make_agent_async(model))
+    kept = 2 if hasattr(Model, "unsupported_settings") else 0
+    assert (len(server.requests), model.client.max_retries) == (1, kept)
 
 
 def test_an_output_that_does_not_fit_is_asked_for_once(server, run):

@@ -1,17 +1,19 @@
 """A client while Postgres is read-only or restarts: an error that names the cause, or a wait; never a traceback."""
 
 import asyncio
+import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 from click.testing import CliRunner
 
-from flujo_client import AsyncFlujoClient, Pipeline, Step
+from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
 from flujo_client.api import operations
 from flujo_client.cli.main import cli
-from flujo_client.errors import ServiceUnreachable
+from flujo_client.errors import ClientError, ServiceUnreachable
 from flujo_client.gateway.effects import AwaitRun
 from flujo_worker.store.migrate import migrate
 from tests.support.services import read_only
@@ -54,12 +56,40 @@ def test_an_awaited_client_is_told_the_same(site, services):
     assert asyncio.run(enqueue()).id
 
 
+def test_the_first_call_of_a_client_is_told_who_holds_the_tables(site):
+    """The check of the schema needs a table too, which `flujo migrate --roles` may hold, or somebody else."""
+
+    async def list_runs():
+        async with AsyncFlujoClient(site.settings) as client:
+            await client.list_runs()
+
+    with psycopg.connect(site.settings.database()) as monkey, FlujoClient(site.settings) as client:
+        monkey.execute("SET application_name = 'a careless person'")
+        monkey.execute("LOCK TABLE flujo_schema_version")
+        for act in (client.list_runs, lambda: asyncio.run(list_runs())):
+            began = time.monotonic()
+            with pytest.raises(ClientError, match=r"are locked by pid .*a careless person") as caught:
+                act()
+            assert caught.value.error_code == "LOCKED"
+            assert time.monotonic() - began < 10, "no statement waits for a lock until it has no answer"
+
+
 @pytest.mark.parametrize("arguments", [("enqueue", "test_away:fine", "--input", "1"), ("migrate",)])
 def test_a_command_ends_with_a_message_and_the_code_for_services(site, services, arguments):
     env = site.settings.as_environment()
     with read_only(services):
         ended = CliRunner().invoke(cli, arguments, env=env)
     assert (ended.exit_code, "does not accept writes" in ended.stderr, "Traceback" in ended.stderr) == (69, True, False)
+
+
+def test_doctor_says_that_postgres_is_read_only_and_not_that_workers_are_missing(site, services):
+    """Workers cannot renew their leases there."""
+    env = site.settings.as_environment()
+    with read_only(services):
+        found = json.loads(CliRunner().invoke(cli, ["doctor", "--json"], env=env).stdout)["findings"]
+    [postgres] = [each for each in found if each["thing"] == "postgres"]
+    assert (postgres["level"], "does not accept writes" in postgres["what"]) == ("error", True)
+    assert [each for each in found if each["thing"] == "workers"] == []
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])

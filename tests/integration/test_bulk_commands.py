@@ -133,7 +133,7 @@ def test_nothing_is_done_before_a_person_says_yes(flujo, read, mails):
     tenant, runs = mails
     assert "retry 5 runs?" in flujo("runs", "retry", "--tenant", tenant, input="n\n", code=130).stderr
     told = flujo("runs", "retry", "--tenant", tenant, code=2)
-    assert "Nobody can answer here: give --yes, or --dry-run first" in " ".join(told.stderr.split())
+    assert "There is no terminal to answer on: give --yes, or --dry-run first" in " ".join(told.stderr.split())
     assert ids(read("lens", "list", "--tenant", tenant)) == set(runs)
     assert "1 of 1 run retried" in flujo("runs", "retry", "--tenant", tenant, "--error", "Lookup", input="y\n").stderr
 
@@ -221,6 +221,12 @@ def test_many_runs_are_cancelled(flujo, read, site):
         wait_until(lambda run=run: read("lens", "show", run)["status"] == "cancelled", what=site.log)
         assert read("lens", "show", run)["reason"] == "a mistake"
     assert flujo("runs", "cancel", "--tenant", "cancel", "-y").stderr == "no matching runs\n"
+
+
+def test_ended_runs_cannot_be_selected_to_be_cancelled(flujo, mails):
+    refused = flujo("runs", "cancel", "--tenant", mails[0], "--status", "paused", "--status", "failed", "-y", code=2)
+    assert "--status failed: only queued, running, parked, paused runs can be cancelled" in refused.stderr
+    assert refused.stdout == ""
 
 
 def test_many_questions_are_answered(flujo, read, site):

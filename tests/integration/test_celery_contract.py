@@ -20,8 +20,9 @@ from flujo_client.contract.envelope import TASK_ATTEMPT, JoinSignal
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.chords import membership
 from flujo_client.transport.wire import SERIALIZER, register
-from flujo_worker.celery_app.app import FlujoWorker, _own_app
+from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.consumer.private_names import keep_events, let_calls_wake
+from flujo_worker.celery_app.own_app import own_app
 from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import DispatchError
 from tests.support.builders import enqueued
@@ -140,7 +141,7 @@ OUTER, INNER = "outer", "outer/left/inner"
 @pytest.fixture
 def app(settings):
     register()
-    app = _own_app(settings)
+    app = own_app(settings)
     yield app
     app.close()
     register()

@@ -27,8 +27,9 @@ from flujo_client.transport.chords import group_of, membership
 from flujo_client.transport.messages import task_message
 from flujo_client.transport.wire import dump, load, register
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.celery_app.app import _carry, _own_app
+from flujo_worker.celery_app.app import _carry
 from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
+from flujo_worker.celery_app.own_app import own_app
 from flujo_worker.engine.dispatch import RedisPublisher
 from tests.support.builders import enqueued
 from tests.support.fleet import wait_until
@@ -63,7 +64,7 @@ def app(settings, monkeypatch):
     monkeypatch.setattr(_state, "default_app", None)
     monkeypatch.setattr(_state._tls, "current_app", None)
     register()
-    app = _own_app(settings)
+    app = own_app(settings)
     app.task(join, name=TASK_JOIN, shared=False)
     trace.setup_worker_optimizations(app)
     yield app

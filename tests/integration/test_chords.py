@@ -15,7 +15,8 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope, JoinSignal
 from flujo_client.transport.wire import register
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.celery_app.app import _carry, _own_app
+from flujo_worker.celery_app.app import _carry
+from flujo_worker.celery_app.own_app import own_app
 from flujo_worker.domain.values import FanOut
 from flujo_worker.engine.dispatch import RedisPublisher, Sender
 from tests.support.builders import enqueued
@@ -132,7 +133,7 @@ def worker(redis_url):
     """A worker in this process, with our tasks; the one-item list holds the toy that they are carried out by."""
     settings = Settings(database_url="postgresql://nowhere/none", broker_url=redis_url)
     register()
-    app, toys = _own_app(settings), []
+    app, toys = own_app(settings), []
     _carry(app, lambda: toys[-1], lambda: None, lambda: settings)
     queues = ["flujo.attempts", "flujo.control"]
     with start_worker(app, pool="threads", concurrency=4, queues=queues, perform_ping_check=False, loglevel="WARNING"):

@@ -381,7 +381,7 @@ def test_status(flujo, read):
     assert state["owed_hooks"] == {"count": 0, "oldest_s": None}
     assert (state["limits"], state["gates"], state["breakers"], state["locks"]) == ([], [], [], [])
     assert (state["ok"], state["schema"], len(state["workers"])) == (True, SCHEMA, 1)
-    assert list(state["backlog"]) == ["ready", "queued", "running"]
+    assert list(state["backlog"]) == ["ready", "queued", "running", "sleeping", "for_events"]
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
 
 
@@ -521,6 +521,22 @@ def test_lens_show(flujo, failed):
     expected = ("broken  failed", failed, "step 'check' failed", "input\n  x", "output\n  none", "type      ValueError")
     assert [each for each in expected if each not in shown] == []
     assert re.search(r'traceback of check:1\n  Traceback .*\n    File ".*cli_pipelines.py", line \d+, in fail', shown)
+
+
+def test_lens_needs_a_key_only_where_it_shows_the_value(flujo, site):
+    """`lens list` works without any; `show --show-output` and the like name the key that is missing."""
+    run = flujo("enqueue", "cli_pipelines:shout", "--input", "quiet").stdout.strip()
+    site.client.get_run(run).result(timeout=60)
+    sealed = b"e\x02k1sealed"
+    with site.connection() as connection:
+        connection.execute("UPDATE flujo_runs SET input = %s, output = %s WHERE id = %s", [sealed, sealed, run])
+        connection.execute("UPDATE flujo_attempts SET output = %s WHERE run_id = %s", [sealed, run])
+    assert "shout  succeeded" in flujo("lens", "show", run).stdout
+    assert "encrypted with the key 'k1', which `value_keys` lacks here" in " ".join(
+        flujo("lens", "trace", run).stdout.split()
+    )
+    for option in ("--show-input", "--show-output", "--final-output", "-v"):
+        assert "KEY_MISSING" in flujo("lens", "show", run, option, code=4).stderr
 
 
 def test_lens_show_json_has_the_traceback(read, failed):
@@ -686,11 +702,13 @@ def test_lens_watch_shows_a_question_of_a_child_run_and_continues(site, code):
     assert any("flujo approvals approve" in line for line in talk)
 
 
-def test_ctrl_c_ends_the_watching_quietly(site, flujo, code):
+def test_a_watch_shows_why_a_run_waits_and_ctrl_c_ends_it_quietly(site, flujo, code):
     """Exit code 130, nothing said, and the run continues (§2.8)."""
-    run = flujo("enqueue", "cli_pipelines:hang", "-i", "x").stdout.strip()
+    run = flujo("enqueue", "cli_pipelines:hang", "-i", "x", "--delay", "3600").stdout.strip()
     with watching(site, code, run) as process:
         assert "run.enqueued" in process.stdout.readline()
+        talk = [process.stderr.readline() for _ in range(2)]
+        assert "Not begun: it waits for its time, " in talk[1]
         process.send_signal(signal.SIGINT)
         _, talk = process.communicate(timeout=60)
     assert (process.returncode, "Traceback" in talk) == (130, False)

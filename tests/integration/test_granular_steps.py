@@ -13,7 +13,7 @@ from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.errors import PipelineError
 from flujo_client.plan.plan import Backoff
 from flujo_worker import unit
-from flujo_worker.agents.turns import shortened
+from flujo_worker.agents.model_call import shortened
 
 AT_ONCE = Backoff(base_s=0.001)
 DURABLE = StepConfig(durable=True, max_retries=3, backoff=AT_ONCE)

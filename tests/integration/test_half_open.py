@@ -5,6 +5,7 @@ import shutil
 import tempfile
 import threading
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +13,9 @@ import pytest
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
 from flujo_client.errors import ServiceUnreachable
-from flujo_client.gateway import async_door, door
-from flujo_client.transport import postgres
-from flujo_worker.chaos.network import POSTGRES, Network
+from flujo_client.gateway import door, post
+from flujo_client.transport import postgres, redis
+from flujo_worker.chaos.network import POSTGRES, REDIS, Network
 from flujo_worker.chaos.relay import Relay
 from tests.support.fleet import Site
 
@@ -56,7 +57,7 @@ def test_an_idle_connection_that_is_gone_is_replaced(network, relay, monkeypatch
 
 
 def test_an_awaited_one_too(network, relay, monkeypatch):
-    monkeypatch.setattr(async_door, "CHECK_S", 0.2)
+    monkeypatch.setattr(door, "CHECK_S", 0.2)
     monkeypatch.setattr(door, "FRESH_S", 0.0)
 
     async def enqueue():
@@ -80,6 +81,25 @@ def test_a_call_whose_answer_does_not_come_ends_with_an_error(network, relay, mo
             run.status()
         network.change(relay.release)
         assert run.status() == "queued"
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_a_redis_that_does_not_answer_holds_up_an_enqueue_for_seconds(network, monkeypatch, is_fresh):
+    """With ten tries, a request of a web application took a minute, and so did everything else that needed its thread."""
+    monkeypatch.setattr(redis, "_ANSWER_S", 0.3)
+    relay = network.links[0].relays[REDIS]
+    with FlujoClient(network.links[0].settings) as client:
+        client.enqueue(fine, 1)
+        if not is_fresh:
+            monkeypatch.setattr(post, "FRESH_S", 0.0)
+        network.change(partial(relay.hold, "answer"))
+        began = time.monotonic()
+        with nullcontext() if is_fresh else pytest.raises(ServiceUnreachable, match="does not answer"):
+            assert client.enqueue(fine, 1).status() == "queued"
+        took_s = time.monotonic() - began
+        network.change(relay.release)
+        assert client.enqueue(fine, 1).id
+    assert took_s < 2
 
 
 AWAY_S, SOON_S = 4.6, 2.0

@@ -54,7 +54,7 @@ def reported(connection, **question):
 
 def drawn(report):
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    console.print(health_text(report))
+    console.print(health_text(report, {}))
     return console.file.getvalue()
 
 

@@ -55,7 +55,7 @@ def run(site):
 def held(site, run, sql="SELECT 1"):
     with site.connection() as connection:
         connection.execute(sql)
-    return site.client.perform(hold(site.client.get_run(run).record()))
+    return site.client.perform(hold(site.settings, site.client.get_run(run).record()))
 
 
 def waiting(run, what, seconds=30):

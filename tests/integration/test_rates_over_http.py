@@ -7,7 +7,8 @@ from pydantic_ai.exceptions import ModelHTTPError
 
 from flujo_client.config.manager import Settings
 from flujo_worker.agents.call import timed_call
-from flujo_worker.agents.requests import Paced
+from flujo_worker.agents.requests import Requests
+from flujo_worker.agents.response_check import ResponseCheck
 from flujo_worker.domain.rate import NOT_SAID, Left, RateRules
 from flujo_worker.runtime.attempt_run import AttemptRun
 from tests.support import rate_callers
@@ -63,10 +64,10 @@ def test_headers_of_answers_and_refusals_are_heard():
 
     async def call(server):
         async with rate_callers.asking(server) as agent:
-            await agent.run("hello", capabilities=[Paced(pace)])
+            await agent.run("hello", capabilities=[Requests(ResponseCheck(), pace=pace)])
             for _ in range(2):
                 with pytest.raises(ModelHTTPError), performing(run), timed_call(agent):
-                    await agent.run("hello", capabilities=[Paced(pace)])
+                    await agent.run("hello", capabilities=[Requests(ResponseCheck(), pace=pace)])
 
     with OpenAIServer(answers) as server:
         asyncio.run(call(server))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -183,6 +184,8 @@ def test_the_schedules_of_a_blueprint_are_added_and_no_part_of_it(client, flujo,
     file.write_text(WEEKLY)
     flujo("add", str(file))
     monday, often = client.schedules()
+    assert re.findall(r"^(\w+) +weekly +", flujo("list"), re.MULTILINE) == ["monday", "often"]
+    assert [each["pipeline"] for each in json.loads(flujo("list", "--json"))] == ["weekly", "weekly"]
     assert (monday.timing.cron, monday.timing.zone, often.timing.every_s) == ("0 6 * * MON", "Europe/Berlin", 900)
     assert (often.overlap, often.catch_up, often.tenant) == ("queue", "all", "acme")
     run = client.run_schedule("monday")

@@ -83,9 +83,34 @@ def test_a_cursor_goes_on_behind_its_event(site, writer):
     writer.tokens("ship", "a", "b")
     first = Reader(site, writer.run_id).has(2)
     cursor = first.events[0].cursor
+    second = Reader(site, writer.run_id, cursor).has(1)
     finish(writer)
-    assert brief(Reader(site, writer.run_id, cursor).all()) == brief(first.all())[1:]
+    assert brief(second.all()) == brief(first.all())[1:]
     assert brief(Reader(site, writer.run_id, first.events[-2].cursor).all()) == [("end", "ab")]
+
+
+def test_a_reader_that_goes_on_gets_the_output_of_a_step_that_is_merged_by_then_and_not_its_text(site, writer):
+    writer.tokens("ship", "a", "b")
+    writer.tokens("pack", "x", "y")
+    cursor = Reader(site, writer.run_id).has(1).events[0].cursor
+    writer.write("ship", ("log", {"text": "packed"}))
+    finish(writer)
+    events = Reader(site, writer.run_id, cursor).all()
+    assert [(each.kind, each.step) for each in events if each.step == "ship"] == [("log", "ship"), ("step_end", "ship")]
+    assert [each.text for each in events if each.step == "pack"] == ["x", "y", ""]
+
+
+def test_a_reader_that_goes_on_after_a_snapshot_gets_no_text_of_what_that_had(site, writer):
+    writer.tokens("ship", "a")
+    first = Reader(site, writer.run_id).has(1)
+    writer.merge("ship", "abc")
+    writer.write("ship", ("gap", {}))
+    snapshot = first.has(3).events[2]
+    writer.tokens("ship", "b", "c")
+    finish(writer, "abc")
+    assert [each.kind for each in first.all()] == ["token", "gap", "snapshot", "end"]
+    again = Reader(site, writer.run_id, snapshot.cursor).all()
+    assert brief(again) == [("step_end", "abc"), ("end", "abc")]
 
 
 def test_the_async_handle_streams_the_same(site, writer):

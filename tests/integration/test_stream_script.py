@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from flujo_client import Settings
 from flujo_client.contract.stream import Cursor, keys_of, read_entry
-from flujo_worker.streams.writer import Batch
+from flujo_worker.streams import writers
 from flujo_worker.streams.writers import StreamWriters
 from tests.support.builders import enqueued
+from tests.support.fleet import wait_until
 from tests.support.services import fresh_redis
 
 PLACES = ("a", "b")
 NUMBERS = itertools.count()
-CLAIMS = st.tuples(st.integers(1, 3), st.integers(1, 3))
+CLAIMS = st.tuples(st.integers(1, 3), st.integers(0, 3))
 ENDS = ("step_end", "withdrawn")
 WRITES = st.tuples(
     st.just("write"),
@@ -65,18 +66,18 @@ class Stream:
         envelope = dataclasses.replace(self.first, step=place, number=number)
         writer = self.writers.setdefault((place, claim), self.room.writer(envelope, fence))
         before, had_epoch = len(self.entries()), writer.epoch
-        [answer] = self.room._answers([Batch(writer, [(kind, {}) for kind in kinds])])
+        [epoch] = self.room._append([(writer, [(kind, {}) for kind in kinds])])
         added = [(each.kind, each.attempt) for each in self.entries()[before:]]
         held, state = self.now.get(place, ((0, 0), "none"))
         if held > claim or (held == claim and state == "closed"):
-            assert (answer, added) == (None, [])
+            assert (epoch, added) == (None, [])
             return
-        overtaken = [("withdrawn", held[0])] if state == "open" and held < claim else []
-        epoch = answer.decode()
-        missed = [("gap", number)] if had_epoch not in ("", epoch) else []
+        is_answer = held == (number, 0)
+        overtaken = [("withdrawn", held[0])] if state == "open" and held < claim and not is_answer else []
+        missed = [("gap", number)] if had_epoch not in (b"", epoch) else []
         assert added == [*overtaken, *missed, *((kind, number) for kind in kinds)]
         self.written += len(added)
-        writer.written(answer)
+        writer.written(epoch)
         self.now[place] = claim, "empty" if not kinds else "closed" if kinds[-1] in ENDS else "open"
 
 
@@ -102,10 +103,37 @@ def test_whatever_interleaves_the_laws_of_streams_hold(room, acts):
 def test_a_stream_is_bounded_and_expires(services):
     room = room_of(services, max_entries=5, expire_s=60)
     stream = Stream(room._redis, room, "run_bounded")
-    room._answers([Batch(room.writer(stream.first, 1), [("token", {})] * 1000)])
+    room._append([(room.writer(stream.first, 1), [("token", {})] * 1000)])
     assert 5 <= len(stream.entries()) < 250  # Redis drops whole nodes
     assert all(0 < room._redis.pttl(key) <= 60_000 for key in (stream.key, stream.claims))
     room.close()
+
+
+def test_one_call_writes_for_many_runs_and_a_claim_that_is_over_stops_no_other(room):
+    streams = [Stream(room._redis, room, f"run_many_{number}") for number in range(3)]
+    batches = [(room.writer(stream.first, 1), [("step_start", {}), ("step_end", {})]) for stream in streams]
+    room._append(batches[1:2])
+    assert [epoch is None for epoch in room._append(batches)] == [False, True, False]
+    assert [[each.kind for each in stream.entries()] for stream in streams] == [["step_start", "step_end"]] * 3
+
+
+def test_short_steps_of_a_process_share_calls(room, monkeypatch):
+    sizes, append = [], room._append
+    monkeypatch.setattr(room, "_append", lambda batches: sizes.append(len(batches)) or append(batches))
+    monkeypatch.setattr(writers, "BEGIN_S", 60.0)
+    streams = [Stream(room._redis, room, f"run_short_{number}") for number in range(100)]
+    mine = [room.writer(stream.first, 1) for stream in streams]
+    for kind in ("step_start", "step_end"):
+        for writer in mine:
+            writer.put(kind, {})
+    wait_until(lambda: all(len(stream.entries()) == 2 for stream in streams), what=lambda: str(sizes))
+    assert (sum(sizes), len(sizes) < 20) == (100, True)
+
+
+def test_a_step_that_says_nothing_is_seen_to_begin(room):
+    stream = Stream(room._redis, room, "run_silent")
+    room.writer(stream.first, 1).put("step_start", {})
+    wait_until(stream.entries)
 
 
 def test_a_script_that_redis_has_forgotten_is_loaded_again(room):
@@ -118,6 +146,6 @@ def test_a_script_that_redis_has_forgotten_is_loaded_again(room):
 
 def test_what_is_no_text_is_written_as_events_show_it(room):
     stream = Stream(room._redis, room, "run_odd")
-    room._answers([Batch(room.writer(stream.first, 1), [("log", {"text": "a\udc80b", "thing": object()})])])
+    room._append([(room.writer(stream.first, 1), [("log", {"text": "a\udc80b", "thing": object()})])])
     [entry] = stream.entries()
     assert entry.data == {"text": "a�b", "thing": "<object>"}

@@ -20,7 +20,7 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentIOValidationError, AnswerCut
 from flujo_client.serial import digest
 from flujo_worker.agents import make_agent_async
-from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.call import call_agent, callee_of
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.runtime.attempt_run import AttemptRun
 from flujo_worker.runtime.faults import root_cause
@@ -115,7 +115,7 @@ def caller(threads, loop):
 
     async def recorded(*args, **options):
         with performing(run):
-            return await call_agent(*args, **options)
+            return await call_agent(callee_of(args[0]), *args[1:], **options)
 
     def call(agent, shaping=None, **options):
         with capture_logs() as told:
@@ -536,6 +536,6 @@ def test_what_was_sent_is_told_although_the_provider_refused_it(server, threads,
     """M-155: its error does not hide how it was asked."""
     server.answers = [Said("bad schema", status=400)]
     with capture_logs() as told, pytest.raises(Exception, match="bad schema"):
-        loop.run(call_agent(agent(server), "one kiwi?", {}, threads=threads, shaping=shaping()))
+        loop.run(call_agent(callee_of(agent(server)), "one kiwi?", {}, threads=threads, shaping=shaping()))
     assert "response_format" in server.bodies[0]
     assert [each["event"] for each in told] == ["aros.soe.enabled", "grammar.applied"]

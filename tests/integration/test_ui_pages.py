@@ -4,6 +4,7 @@ import re
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import httpx
@@ -14,6 +15,7 @@ from starlette.testclient import TestClient
 from flujo_client import FlujoClient
 from flujo_client.cli.main import cli
 from flujo_client.cli.ui import page_beside
+from flujo_client.contract.schedules import run_id_of
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import query
 from flujo_client.ui.app import flujo_ui
@@ -102,8 +104,19 @@ def test_equal_causes_are_one_line(page, failed):
     assert ids(each) == sorted({*runs} - {runs[1]})
     assert {run["input"] for line in each for run in line["runs"]} == {"ana"}
     text = page(READER).get("/", params={"tenant": tenant}).text
-    assert "all 3" in text
+    assert "all&nbsp;3" in text
     assert "the mail server is down ana" in text
+
+
+def test_runs_of_a_schedule_are_named_by_their_whole_ids(site, page):
+    """Their ends are times, which look alike."""
+    slot = datetime(2026, 1, 31, 3, 25, 25, tzinfo=UTC)
+    ids = [run_id_of("nightly", slot + timedelta(days=day)) for day in range(2)]
+    for run_id in ids:
+        site.client.enqueue("ui_pipelines:mails", run_id, tenant="of-a-schedule", run_id=run_id).result(timeout=60)
+    [cause] = re.findall(r'href="([^"]*cause=[^"]*)"', page(READER).get("/?tenant=of-a-schedule").text)[:1]
+    shown = re.findall(r'<td class="id"><a [^>]*>([^<]+)</a>', page(READER).get(unescape(cause)).text)
+    assert shown == ids[::-1]
 
 
 def test_filters_find_and_are_values(page, failed):

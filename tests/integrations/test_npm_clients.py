@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet import STEPS
+from tests.support.fleet import BRISK, STEPS
 from tests.support.live_server import live_server
 
 NPM = shutil.which("npm")
 pytestmark = [
     pytest.mark.services,
     pytest.mark.integrations,
-    pytest.mark.site(workers=2),
+    pytest.mark.site(worker=BRISK, workers=2),
     pytest.mark.skipif(NPM is None, reason="npm is not installed"),
 ]
 SOURCE = Path(__file__).with_name("npm_clients")

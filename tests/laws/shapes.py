@@ -296,10 +296,10 @@ class Rough(LocalEngine):
         self._shape, self._ghosts = shape, 0
         merge, self.conclude, commit = self.coordinator.merge, self.coordinator.conclude, self.stores.attempts.commit
 
-        async def remember(notice: AttemptReport) -> Any:
+        async def remember(notice: AttemptReport, *plan: Any) -> Any:
             if notice.envelope.ticket.run == self.run_id:  # what it launches is looked at elsewhere
                 self.notices.append(notice)
-            return await merge(notice)
+            return await merge(notice, *plan)
 
         def record(decision: Decision) -> Any:
             if decision.notice.envelope.ticket.run == self.run_id:

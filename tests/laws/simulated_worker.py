@@ -16,6 +16,7 @@ from flujo_client.serial import loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.changed_code.code_registry import CodeRegistry
+from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.engine.dispatch import Sender
 from flujo_worker.runtime.question import UserCodeRuntime
@@ -124,7 +125,8 @@ class SimulatedWorker:
         else:
             envelope = Envelope.from_wire(wire)
         if envelope is not None:
-            delivered = await self.attempts.deliver(envelope)
+            with waiting_for_locks():
+                delivered = await self.attempts.deliver(envelope)
             if delivered.counts:
                 self.broker.count(envelope)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flujo_client import Pipeline
 from flujo_client.blueprint.load import load_stored
-from flujo_client.blueprint.write import dump
+from flujo_client.blueprint.read import dump
 from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.compile import compile_plan
 

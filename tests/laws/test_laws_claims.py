@@ -12,6 +12,7 @@ from uuid import UUID
 
 import pytest
 
+from flujo_worker.ports import ClaimId
 from flujo_worker.store.memory import attempts
 from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.stores import MemoryStores
@@ -71,7 +72,7 @@ class World:
 
     def give_back(self, execution):
         held = (self.row.status, self.row.claim_id)
-        done = self.stores.attempts.defer(KEY, execution.fence, 0.0, claim_id=execution.claim_id)
+        done = self.stores.attempts.defer(ClaimId(KEY, execution.fence, execution.claim_id), 0.0)
         assert done == (held == ("running", execution.claim_id)), "a claim was given back that another has"
         self.flush()
 

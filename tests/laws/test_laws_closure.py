@@ -32,7 +32,7 @@ from flujo_worker.domain.draft import MAX_HOPS, DecisionBuilder
 from flujo_worker.errors import IllegalTransition
 from flujo_worker.ports import HumanAnswer
 from flujo_worker.store.memory.client import ClientInMemory
-from flujo_worker.store.memory.records import RecordsInMemory
+from flujo_worker.store.memory.reads import ReadsInMemory
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.user_code import contexts, functions
 from flujo_worker.user_code.evaluator import ROLES
@@ -277,7 +277,7 @@ def asks_again(patch: pytest.MonkeyPatch) -> None:
 PEOPLES_MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "hears the last of two": hears_the_last,
     "asks again": asks_again,
-    "loses the answer": lambda patch: patch.setattr(RecordsInMemory, "reply", lambda *_: None),
+    "loses the answer": lambda patch: patch.setattr(ReadsInMemory, "reply", lambda *_: None),
     "asks nothing": lambda patch: patch.setitem(ROLES, "question", lambda _: ("", None, None)),
     "never closes what was aborted": lambda patch: patch.setattr(ScopesInMemory, "wind_down_branches", lambda *_: None),
 }

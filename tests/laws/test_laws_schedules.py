@@ -194,6 +194,10 @@ def test_nothing_fires_after_until(timing, seconds):
         ({"every_s": 5, "options": {"priorty": 2}}, "did you mean 'priority'"),
         ({"every_s": 5, "name": "a.b"}, "the name of schedule 'a.b'"),
         ({"every_s": 5, "name": ""}, "the name of schedule ''"),
+        ({"every_s": 5, "jitter_s": "9"}, "jitter_s must be of type int | float, got '9'"),
+        ({"every_s": 5, "until": 2030}, "until must be of type datetime.datetime | str | None, got 2030"),
+        ({"cron": 5}, "cron must be of type str | None, got 5"),
+        ({"every_s": 5, "options": ["priority"]}, "options must be of type Mapping, got ['priority']"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given, said):

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from serving import serving
 
@@ -57,6 +58,14 @@ def test_tokens_come_as_they_are_said_and_once_though_the_server_is_replaced(cha
         browser.press("\ue007")
         browser.wait_for("Kept.", "#state")
         assert browser.text(".it") == WORDS
+
+
+def test_an_answer_to_no_run_or_no_question_is_refused(chat):
+    with served(chat) as address:
+        begun = httpx.post(f"{address}/chats", json={"prompt": "Tell me, slowly"}).json()["run"]
+        answers = [httpx.post(f"{address}/chats/{run}/answer", json={"keep": True}) for run in ("run_none", begun)]
+    assert [each.status_code for each in answers] == [404, 409]
+    assert "run_none" in answers[0].json()["error"]
 
 
 def test_everybody_can_read_the_page(chat, open_browser, tmp_path):

@@ -2,7 +2,8 @@
 
 A module runs in one process: its database, its workers and what its fixtures have worked out serve all its tests. Tests that start workers
 mostly wait, all others compute. So most processes take modules from the front of the list, where those are that wait, and one in four from the
-end, where those are that compute: the cores are busy from the beginning, and no long module is left for last.
+end, where those are that compute: the cores are busy from the beginning, and no long module is left for last. The
+processes share one nursery of workers.
 """
 
 import atexit
@@ -18,6 +19,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 import pytest
+
+from tests.support.nursery import nursery
 
 WAITING = {"acceptance", "integration"}
 SHORT = {"aros", "unit"}
@@ -89,6 +92,8 @@ class Forks:
         if session.testsfailed or session.config.option.collectonly:
             return None
         session.config._tmp_path_factory.getbasetemp()  # creates it
+        if any(item.get_closest_marker("acceptance") for item in session.items):
+            nursery()
         modules = _modules(session.items)
         self.left.extend(range(len(modules)))
         processes: list[Process] = []

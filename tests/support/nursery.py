@@ -1,20 +1,23 @@
 """Workers without their second of imports: forked from a process that has imported what every worker does, and started nothing.
 
-Run as a script it is that process: orders come in on stdin, a line each, answers go out on stdout. Imported, it is who orders. What
-is forked continues as `python -m flujo_worker` or `python -m celery` does, with an environment, its own folder, search path and log; it can be
+Run as a script it is that process: orders come in on stdin, a line each, answers go out on stdout. Imported, it is who orders: the
+test processes of a run share one, each in its turn. What is forked continues as `python -m flujo_worker` or `python -m celery` does, with an environment, its own folder, search path and log; it can be
 killed, and a worker of ours ends when whoever forked it is gone. It must not be used where the start itself is tested: `flujo up`, `flujo demo`
 and the facade start theirs as users do.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
+import itertools
 import json
 import os
 import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from functools import cache
@@ -99,7 +102,7 @@ class Forked:
 
 
 class Nursery:
-    """The process that forks, as seen by whoever orders. It ends with its owner."""
+    """The process that forks, as seen by whoever orders. It ends with the last process that has it."""
 
     def __init__(self) -> None:
         from flujo_worker.celery_app.consumer.pool import POOL
@@ -108,7 +111,9 @@ class Nursery:
         environment = {**os.environ, "PYTHONPATH": str(CODE)}  # whatever a test has just made of it
         environment["CELERY_CUSTOM_WORKER_POOL"] = POOL  # which Celery reads when it is imported
         self._process = subprocess.Popen([sys.executable, __file__], text=True, env=environment, **ends)
-        self._lock = threading.Lock()
+        self._thread_turn = threading.Lock()
+        self._process_turn = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this process
+        self._numbers = itertools.count()
 
     def fork(
         self,
@@ -124,15 +129,27 @@ class Nursery:
         return Forked(self, self.ask({"arguments": arguments, "environment": environment, "module": module, **where}))
 
     def ask(self, order: Mapping[str, Any]) -> Any:
-        with self._lock:
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
-            return json.loads(self._process.stdout.readline())
+        number = [os.getpid(), next(self._numbers)]
+        with self._thread_turn:
+            fcntl.lockf(self._process_turn, fcntl.LOCK_EX)  # which a forked process does not inherit
+            try:
+                self._process.stdin.write(json.dumps([number, order]) + "\n")
+                self._process.stdin.flush()
+                return self._answer(number)
+            finally:
+                fcntl.lockf(self._process_turn, fcntl.LOCK_UN)
+
+    def _answer(self, number: list[int]) -> Any:
+        """Read the answer to this order; one that was interrupted has left its own."""
+        while True:
+            answered, answer = json.loads(self._process.stdout.readline())
+            if answered == number:
+                return answer
 
 
 @cache
 def nursery() -> Nursery:
-    """The one of this testing process."""
+    """The one of this testing process, and of those that it forks from now on."""
     return Nursery()
 
 
@@ -146,14 +163,16 @@ def main() -> str:
     gc.enable()
     ended: dict[int, int] = {}
     while line := sys.stdin.readline():
-        order = json.loads(line)
+        number, order = json.loads(line)
         if "status of" in order:
             answer = status(order["status of"], ended)
         elif (answer := os.fork()) == 0:
             module = order.pop("module")
             become(**order)
             return module
-        print(json.dumps(answer), flush=True)
+        else:
+            ended.pop(answer, None)  # whoever had its number before
+        print(json.dumps([number, answer]), flush=True)
     sys.exit()
 
 

@@ -14,12 +14,12 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from flujo_worker.agents.requests import Paced
+from flujo_worker.agents.requests import Requests
+from flujo_worker.agents.response_check import ResponseCheck
 from flujo_worker.domain.rate import RateRules
 from flujo_worker.guards.cells import RATES, RedisCells
 from flujo_worker.guards.live import LiveGuards
-from flujo_worker.guards.pacing import Pacing
-from flujo_worker.guards.rates import LimitedModel, RateLimiter
+from flujo_worker.guards.rates import LimitedModel, Pacing, RateLimiter
 from tests.support.openai_server import OpenAIServer, Said
 
 WRITTEN = 50
@@ -98,7 +98,7 @@ async def call_for(seconds, rules, settings, server, *, workers, callers):
             with suppress(ModelHTTPError):
                 await agent.run(
                     "a word " * draw.randint(5, 40),
-                    capabilities=[Paced(Pacing(limiter, ""))],
+                    capabilities=[Requests(ResponseCheck(), pace=Pacing(limiter, ""))],
                     model_settings={"max_tokens": WRITTEN},
                 )
 

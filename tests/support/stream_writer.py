@@ -8,8 +8,9 @@ from typing import Any
 import flujo_worker.streams
 from flujo_client.address import ROOT
 from flujo_client.api.handle import RunHandle
-from flujo_client.contract.stream import keys_of, pack_data, place_of
+from flujo_client.contract.stream import keys_of, place_of
 from flujo_client.serial import Packed, encode
+from flujo_worker.streams.writers import claim_of
 from tests.support.fleet import Site
 
 SCRIPT = (Path(flujo_worker.streams.__file__).parent / "write.lua").read_text()
@@ -38,7 +39,7 @@ class StreamWriter:
         self._site, self.run_id, self._most = site, run.id, most
         self.keys = keys_of(site.settings.broker_key_prefix, run.id)
         self._script = site.redis.register_script(SCRIPT)
-        self._epochs: dict[tuple[str, int, int], str] = {}
+        self._epochs: dict[tuple[str, int, int], bytes] = {}
         site.rows(STREAMED, run=run.id)
 
     def write(
@@ -46,9 +47,9 @@ class StreamWriter:
     ) -> bool:
         """Append entries of a claim; False if a later claim has the place."""
         claim = (place_of(address, step), number, fence)
-        flat = [part for kind, data in entries for part in (kind, pack_data(data))]
-        epoch = self._script(list(self.keys), [*claim, self._epochs.get(claim, ""), self._most, 60_000, *flat])
-        self._epochs[claim] = "" if epoch is None else epoch.decode()
+        values = claim_of(*claim, self._epochs.get(claim, b""), entries)
+        [epoch] = self._script(list(self.keys), [self._most, 60_000, *values])
+        self._epochs[claim] = epoch or b""
         return epoch is not None
 
     def tokens(self, step: str, *texts: str, **claim: Any) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, assert_type
 
 from flujo_client.api.bulk import RunRequest
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.deployment import SchemaVersion
-from flujo_client.contract.records import RunRecord
+from flujo_client.contract.records import EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
+from flujo_client.contract.stream import StreamEvent
 from flujo_client.gateway import requests
 
 if TYPE_CHECKING:
@@ -28,6 +30,15 @@ async def accepted(client: AsyncFlujoClient) -> None:
     assert_type(await client.list_runs(status="failed", limit=5), list[RunRecord])
     assert_type(await client.approvals(tenant="acme"), list[Approval])
     assert_type(await client.ask(requests.schema_version()), SchemaVersion)
+
+
+async def closed_early(run: AsyncRunHandle, other: RunHandle) -> None:
+    async with aclosing(run.stream()) as events, aclosing(run.follow()) as story:
+        assert_type(await anext(events), StreamEvent)
+        assert_type(await anext(story), EventRecord)
+    with closing(other.stream()) as streamed, closing(other.follow()) as followed:
+        assert_type(next(streamed), StreamEvent)
+        assert_type(next(followed), EventRecord)
 
 
 def accepted_without_await(client: FlujoClient) -> None:

@@ -38,6 +38,16 @@ def shout(text: str) -> str:
     return text.upper()
 
 
+@step(sink_to="total", max_retries=3)
+async def sized(text: str) -> int:
+    return len(text)
+
+
+@step(name="cried")
+def cry(text: str) -> str:
+    return f"{text}!"
+
+
 orders: Pipeline[str, Shop] = Pipeline([count, shout], context_model=Shop)
 
 
@@ -67,6 +77,8 @@ def steps(agent: Any) -> None:
 def pipelines() -> None:
     assert_type(count, Step[int])
     assert_type(shout, Step[str])
+    assert_type(sized, Step[int])
+    assert_type(cry, Step[str])
     assert_type(count >> shout, Pipeline[str, Any])
     assert_type(shout >> count >> shout >> count, Pipeline[int, Any])
     assert_type(Pipeline.from_step(count), Pipeline[int, Any])
@@ -108,5 +120,7 @@ def containers() -> None:
 def authors() -> None:
     make_agent_async("openai:gpt-4o-mini", "Be brief.")
     FlujoWorker()
-    LocalEngine().run(orders, "a")
+    assert_type(LocalEngine().run(orders, "a"), PipelineResult[str, Shop])
+    assert_type(LocalEngine().run(count, "a").output, int)
+    assert_type(LocalEngine().run("shop:orders", "a").output, Any)
     AgentTool  # noqa: B018

@@ -11,15 +11,13 @@ from flujo_client.blueprint.kind import BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import COUNT, FLAG, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.pipeline.compiled_text import Templated
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 from flujo_client.recipes.agentic_loop import FAILURES as AGENT_FAILURES
 from flujo_client.recipes.agentic_loop import MAX_TURNS, PLANNER, AgenticLoopStep
 
 _OWN = "max_loops", "fails_at_max", "on_agent_failure", "ask_expires_s"
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> AgenticLoopStep:
     options = present(data, *_OWN)
     if "output_template" in data:
         options["loop_output_mapper"] = Templated(data["output_template"])
@@ -43,7 +41,6 @@ def _write(writing: Writing, step: AgenticLoopStep) -> dict[str, Any]:
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.AGENTIC_LOOP,
     step=AgenticLoopStep,
     keys={
         "planner": Key(ANY_AGENT, "The agent that decides the next step, as an `AgentCommand`.", required=True),

@@ -9,27 +9,22 @@ from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.kind import LONE_STEP, BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import Key, Number
 from flujo_client.blueprint.value_types import Reference
-from flujo_client.pipeline.cache import SINGLE_FLIGHT_S, TTL_S, CacheStep
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
+from flujo_client.pipeline.cache import BACKEND, CacheStep
+
+_OPTIONS: Final = ("ttl_s", "single_flight_s")
 
 
-def _build(build: Building, data: Data) -> Step:
-    options = present(data, "ttl_s", "single_flight_s", "cache_backend")
+def _build(build: Building, data: Data) -> CacheStep:
+    options = present(data, *_OPTIONS, "cache_backend")
     return CacheStep(wrapped_step=build.step(data["wrapped_step"]), **options, **build.contained(data))
 
 
 def _write(writing: Writing, step: CacheStep) -> dict[str, Any]:
-    found: dict[str, Any] = {"wrapped_step": writing.step(step.wrapped_step)}
-    if step.cache_backend is not None:
-        found["cache_backend"] = writing.named(step.cache_backend, "cache backend")
-    if step.single_flight_s != SINGLE_FLIGHT_S:
-        found["single_flight_s"] = step.single_flight_s
-    return found if step.ttl_s == TTL_S else found | {"ttl_s": step.ttl_s}
+    options = writing.options(step, *_OPTIONS, cache_backend=BACKEND)
+    return {"wrapped_step": writing.step(step.wrapped_step), **options}
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.CACHE,
     step=CacheStep,
     keys={
         "wrapped_step": Key(LONE_STEP, "The step whose result is cached.", required=True),
@@ -38,7 +33,7 @@ KIND: Final = BlueprintKind(
             Number(least=0),
             "How long equal calls wait for the one that runs the step, in seconds; 0: they do not; 60 by default.",
         ),
-        "cache_backend": Key(Reference("cache backend"), "Where it is cached; the workers' Redis by default."),
+        "cache_backend": Key(Reference(BACKEND), "Where it is cached; the workers' Redis by default."),
     },
     one_of=(),
     build=_build,

@@ -12,19 +12,17 @@ from flujo_client.blueprint.shapes import Key, MapOf
 from flujo_client.blueprint.value_types import EXPRESSION
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.pipeline.conditional import ConditionalStep, plain_key
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
+
+_MAPPERS: Final = {"branch_input_mapper": "mapper", "branch_output_mapper": "mapper"}
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> ConditionalStep:
     expression, default = data.get("condition_expression"), data.get("default_branch")
     return ConditionalStep(
         condition_callable=build.load(data["condition"], "condition") if expression is None else Expressed(expression),
         branches=build.bodies(data["branches"]),
         default_branch_pipeline=None if default is None else build.body(default),
-        **build.functions(
-            data, {"branch_input_mapper": "branch_input_mapper", "branch_output_mapper": "branch_output_mapper"}
-        ),
+        **build.options(data, **_MAPPERS),
         **build.contained(data),
     )
 
@@ -35,16 +33,13 @@ def _write(writing: Writing, step: ConditionalStep) -> dict[str, Any]:
         found["condition_expression"] = step.condition_callable.text
     else:
         found["condition"] = writing.named(step.condition_callable, "condition")
-    found["branches"] = {plain_key(key): writing.body(body) for key, body in step.branches.items()}
+    found["branches"] = writing.bodies({plain_key(key): body for key, body in step.branches.items()})
     if step.default_branch_pipeline is not None:
         found["default_branch"] = writing.body(step.default_branch_pipeline)
-    return found | writing.mappers(
-        step, branch_input_mapper="branch_input_mapper", branch_output_mapper="branch_output_mapper"
-    )
+    return found | writing.options(step, **_MAPPERS)
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.CONDITIONAL,
     step=ConditionalStep,
     keys={
         "condition": Key(function("condition"), "`(output, context) -> key`."),

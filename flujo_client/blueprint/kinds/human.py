@@ -6,25 +6,22 @@ from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.document import Writing
-from flujo_client.blueprint.kind import BlueprintKind, Data, present
+from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.shapes import ANY, TEXT, AnyOf, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE, JsonSchema, Reference
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.human import ON_EXPIRY, HumanInTheLoopStep
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 
 ANSWER: Final = "type of answers"
 """Its name in error messages."""
+_OPTIONS: Final = ("sink_to", "expires_s", "on_expiry", "default", "escalate_to")
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> HumanInTheLoopStep:
     message: Any = data.get("message")
     if message is not None and "{{" in message:
         message = Templated(message, as_text=True)
-    options = present(data, "input_schema", "sink_to", "expires_s", "on_expiry", "default", "escalate_to")
-    if isinstance(options.get("input_schema"), str):
-        options["input_schema"] = build.load(options["input_schema"], ANSWER)
+    options = build.options(data, *_OPTIONS, input_schema=ANSWER)
     return HumanInTheLoopStep(message_for_user=message, **options, **build.contained(data))
 
 
@@ -37,20 +34,15 @@ def _write(writing: Writing, step: HumanInTheLoopStep) -> dict[str, Any]:
         writing.cannot("its message is a function or contains {{, and a blueprint can only hold templates")
     elif message is not None:
         found["message"] = message
-    if step.input_schema is not None:
-        given = step.input_schema
-        found["input_schema"] = dict(given) if hasattr(given, "items") else writing.named(given, ANSWER)
-    return found | writing.options(step, "sink_to", "expires_s", "on_expiry", "default", "escalate_to")
+    return found | writing.options(step, *_OPTIONS, input_schema=ANSWER)
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.HUMAN,
     step=HumanInTheLoopStep,
     keys={
         "message": Key(TEMPLATE, "The question."),
         "input_schema": Key(
-            AnyOf((JsonSchema(), Reference("type of answers"))),
-            "The schema of answers, or the reference of a type.",
+            AnyOf((JsonSchema(), Reference(ANSWER))), "The schema of answers, or the reference of a type."
         ),
         "sink_to": Key(TEXT, "A dotted path in the context that receives the answer."),
         "expires_s": Key(Number(above=0), "Seconds after which the question expires; never by default."),

@@ -9,7 +9,7 @@ from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.changes import CHANGES_KEYS, STATE, build_changes, write_changes
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import MAPPER, function
-from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
+from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import COUNT, FLAG, TEXT, AnyOf, Key, ListOf, OneOf, Table
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
@@ -17,7 +17,6 @@ from flujo_client.pipeline.conversation import AI_TURN_SOURCES, OPTIONS, History
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 
 LOOP: Final = Table(
     {
@@ -69,31 +68,27 @@ LOOP: Final = Table(
 )
 
 
-_MAPPERS: Final = {
-    "initial_input_mapper": "initial_input_to_loop_body_mapper",
-    "iteration_input_mapper": "iteration_input_mapper",
-    "loop_output_mapper": "loop_output_mapper",
-}
+_OPTIONS: Final = ("max_loops", "fails_at_max", *OPTIONS)
+_MAPPERS: Final = {"iteration_input_mapper": "mapper", "loop_output_mapper": "mapper"}
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> LoopStep:
     given: Data = data["loop"]
     body = build.body(given["body"])
-    options = build.functions(given, _MAPPERS) | present(given, "max_loops", "fails_at_max", *OPTIONS)
+    options = build.options(given, *_OPTIONS, **_MAPPERS)
+    if "initial_input_mapper" in given:
+        options["initial_input_to_loop_body_mapper"] = build.load(given["initial_input_mapper"], "mapper")
     if "history_management" in options:
         options["history_management"] = HistoryManagement(**options["history_management"])
-    following = _build_following(given, body)
-    if following is not None:
+    if (following := _build_following(given, body)) is not None:
         options["iteration_input_mapper"] = following
-    output = given.get("output", given.get("output_template"))
-    if output is not None:
+    if (output := given.get("output", given.get("output_template"))) is not None:
         options["loop_output_mapper"] = Templated(output)
     if STATE in given:
         last = Step(f"{build.name(data)}.{STATE}", build_changes(given[STATE]))
         body = Pipeline([*(body.steps if isinstance(body, Pipeline) else [body]), last])
-    return LoopStep(
-        loop_body_pipeline=body, exit_condition_callable=_build_exit(build, given), **options, **build.contained(data)
-    )
+    options |= {"exit_condition_callable": _build_exit(build, given)}
+    return LoopStep(loop_body_pipeline=body, **options, **build.contained(data))
 
 
 def _build_exit(build: Building, loop: Data) -> Callable[..., Any]:
@@ -118,7 +113,7 @@ def _write(writing: Writing, step: LoopStep) -> dict[str, Any]:
     if last is not None and isinstance(last.agent, Changes) and last.name == f"{step.name}.{STATE}":
         own[STATE] = write_changes(last.agent)
         body = Pipeline(body.steps[:-1])  # type: ignore[union-attr]  # only a pipeline has a last step
-    options = writing.options(step, "max_loops", "fails_at_max", *OPTIONS)
+    options = writing.options(step, *_OPTIONS)
     if step.history_management is not None:
         options["history_management"] = step.history_management.model_dump(exclude_defaults=True)
     loop = {"body": writing.body(body), **_write_exit(writing, step), **options}
@@ -135,23 +130,19 @@ def _write_exit(writing: Writing, step: LoopStep) -> dict[str, Any]:
 
 
 def _write_following(writing: Writing, step: LoopStep) -> dict[str, Any]:
-    found = writing.mappers(step, initial_input_to_loop_body_mapper="initial_input_mapper")
+    initial = step.initial_input_to_loop_body_mapper
+    found = {} if initial is None else {"initial_input_mapper": writing.named(initial, "mapper")}
     if isinstance(step.iteration_input_mapper, Templated):
         return found | {"propagation": {"next_input": step.iteration_input_mapper.value}}
-    return found | writing.mappers(step, iteration_input_mapper="iteration_input_mapper")
+    return found | writing.options(step, iteration_input_mapper="mapper")
 
 
 def _write_output(writing: Writing, step: LoopStep) -> dict[str, Any]:
     if isinstance(step.loop_output_mapper, Templated):
         return {"output": step.loop_output_mapper.value}
-    return writing.mappers(step, loop_output_mapper="loop_output_mapper")
+    return writing.options(step, loop_output_mapper="mapper")
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.LOOP,
-    step=LoopStep,
-    keys={"loop": Key(LOOP, "The loop.", required=True)},
-    own_table="loop",
-    build=_build,
-    write=_write,
+    step=LoopStep, keys={"loop": Key(LOOP, "The loop.", required=True)}, own_table="loop", build=_build, write=_write
 )

@@ -12,8 +12,6 @@ from flujo_client.blueprint.shapes import COUNT, TEXT, Key, ListOf, MapOf, OneOf
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.pipeline.machine import ENDINGS, StateMachineStep, Transition
 from flujo_client.pipeline.reference import is_reference
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 
 _TRANSITION: Final = Table(
     {
@@ -28,7 +26,7 @@ _TRANSITION: Final = Table(
 )
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> StateMachineStep:
     return StateMachineStep(
         states=build.bodies(data["states"]),
         transitions=[_build_transition(build, each) for each in data.get("transitions", ())],
@@ -47,13 +45,12 @@ def _write(writing: Writing, step: StateMachineStep) -> dict[str, Any]:
     transitions = [{key: each[key] for key in ("from", "on", "to")} for each in step.rules()["transitions"]]
     for index, when in step.functions().get("when", {}).items():
         transitions[index]["when"] = when.text if isinstance(when, Expressed) else writing.named(when, "condition")
-    states = {name: writing.body(body) for name, body in step.bodies().items()}
+    states = writing.bodies(step.bodies())
     own = {"states": states, "start_state": step.start_state, "end_states": list(step.end_states)}
     return {**own, "transitions": transitions, **writing.options(step, "max_visits")}
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.MACHINE,
     step=StateMachineStep,
     keys={
         "states": Key(MapOf(BODY, "state"), "The steps of each state.", required=True, runs="state"),

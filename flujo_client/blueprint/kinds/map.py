@@ -9,14 +9,12 @@ from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.changes import CHANGES_KEYS, ItemsShape, context_path
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import MAPPER
-from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
-from flujo_client.blueprint.kinds.parallel import FAN_OUT, build_fan_out, write_fan_out
+from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
+from flujo_client.blueprint.kinds.parallel import FAN_OUT, FAN_OUT_FUNCTIONS, FAN_OUT_OPTIONS
 from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Table
 from flujo_client.blueprint.value_types import TEMPLATE, Templates
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.map import MapStep
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 
 _FINALIZE: Final = Table(
     {
@@ -40,22 +38,21 @@ MAP: Final = Table(
     },
     "a map",
 )
+_OPTIONS: Final = ("parallel", *FAN_OUT_OPTIONS)
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> MapStep:
     given: Data = data["map"]
     return MapStep(
         pipeline_to_run=build.body(given["body"]),
         iterable_input=str(context_path(given["iterable_input"])),
         finalize=_final(build, given.get("finalize")),
-        **present(given, "parallel"),
-        **build_fan_out(build, given),
+        **build.options(given, *_OPTIONS, **FAN_OUT_FUNCTIONS),
         **build.contained(data),
     )
 
 
 def _final(build: Building, given: Any) -> Callable[..., Any] | None:
-    """Build what makes a map's output."""
     if isinstance(given, Mapping) and "output_mapper" in given:
         return cast("Callable[..., Any]", build.load(given["output_mapper"], "mapper"))
     output = given.get("output", given.get("output_template")) if isinstance(given, Mapping) else given
@@ -63,7 +60,7 @@ def _final(build: Building, given: Any) -> Callable[..., Any] | None:
 
 
 def _write(writing: Writing, step: MapStep) -> dict[str, Any]:
-    own = {"iterable_input": step.iterable_input, **writing.options(step, "parallel"), **write_fan_out(writing, step)}
+    own = {"iterable_input": step.iterable_input, **writing.options(step, *_OPTIONS, **FAN_OUT_FUNCTIONS)}
     if isinstance(step.finalize, Templated):
         own["finalize"] = {"output": step.finalize.value}
     elif step.finalize is not None:
@@ -72,7 +69,6 @@ def _write(writing: Writing, step: MapStep) -> dict[str, Any]:
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.MAP,
     step=MapStep,
     keys={"map": Key(MAP, "The map.", required=True)},
     own_table="map",

@@ -11,11 +11,9 @@ from flujo_client.blueprint.kind import EXECUTION_MODE, BlueprintKind, Data
 from flujo_client.blueprint.shapes import ANY, FLAG, NULL, TEXT, AnyOf, Key, ListOf, MapOf, OneOf, Table
 from flujo_client.blueprint.value_types import Named
 from flujo_client.pipeline.nested import FAILURES, INPUTS, ImportStep
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> ImportStep:
     config = {key: value for key, value in data.get("config", {}).items() if key != "execution_mode"}
     if isinstance(config.get("outputs"), list):
         config["outputs"] = [(each["child"], each["parent"]) for each in config["outputs"]]
@@ -61,7 +59,6 @@ _CONFIG: Final = Table(
     "an import's config",
 )
 KIND: Final = BlueprintKind(
-    spec=kinds.NESTED,
     step=ImportStep,
     keys={
         "uses": Key(Named(("imports",), PYTHON_AGENT), "`imports.<name>`.", required=True),

@@ -8,11 +8,9 @@ from typing import Any, Final
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import words_or
-from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
+from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import COUNT, FLAG, TEXT, Key, ListOf, MapOf, OneOf
-from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy, ParallelStep
-from flujo_client.plan import kinds
 
 FAN_OUT: Final[Mapping[str, Key]] = {
     "merge_strategy": Key(
@@ -33,40 +31,21 @@ BRANCHES: Final[Mapping[str, Key]] = {
 }
 
 
+FAN_OUT_OPTIONS: Final = ("on_branch_failure", "context_include_keys", "max_concurrency")
+FAN_OUT_FUNCTIONS: Final = {"merge_strategy": "merge function"}
+_OPTIONS: Final = (*FAN_OUT_OPTIONS, "field_mapping", "ignore_branch_names")
+_FUNCTIONS: Final = {**FAN_OUT_FUNCTIONS, "reduce": "reducer"}
+
+
 def build_branches(build: Building, data: Data) -> dict[str, Any]:
-    """Make the arguments of a step with named branches."""
-    found = build_fan_out(build, data) | present(data, "field_mapping", "ignore_branch_names")
-    if "reduce" in data:
-        found["reduce"] = build.word_or_function(data["reduce"], "reducer")
-    return found | {"branches": build.bodies(data["branches"])}
-
-
-def build_fan_out(build: Building, data: Data) -> dict[str, Any]:
-    """Make the arguments of a fan-out."""
-    found = present(data, "on_branch_failure", "context_include_keys", "max_concurrency")
-    if "merge_strategy" in data:
-        found["merge_strategy"] = build.word_or_function(data["merge_strategy"], "merge function")
-    return found
+    return build.options(data, *_OPTIONS, **_FUNCTIONS) | {"branches": build.bodies(data["branches"])}
 
 
 def write_branches(writing: Writing, step: ParallelStep) -> dict[str, Any]:
-    """Write the keys of a step with named branches."""
-    found = write_fan_out(writing, step) | writing.options(step, "field_mapping", "ignore_branch_names")
-    if step.reduce is not None:
-        found["reduce"] = str(step.reduce) if isinstance(step.reduce, str) else writing.named(step.reduce, "reducer")
-    return found | {"branches": {name: writing.body(body) for name, body in step.bodies().items()}}
-
-
-def write_fan_out(writing: Writing, step: ParallelStep | MapStep) -> dict[str, Any]:
-    """Write the keys of a fan-out."""
-    found = writing.options(step, "on_branch_failure", "context_include_keys", "max_concurrency", "merge_strategy")
-    if "merge_strategy" in found and not isinstance(step.merge_strategy, str):
-        found["merge_strategy"] = writing.named(step.merge_strategy, "merge function")
-    return found
+    return writing.options(step, *_OPTIONS, **_FUNCTIONS) | {"branches": writing.bodies(step.bodies())}
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.PARALLEL,
     step=ParallelStep,
     keys=BRANCHES,
     build=lambda build, data: ParallelStep(**build_branches(build, data), **build.contained(data)),

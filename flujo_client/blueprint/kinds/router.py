@@ -11,8 +11,6 @@ from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.kinds.parallel import BRANCHES, build_branches, write_branches
 from flujo_client.blueprint.shapes import Key, Table
 from flujo_client.pipeline.router import DynamicParallelRouterStep
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 
 ROUTER: Final = Table(
     {"router_agent": Key(ANY_AGENT, "The agent that answers with the names of branches.", required=True), **BRANCHES},
@@ -20,12 +18,10 @@ ROUTER: Final = Table(
 )
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> DynamicParallelRouterStep:
     router, agent = data["router"], data["router"]["router_agent"]
-    live = build.agent(agent, build.name(data))
-    return DynamicParallelRouterStep(
-        router_agent=live, **build_branches(build, router), **build.working(data, build.entry(agent))
-    )
+    live, branches = build.agent(agent, build.name(data)), build_branches(build, router)
+    return DynamicParallelRouterStep(router_agent=live, **branches, **build.working(data, build.entry(agent)))
 
 
 def _write(writing: Writing, step: DynamicParallelRouterStep) -> dict[str, Any]:
@@ -34,7 +30,6 @@ def _write(writing: Writing, step: DynamicParallelRouterStep) -> dict[str, Any]:
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.ROUTER,
     step=DynamicParallelRouterStep,
     keys={"router": Key(ROUTER, "The router.", required=True), **WORK},
     own_table="router",

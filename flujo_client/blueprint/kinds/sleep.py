@@ -12,11 +12,9 @@ from flujo_client.blueprint.shapes import AnyOf, Key, Number
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.sleep import Sleep
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> Sleep:
     [(name, given)] = [(name, data[name]) for name in ("seconds", "until") if name in data]
     given = Templated(given) if isinstance(given, str) and "{{" in given else given
     return Sleep(**build.contained(data) | {name: given})
@@ -32,7 +30,6 @@ def _write(writing: Writing, step: Sleep) -> dict[str, Any]:
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.SLEEP,
     step=Sleep,
     keys={
         "seconds": Key(AnyOf((Number(least=0), TEMPLATE)), "How many seconds the run sleeps, or a template of them."),

@@ -14,7 +14,6 @@ from flujo_client.blueprint.value_types import JsonSchema, Named
 from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compiled_text import Changes, Fits
 from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 
 _OWN = "updates_context", "sink_to", "validate_fields", "strict_validation"
 
@@ -34,15 +33,10 @@ def _build(build: Building, data: Data) -> Step:
 def _write(writing: Writing, step: Step) -> dict[str, Any]:
     if isinstance(step.agent, Changes):
         writing.cannot("it changes the context as a loop's `init` and `state` do, but is not in a loop")
-    return {
-        "uses": writing.agent(step.agent),
-        **writing.working(step),
-        **writing.options(step, *_OWN),
-    }
+    return {"uses": writing.agent(step.agent), **writing.working(step), **writing.options(step, *_OWN)}
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.STEP,
     step=Step,
     keys={
         "agent": Key(

@@ -10,14 +10,12 @@ from flujo_client.blueprint.keys import NAMED_AGENT
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import COUNT, FLAG, AnyOf, Key, Number
 from flujo_client.pipeline.pipeline import Body
-from flujo_client.pipeline.step import Step
-from flujo_client.plan import kinds
 from flujo_client.recipes.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
 
 _SEARCHER: Final = AnyOf((NAMED_AGENT, BODY))
 
 
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> TreeSearchStep:
     bodies: dict[str, Any] = {who: _searcher(build, who, data[who]) for who in (PROPOSER, EVALUATOR)}
     return TreeSearchStep(**bodies, **present(data, *BOUNDS), **build.contained(data))
 
@@ -32,14 +30,10 @@ def _write(writing: Writing, step: TreeSearchStep) -> dict[str, Any]:
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.TREE_SEARCH,
     step=TreeSearchStep,
     keys={
         "proposer": Key(
-            _SEARCHER,
-            "Makes candidates: an agent by its name, a step, or a list of them.",
-            required=True,
-            runs="side",
+            _SEARCHER, "Makes candidates: an agent by its name, a step, or a list of them.", required=True, runs="side"
         ),
         "evaluator": Key(
             _SEARCHER, "Scores a candidate from 0 to 1; written like the proposer.", required=True, runs="side"

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from flujo_client.blueprint.finding import Path, nearest, shown
-from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, agents_of, texts_in
+from flujo_client.blueprint.rules.document_index import (
+    Data,
+    DocumentIndex,
+    StepNode,
+    agents_of,
+    items_of,
+    table_of,
+    walk,
+)
 from flujo_client.blueprint.rules.outputs import is_background
 from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.contract.providers import missing_for, misspelt_provider
@@ -45,7 +53,7 @@ def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
 
 
 def _unused(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    used = {text for _, text in texts_in(dict(doc.document), ()) if text.startswith("agents.")}
+    used = {text for _, text in walk(doc.document) if isinstance(text, str)}
     for name in doc.table("agents"):
         if f"agents.{name}" not in used:
             yield RuleFinding("V-A4", (*doc.path, "agents", name), f"'{shown(name)}' is not used by any step")
@@ -81,11 +89,8 @@ def _tools(agent: Data, path: Path) -> Iterator[RuleFinding]:
     for name, count in Counter(names).items():
         if count > 1:
             last = len(names) - 1 - names[::-1].index(name)
-            yield RuleFinding(
-                "V-A8",
-                (*path, "tools", last),
-                f"{count} tools are named '{shown(name)}'; a model tells tools apart by name",
-            )
+            message = f"{count} tools are named '{shown(name)}'; a model tells tools apart by name"
+            yield RuleFinding("V-A8", (*path, "tools", last), message)
 
 
 def _duplicate_schema(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
@@ -97,15 +102,15 @@ def _duplicate_schema(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFindin
 
 def _lost(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     """Find an answer that the next step leaves out, that is not stored, and that nothing reads by name."""
-    before = doc.before(step)
-    own = doc.texts_of(step) if "input" in step.data else ()
+    before = step.before
+    own = step.texts if "input" in step.data else ()
     if before is None or not own or before.spec is not STEP or doc.agent(before) is None or is_background(before):
         return
     if any(names[0] in ("previous_step", "this", "context") for text in own for names in text.names):
         return
     if _STORE & before.data.keys() or before.name in doc.read_by_name:
         return
-    if any(each.table("loop").get("conversation") is True for each in step.around()):
+    if any(each.table("loop").get("conversation") is True for each in step.line):
         return  # the conversation has it as a turn
     message = f"no step gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
     yield RuleFinding("V-A5", before.path, message, "read it as {{ previous_step }}, or store it with sink_to")
@@ -122,8 +127,7 @@ def _fallback(step: StepNode) -> Iterator[RuleFinding]:
 
 
 def _tries(step: Data) -> Any:
-    config = step.get("config")
-    return {key: each for key, each in config.items() if key != "max_retries"} if isinstance(config, dict) else {}
+    return {key: each for key, each in table_of(step, "config").items() if key != "max_retries"}
 
 
 _PAIRS: Final = (
@@ -132,25 +136,17 @@ _PAIRS: Final = (
     ("minItems", "maxItems"),
     ("minProperties", "maxProperties"),
 )
+_PARTS: Final = (
+    ("array", ("items", "prefixItems"), "items of the list"),
+    ("object", ("properties", "additionalProperties"), "properties of the object"),
+)
 _ELSEWHERE: Final = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "const", "enum", "dependentSchemas")
 _HOLD_SCHEMAS: Final = ("properties", "patternProperties", "$defs", "definitions")
-_ARE_SCHEMAS: Final = (
-    "items",
-    "additionalProperties",
-    "contains",
-    "not",
-    "if",
-    "then",
-    "else",
-    "anyOf",
-    "oneOf",
-    "allOf",
-    "prefixItems",
-)
+_LIST_SCHEMAS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_ARE_SCHEMAS: Final = ("items", "additionalProperties", "contains", "not", "if", "then", "else")
 
 
 def _schema_rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Check every schema of a document; one that a model receives must describe what it asks for."""
     for path, schema, is_for_model in _schemas(doc):
         yield from _impossible(schema, path)
         if is_for_model:
@@ -173,20 +169,14 @@ def _schemas(doc: DocumentIndex) -> Iterator[tuple[Path, Data, bool]]:
 
 
 def _inside(schema: Data, path: Path) -> Iterator[tuple[Path, Data]]:
-    """Return a schema and those in it."""
     yield path, schema
     for key, value in schema.items():
-        named = value.items() if isinstance(value, Mapping) else ()
-        listed = enumerate(value) if isinstance(value, list) else ()
-        if key in _HOLD_SCHEMAS:
-            found = [((*path, key, name), each) for name, each in named]
-        elif key in _ARE_SCHEMAS:
-            found = [((*path, key), value), *(((*path, key, index), each) for index, each in listed)]
-        else:
-            continue
-        for inner_path, inner in found:
-            if isinstance(inner, Mapping):
-                yield from _inside(inner, inner_path)
+        if key in _ARE_SCHEMAS and isinstance(value, Mapping):
+            yield from _inside(value, (*path, key))
+        elif key in (*_ARE_SCHEMAS, *_LIST_SCHEMAS, *_HOLD_SCHEMAS):
+            for name, each in items_of(value):
+                if isinstance(each, Mapping):
+                    yield from _inside(each, (*path, key, name))
 
 
 def _impossible(schema: Data, path: Path) -> Iterator[RuleFinding]:
@@ -205,14 +195,10 @@ def _impossible(schema: Data, path: Path) -> Iterator[RuleFinding]:
 def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
     if any(key in schema for key in _ELSEWHERE):
         return
-    if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
-        yield RuleFinding(
-            "V-S3", path, "the schema does not describe the items of the list", "describe it with `items`"
-        )
-    if schema.get("type") == "object" and not {"properties", "additionalProperties"} & schema.keys():
-        yield RuleFinding(
-            "V-S3", path, "the schema does not describe the properties of the object", "describe it with `properties`"
-        )
+    for kind, keys, what in _PARTS:
+        if schema.get("type") == kind and not set(keys) & schema.keys():
+            message = f"the schema does not describe the {what}"
+            yield RuleFinding("V-S3", path, message, f"describe it with `{keys[0]}`")
     if schema.get("additionalProperties") is not False and "properties" in schema:
         for name in _undescribed(schema):
             message = f"'{shown(name)}' is required but not among the properties"
@@ -220,14 +206,10 @@ def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
 
 
 def _undescribed(schema: Data) -> list[Any]:
-    required = schema.get("required")
-    return (
-        [each for each in required if isinstance(each, str) and each not in _properties(schema)]
-        if isinstance(required, list)
-        else []
-    )
+    required, known = schema.get("required"), _properties(schema)
+    names = required if isinstance(required, list) else ()
+    return [each for each in names if isinstance(each, str) and each not in known]
 
 
 def _properties(schema: Data) -> Data:
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
+    return table_of(schema, "properties")

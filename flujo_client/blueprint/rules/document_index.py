@@ -1,7 +1,6 @@
 """A document as the rules see it: its steps, each with its place in the flow, and the texts that are read there. Pure.
 
-It must not report faults, nor fail on them: what has the wrong shape is left out. In: a document;
-out: a `DocumentIndex`.
+It must not report faults, nor fail on them: what has the wrong shape is left out.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Final
 
 from flujo_client.blueprint.finding import Path
@@ -19,11 +17,16 @@ from flujo_client.blueprint.rules.model import UNKNOWN, Fields, is_read, reads_o
 from flujo_client.plan.kinds import KindSpec
 
 Data = Mapping[Any, Any]
-NO: Final[Data] = {}
 _UNKNOWN: Final = KindSpec(name="")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def table_of(data: Any, key: str) -> Data:
+    """Return the mapping under a key; an empty one for anything else."""
+    found = data.get(key) if isinstance(data, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+@dataclass(frozen=True, eq=False)
 class StepNode:
     """A step at its place."""
 
@@ -36,9 +39,10 @@ class StepNode:
     body: Path
     """The path of the body around it; `index` is its place there."""
     index: int
+    before: StepNode | None
+    """The step before it in the same body."""
     how: str
-    """The way in which the sibling bodies run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and again, as a `state`,
-    `instead` of what failed, or `inside` a cache."""
+    """How the sibling bodies run: in a `row` (the document's own), or as `Key.runs`."""
 
     @property
     def name(self) -> str:
@@ -52,7 +56,6 @@ class StepNode:
 
     @property
     def key_paths(self) -> tuple[KeyPath, ...]:
-        """Return the paths of the keys that it may have."""
         return EVERY_KEY_PATH if self.kind is None else self.kind.key_paths
 
     @property
@@ -61,15 +64,38 @@ class StepNode:
 
     def table(self, key: str) -> Data:
         """Return the mapping under a key; an empty one for anything else."""
-        found = self.data.get(key)
-        return found if isinstance(found, Mapping) else NO
+        return table_of(self.data, key)
 
-    def around(self) -> Iterator[StepNode]:
-        """Return it and the steps it is in, the innermost first."""
-        here: StepNode | None = self
-        while here is not None:
-            yield here
-            here = here.above
+    def listed(self, key: str) -> list[Any]:
+        """Return the list under a key; an empty one for anything else."""
+        found = self.data.get(key)
+        return found if isinstance(found, list) else []
+
+    @cached_property
+    def texts(self) -> tuple[TextNode, ...]:
+        """Return the expressions and templates of the step itself."""
+        return tuple(self._texts())
+
+    def _texts(self) -> Iterator[TextNode]:
+        for key in (each for each in self.key_paths if is_read(each.shape)):
+            values = (each for each in reach(self.data, key.path, self.path) if key.shape.fits(each[1]))
+            for path, text in (each for top, value in values for each in walk(value, top)):
+                reads = reads_of(key.shape, text) if isinstance(text, str) else None
+                if reads is not None:
+                    yield TextNode(self, path, text, key.after, *reads)
+
+    @cached_property
+    def line(self) -> tuple[StepNode, ...]:
+        """Return the steps it is in, the outermost first, and itself."""
+        return (self,) if self.above is None else (*self.above.line, self)
+
+    @cached_property
+    def search(self) -> StepNode | None:
+        """Return the innermost tree search it runs in, which has its own context; the search's fallback runs outside."""
+        if self.above is None:
+            return None
+        is_in = self.above.kind and self.above.kind.isolates_context and self.how != "instead"
+        return self.above if is_in else self.above.search
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,19 +119,24 @@ def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tup
         yield path, value
         return
     first, *rest = pattern
-    for key, each in (
-        items_of(value) if first == "*" else [(first, value.get(first))] if isinstance(value, Mapping) else ()
-    ):
-        if each is not None:
+    for key, each in items_of(value):
+        if first in ("*", key) and each is not None:
             yield from reach(each, tuple(rest), (*path, key))
 
 
-def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Return every text in a value."""
-    if isinstance(value, str):
-        yield path, value
-    for key, each in items_of(value):
-        yield from texts_in(each, (*path, key))
+def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield a value and all that is in it, with their paths, the nearest first."""
+    row = [(path, value)]
+    while row:
+        yield from row
+        row = [((*above, key), each) for above, holder in row for key, each in items_of(holder)]
+
+
+def value_at(document: Any, path: Path) -> Any:
+    """Return what is at a path; None if nothing is."""
+    for part in path:
+        document = dict(items_of(document)).get(part)
+    return document
 
 
 def bodies_of(step: StepNode) -> Iterator[tuple[Path, Any, str]]:
@@ -117,11 +148,12 @@ def bodies_of(step: StepNode) -> Iterator[tuple[Path, Any, str]]:
 
 
 def _steps(body: Any, path: Path, above: StepNode | None, how: str) -> Iterator[StepNode]:
-    given = enumerate(body) if isinstance(body, list) else [(0, body)]
-    for index, data in given:
+    before: StepNode | None = None
+    for index, data in enumerate(body) if isinstance(body, list) else [(0, body)]:
         if not isinstance(data, Mapping):
             continue
-        step = StepNode(data, (*path, index) if isinstance(body, list) else path, above, path, index, how)
+        step = StepNode(data, (*path, index) if isinstance(body, list) else path, above, path, index, before, how)
+        before = step
         yield step
         for inner_path, inner, inner_how in bodies_of(step):
             yield from _steps(inner, inner_path, step, inner_how)
@@ -148,8 +180,7 @@ class DocumentIndex:
     """Whether it is imported, so that its context may come from the importing blueprint."""
 
     def table(self, key: str) -> Data:
-        found = self.document.get(key)
-        return found if isinstance(found, Mapping) else NO
+        return table_of(self.document, key)
 
     @cached_property
     def steps(self) -> tuple[StepNode, ...]:
@@ -158,8 +189,7 @@ class DocumentIndex:
 
     @cached_property
     def texts(self) -> tuple[TextNode, ...]:
-        """Return every expression and template."""
-        return tuple(text for step in self.steps for text in self._texts(step))
+        return tuple(text for step in self.steps for text in step.texts)
 
     @cached_property
     def by_name(self) -> Mapping[str, list[StepNode]]:
@@ -167,17 +197,6 @@ class DocumentIndex:
         for step in self.steps:
             found.setdefault(step.name, []).append(step)
         return found
-
-    @cached_property
-    def texts_by_step(self) -> Mapping[Path, list[TextNode]]:
-        """Return the texts of each step itself, by its path."""
-        found: dict[Path, list[TextNode]] = {}
-        for text in self.texts:
-            found.setdefault(text.at.path, []).append(text)
-        return found
-
-    def texts_of(self, step: StepNode) -> Sequence[TextNode]:
-        return self.texts_by_step.get(step.path, ())
 
     @cached_property
     def read_by_name(self) -> frozenset[str]:
@@ -199,13 +218,9 @@ class DocumentIndex:
                 found[step.path[:length]] = begin, index + 1
         return found
 
-    def before(self, step: StepNode) -> StepNode | None:
-        """Return the step before another in the same body."""
-        return self._rows.get((step.body, step.index - 1))
-
     def context_at(self, step: StepNode) -> Fields | None:
         """Return the fields of the context that a step runs in."""
-        return self.context if search_of(step) is None else UNKNOWN
+        return self.context if step.search is None else UNKNOWN
 
     def agent(self, step: StepNode) -> tuple[Path, Data] | None:
         """Return the entry of this document that a step's agent names, with its path."""
@@ -218,28 +233,6 @@ class DocumentIndex:
         table, _, name = str(given).partition(".")
         found = self.table("agents").get(name) if table == "agents" else None
         return ((*self.path, "agents", name), found) if isinstance(found, Mapping) else None
-
-    @cached_property
-    def _rows(self) -> Mapping[tuple[Path, int], StepNode]:
-        return {(step.body, step.index): step for step in self.steps}
-
-    @staticmethod
-    def _texts(step: StepNode) -> Iterator[TextNode]:
-        for key in (each for each in step.key_paths if is_read(each.shape)):
-            values = (each for each in reach(step.data, key.path, step.path) if key.shape.fits(each[1]))
-            for path, text in (each for top, value in values for each in texts_in(value, top)):
-                reads = reads_of(key.shape, text)
-                if reads is not None:
-                    yield TextNode(step, path, text, key.after, reads.names, reads.filters)
-
-
-def search_of(step: StepNode) -> StepNode | None:
-    """Find the innermost tree search that a step runs in, because that has its own context; its fallback runs outside."""
-    steps = pairwise(step.around())
-    return next(
-        (around for each, around in steps if around.kind and around.kind.isolates_context and each.how != "instead"),
-        None,
-    )
 
 
 def agents_of(doc: DocumentIndex) -> Iterator[tuple[Path, Data]]:
@@ -257,8 +250,7 @@ def agents_of(doc: DocumentIndex) -> Iterator[tuple[Path, Data]]:
 
 def is_before(step: StepNode, text: TextNode) -> bool:
     """Return whether a step may have run when a text is read."""
-    line = [*reversed([*step.around()])]
-    reader = [*reversed([*text.at.around()])]
+    line, reader = step.line, text.at.line
     for index, (one, other) in enumerate(zip(line, reader, strict=False)):
         if one is other:
             continue

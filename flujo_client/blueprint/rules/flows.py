@@ -1,17 +1,16 @@
-"""V-L, V-CF, V-P, V-I, HITL-NESTED: where a run goes, and where it cannot; imports, and the steps that run them. Pure."""
+"""V-L, V-CF, V-P, V-SM, V-I, HITL-NESTED: where a run goes, and where it cannot; imports, and the steps that run them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from flujo_client.blueprint.finding import Path, nearest, shown
+from flujo_client.blueprint.finding import Path, meant, nearest, shown
 from flujo_client.blueprint.kind import KINDS
-from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode, TextNode, search_of
-from flujo_client.blueprint.rules.machines import of_machine
+from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode, TextNode, walk
 from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
 from flujo_client.blueprint.rules.table import RuleFinding
-from flujo_client.errors import BlueprintTextError
+from flujo_client.errors import BlueprintTextError, FlujoError
 from flujo_client.expressions.nodes import Comparison, Not
 from flujo_client.pipeline.compiled_text import expression_of
 from flujo_client.plan import kinds
@@ -29,28 +28,24 @@ def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
 
 
 def _of_loop(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """Check whether a loop can end."""
-    text = next((each for each in doc.texts_of(step) if each.path[-1] == "exit_expression"), None)
+    text = next((each for each in step.texts if each.path[-1] == "exit_expression"), None)
     if step.table("loop").get("stop_when") == "agent_finished":
         yield from _finishes(doc, step)
     if text is None:
         return
     constant = _constant(text)
     if constant is not NO_ANSWER:
-        message = "it reads nothing, so its answer is always the same: " + (
-            "the loop ends after one iteration" if constant else "only max_loops ends the loop"
-        )
-        yield RuleFinding("V-L1", text.path, message)
+        so = "the loop ends after one iteration" if constant else "only max_loops ends the loop"
+        yield RuleFinding("V-L1", text.path, f"it reads nothing, so its answer is always the same: {so}")
     elif text.names and all(names[0] == "context" and len(names) > 1 for names in text.names):
         yield from _changes(doc, step, text)
 
 
 def _changes(doc: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[RuleFinding]:
-    """Find an end that depends on fields of the context which nothing in the body writes."""
     read = {names[1] for names in text.names}
     inside = _sharing(doc, step, (*step.path, "loop", "body"))
     written = [path for each in (step, *inside) for path in writes(doc, each)]
-    if None in written or read & {*_WRITTEN_ALWAYS, *(str(path).partition(".")[0] for path in written)}:
+    if None in written or read & {*_BY_ENGINE, *(str(path).partition(".")[0] for path in written)}:
         return
     if any(each.spec is kinds.PARALLEL and each.data.get("ignore_branch_names") is not True for each in inside):
         return  # fields of the branches' names receive their outputs
@@ -58,14 +53,7 @@ def _changes(doc: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[Rul
     yield RuleFinding("V-L1", text.path, message, "write it with sink_to, updates_context or the loop's `state`")
 
 
-_WRITTEN_ALWAYS: Final = (
-    "step_outputs",
-    "hitl_history",
-    "conversation_history",
-    "call_count",
-    "status",
-    "import_artifacts",
-)
+_BY_ENGINE: Final = ("step_outputs", "hitl_history", "conversation_history", "call_count", "status", "import_artifacts")
 
 
 def _finishes(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
@@ -78,65 +66,52 @@ def _finishes(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
         known is not None and not {"action", "type"} & set(known)
     ):
         message = f"'{shown(body[-1].name)}' never answers with `action` or `type`, so only max_loops ends the loop"
-        yield RuleFinding(
-            "V-L1",
-            (*step.path, "loop", "stop_when"),
-            message,
-            "agent_finished needs an output whose action or type is `finish`",
-        )
+        allowed = "agent_finished needs an output whose action or type is `finish`"
+        yield RuleFinding("V-L1", (*step.path, "loop", "stop_when"), message, allowed)
 
 
 def _sharing(doc: DocumentIndex, container: StepNode, path: Path) -> list[StepNode]:
     """List the steps at a path in a container that run in its context, not in that of a tree search in it."""
-    return [each for each in doc.within(path) if search_of(each) is search_of(container)]
+    return [each for each in doc.within(path) if each.search is container.search]
 
 
 def _constant(text: TextNode) -> Any:
-    """Return the answer of an expression that reads nothing."""
     if text.names:
         return NO_ANSWER
     try:
         return bool(expression_of(text.text).evaluate({}))
-    except BlueprintTextError:
-        return NO_ANSWER
-    except Exception:  # noqa: BLE001 - it fails in every run alike, and the run reports it
+    except FlujoError:  # it cannot be read, which is reported; or it fails in every run alike, and the run reports it
         return NO_ANSWER
 
 
 def _of_conditional(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """Check whether the condition and the branches of a conditional match."""
-    text = next(iter(doc.texts_of(step)), None)
+    text = next(iter(step.texts), None)
     answers = None if text is None else _answers(doc, step, text)
     if text is None or answers is None:
         return
     branches = step.table("branches")
-    known = ", ".join(map(shown, answers[:20]))
     keys = {(type(key), key) for key in branches}
-    meant = {each for answer in answers for each in _meant(answer)}
+    chosen = {each for answer in answers for each in _chosen_by(answer)}
     for key in branches:
-        if (type(key), key) not in meant:
-            near = nearest(key, answers)
-            message = f"the condition never returns {shown(key)}"
-            yield RuleFinding(
-                "V-CF1", (*step.path, "branches", key), message, None if near else f"it returns {known}", near
-            )
+        if (type(key), key) not in chosen:
+            message, path = f"the condition never returns {shown(key)}", (*step.path, "branches", key)
+            yield RuleFinding("V-CF1", path, message, *meant(key, answers, "it returns"))
     if "default_branch" in step.data:
         return
     for answer in answers:
-        if not _meant(answer) & keys:
+        if not _chosen_by(answer) & keys:
             message = f"the condition may return {shown(answer)}, which fails the step: it has no such branch and no default_branch"
             yield RuleFinding("V-CF1", (*step.path, "branches"), message)
 
 
 def _answers(doc: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] | None:
-    """Return all results that a condition can have, where they are known."""
     try:
         node = expression_of(text.text).node
     except BlueprintTextError:
         return None
     if isinstance(node, Comparison | Not):
         return [True, False]
-    before = doc.before(step)
+    before = step.before
     schema = None if before is None else schema_of(doc, before)
     for path in text.names:
         if len(text.names) == 1 and text.text.strip() in (".".join(path), ".".join(("output", *path[1:]))):
@@ -160,13 +135,12 @@ def _schema_of(doc: DocumentIndex, path: tuple[str, ...], before: Any) -> Any:
     return before
 
 
-def _meant(answer: Any) -> set[tuple[type, Any]]:
+def _chosen_by(answer: Any) -> set[tuple[type, Any]]:
     """Return the keys that an answer means, as a run looks for the branch: true and false mean the texts too."""
     return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
 
 
 def _of_branches(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """Check what branches write and read of the context."""
     own = () if step.kind is None or step.kind.own_table is None else (step.kind.own_table,)
     table, path = (step.table(own[0]) if own else step.data), (*step.path, *own)
     branches = table.get("branches")
@@ -186,21 +160,19 @@ def _clashes(doc: DocumentIndex, step: StepNode, branches: dict[Any, Path]) -> I
     first: dict[str, Any] = {}
     for name, path in branches.items():
         for each in _sharing(doc, step, path):
-            for target in [str(each.data["sink_to"])] if "sink_to" in each.data else ():
-                field, other = target.partition(".")[0], first.setdefault(target, name)
-                if other != name and not (name in mapping and field not in mapping[name]):
-                    message = f"branches '{shown(other)}' and '{shown(name)}' both write '{shown(target)}'; if they differ, {strategy} fails"
-                    yield RuleFinding(
-                        "V-P1",
-                        (*each.path, "sink_to"),
-                        message,
-                        "write different fields, or choose which one wins: merge_strategy keep_first or overwrite",
-                    )
+            if "sink_to" not in each.data:
+                continue
+            target = str(each.data["sink_to"])
+            field, other = target.partition(".")[0], first.setdefault(target, name)
+            if other != name and not (name in mapping and field not in mapping[name]):
+                message = f"branches '{shown(other)}' and '{shown(name)}' both write '{shown(target)}'; if they differ, {strategy} fails"
+                allowed = "write different fields, or choose which one wins: merge_strategy keep_first or overwrite"
+                yield RuleFinding("V-P1", (*each.path, "sink_to"), message, allowed)
 
 
 def _kept_away(doc: DocumentIndex, include: list[Any], inside: Sequence[StepNode]) -> Iterator[RuleFinding]:
     own = {str(target).partition(".")[0] for each in inside for target in writes(doc, each)}
-    for text in [text for each in inside for text in doc.texts_of(each)]:
+    for text in [text for each in inside for text in each.texts]:
         for names in sorted(text.names):
             read = names[1] if names[0] == "context" and len(names) > 1 else "step_outputs"
             if read not in ("step_outputs", *include) and not {read, "None"} & own:
@@ -216,29 +188,19 @@ def _of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     given = doc.table("imports").get(str(step.data["uses"]).partition(".")[2])
     if isinstance(given, dict) and (question := _question(given)) is not None:
         message = f"'{shown(question)}' in it asks a person, which propagate_hitl: false forbids, so it fails there"
-        yield RuleFinding(
-            "HITL-NESTED-001",
-            (*step.path, "config", "propagate_hitl"),
-            message,
-            "remove propagate_hitl or the question",
-            severity="warning",
-        )
+        path, allowed = (*step.path, "config", "propagate_hitl"), "remove propagate_hitl or the question"
+        yield RuleFinding("HITL-NESTED-001", path, message, allowed, severity="warning")
 
 
 def _question(document: Any) -> str | None:
-    """Return the name of the first step of a document that asks a person."""
-    row = [document.get("steps")]
-    while row:
-        value = row.pop(0)
+    for _, value in walk(document.get("steps")):
         kind = KINDS.get(str(value.get("kind"))) if isinstance(value, dict) else None
         if kind is not None and kind.asks_people:
             return str(value.get("name", value.get("step", "")))
-        row += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return None
 
 
 def _import_rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Check every import and every step that runs one."""
     used = {step.data["uses"].partition(".")[2] for step in doc.steps if step.spec is kinds.NESTED}
     for name in doc.table("imports"):
         if name not in used:
@@ -253,9 +215,8 @@ def _outputs(step: StepNode) -> Iterator[RuleFinding]:
     seen: set[str] = set()
     for path, parent in _targets(step):
         if parent in seen:
-            yield RuleFinding(
-                "V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last one takes effect"
-            )
+            message = f"'{shown(parent)}' receives two outputs, and only the last one takes effect"
+            yield RuleFinding("V-I2", path, message)
         seen.add(parent)
 
 
@@ -281,10 +242,65 @@ def _no_effect(step: StepNode, key: str, needs: str) -> RuleFinding:
     return RuleFinding("V-I5", (*step.path, "config", key), "it has no effect here", f"it works only with {needs}")
 
 
+def _of_machine(_: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
+    states = dict.fromkeys(map(str, step.table("states")))
+    ends = dict.fromkeys(each for each in step.listed("end_states") if isinstance(each, str))
+    start = step.data.get("start_state")
+    leads = list(_transitions(step))
+    for index, (source, _on, target) in enumerate(leads):
+        for key, name, more in (("from", source, {"*": None}), ("to", target, ends)):
+            yield from _unknown_state(name, more if name in more else states, (*step.path, "transitions", index, key))
+    if isinstance(start, str):
+        yield from _unknown_state(start, states, (*step.path, "start_state"))
+    if (
+        not isinstance(start, str)
+        or start not in states
+        or any(target not in states and target not in ends for _, _, target in leads)
+    ):
+        return
+    onward = {source for source, on, _ in leads if on != "failure"}
+    reached = _reached(start, leads, ends)
+    for name in states:
+        if name not in reached:
+            message = f"no transition leads to '{shown(name)}'"
+            yield RuleFinding("V-SM1", (*step.path, "states", name), message, severity="warning")
+        elif name not in ends and not {name, "*"} & onward:
+            message = f"nothing leads on from '{shown(name)}' when it has succeeded, and it is not an end state"
+            yield RuleFinding("V-SM1", (*step.path, "states", name), message, severity="warning")
+    if ends and not reached & set(ends):
+        yield RuleFinding("V-SM1", (*step.path, "end_states"), "no transition leads to any of them", severity="warning")
+
+
+def _transitions(step: StepNode) -> Iterator[tuple[str, str, str]]:
+    for each in step.listed("transitions"):
+        given = each if isinstance(each, dict) else {}
+        yield str(given.get("from")), str(given.get("on", "success")), str(given.get("to"))
+
+
+def _reached(start: str, leads: list[tuple[str, str, str]], ends: Collection[str]) -> set[str]:
+    onward: dict[str, set[str]] = {}
+    for source, _, target in leads:
+        onward.setdefault(source, set()).add(target)
+    found, row = {start}, [start]
+    anywhere = onward.pop("*", set())
+    while row:
+        name = row.pop()
+        following = set() if name in ends else onward.pop(name, set()) | anywhere
+        anywhere = set() if name not in ends else anywhere
+        row += following - found
+        found |= following
+    return found
+
+
+def _unknown_state(name: str, known: Collection[str], path: Path) -> Iterator[RuleFinding]:
+    if name not in known:
+        yield RuleFinding("V-SM1", path, f"'{shown(name)}' is not a state", *meant(name, known, "there are"))
+
+
 _OF_KIND: Final[Mapping[KindSpec, Callable[[DocumentIndex, StepNode], Iterator[RuleFinding]]]] = {
     kinds.CONDITIONAL: _of_conditional,
     kinds.LOOP: _of_loop,
-    kinds.MACHINE: of_machine,
+    kinds.MACHINE: _of_machine,
     kinds.NESTED: _of_import,
     kinds.PARALLEL: _of_branches,
     kinds.ROUTER: _of_branches,

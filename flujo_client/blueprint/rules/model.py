@@ -1,14 +1,11 @@
-"""The facts before a run: the fields of a context by its model, and the paths that texts read. Pure, but for the import of the model.
-
-In: what a document says under `context_model`; out: `Fields`, or None for no context.
-"""
+"""The facts before a run: the fields of a context by its model, and the paths that texts read. Pure, but for the import of the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
@@ -70,14 +67,9 @@ def type_of(schema: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-Names: TypeAlias = frozenset[tuple[str, ...]]
-
-
-class TextReads(NamedTuple):
-    """The names that a text reads, and the filters that it passes values through."""
-
-    names: Names = frozenset()
-    filters: frozenset[str] = frozenset()
+Reads: TypeAlias = tuple[frozenset[tuple[str, ...]], frozenset[str]]
+"""The names that a text reads, and the filters that it passes values through."""
+_NOTHING: Final[Reads] = frozenset(), frozenset()
 
 
 def is_read(shape: FieldType) -> bool:
@@ -85,30 +77,24 @@ def is_read(shape: FieldType) -> bool:
     return shape in (EXPRESSION, TEMPLATE, LIMIT_NAME) or isinstance(shape, Templates | WhenShape | ItemsShape)
 
 
-def reads_of(shape: FieldType, text: str) -> TextReads | None:
+def reads_of(shape: FieldType, text: str) -> Reads | None:
     """Return what a text of such a shape reads, nothing if it cannot be read; None if it is a reference instead."""
     if isinstance(shape, ItemsShape):
-        return TextReads(_names_of_items(text))
+        return _items_read(text)
     if (shape == EXPRESSION or isinstance(shape, WhenShape)) and is_reference(text):
         return None
+    read: Callable[[str], Expression | Template] = expression_of if isinstance(shape, WhenShape) else template_of
     try:
-        read = _reader_of(shape)(text)
+        found = shape.read(text) if isinstance(shape, Formula) else read(text)
     except BlueprintTextError:
-        return TextReads()
-    return TextReads(read.names, read.filters)
+        return _NOTHING
+    return found.names, found.filters
 
 
-def _reader_of(shape: FieldType) -> Callable[[str], Expression | Template]:
-    if isinstance(shape, Formula):
-        return shape.read
-    return expression_of if isinstance(shape, WhenShape) else template_of
-
-
-def _names_of_items(text: str) -> Names:
+def _items_read(text: str) -> Reads:
     path = context_path(text)
     if path is None:
-        return frozenset()
+        return _NOTHING
     first, *rest = path.split(".")
-    return frozenset(
-        [("steps", rest[0], "output", *rest[1:]) if first == "step_outputs" else ("context", first, *rest)]
-    )
+    names = ("steps", rest[0], "output", *rest[1:]) if first == "step_outputs" else ("context", first, *rest)
+    return frozenset([names]), frozenset()

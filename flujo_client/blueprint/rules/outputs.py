@@ -1,7 +1,4 @@
-"""Find the schema of a step's output, and the parts of the context that it changes, as far as they are known before a run. Pure.
-
-In: a step in its document; out: a JSON Schema, and paths in the context; None if they cannot be known.
-"""
+"""Find the schema of a step's output, and the parts of the context that it changes, as far as they are known before a run. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ TEXT: Final[Data] = {"type": "string"}
 
 
 def schema_of(doc: DocumentIndex, step: StepNode) -> Data | None:
-    """Return the schema that a step's output surely fits."""
+    """Return the JSON Schema that a step's output surely fits, if one is known."""
     if step.spec is kinds.HUMAN:
         return _schema(step.data.get("input_schema"))
     if step.spec is kinds.CACHE:
@@ -29,7 +26,6 @@ def schema_of(doc: DocumentIndex, step: StepNode) -> Data | None:
 
 
 def _answer_schema(doc: DocumentIndex, step: StepNode) -> Data | None:
-    """Return the schema of what a step's agent answers."""
     if _REPLACE & step.data.keys() or is_background(step):
         return None
     own = step.data.get("output_schema")
@@ -101,9 +97,8 @@ def changed(step: StepNode) -> Iterator[tuple[Path, Any]]:
     """Return the targets of the context changes that a loop or a map makes, with their places."""
     own_table = None if step.kind is None else step.kind.init_table
     for table in (INIT, STATE) if own_table is not None else ():
-        for operation in ("set", "append", "merge"):
-            for path, target in reach(step.data, (str(own_table), table, operation, "*", "target"), step.path):
-                yield path, field_path(str(target))
+        for path, target in reach(step.data, (str(own_table), table, "*", "*", "target"), step.path):
+            yield path, field_path(str(target))
 
 
 def _schema(given: Any) -> Data | None:

@@ -1,7 +1,7 @@
-"""Every rule: its id, the fault it finds, and whether the fault rejects the blueprint; and profiles, by which a project weighs rules. Pure.
+"""Every rule: its id, the fault it finds, and whether the fault rejects the blueprint; and profiles, by which a project weighs rules.
 
-The reference and `flujo validate --list-rules` are made from `RULES`. A profile can hide a warning, or make it an error. It cannot hide a fault
-that rejects a pipeline: `flujo validate` would pass a pipeline that `flujo enqueue` rejects.
+A profile can hide a warning, or make it an error. It cannot hide a fault that rejects a pipeline: `flujo validate` would pass a pipeline that
+`flujo enqueue` rejects.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ class Rule(NamedTuple):
     severity: Severity = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class RuleFinding:
+class RuleFinding(NamedTuple):
     """A finding of a rule, at a path of its document."""
 
     rule: str

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from flujo_client.blueprint.finding import Path, nearest, shown
-from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, TextNode, is_before, search_of
+from flujo_client.blueprint.finding import Path, meant, shown
+from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, TextNode, is_before
 from flujo_client.blueprint.rules.model import UNKNOWN, Fields, type_of
 from flujo_client.blueprint.rules.outputs import changed, is_closed, properties, schema_of
-from flujo_client.blueprint.rules.table import RuleFinding
+from flujo_client.blueprint.rules.table import RuleFinding, Severity
 
 _JINJA_BLOCK = re.compile(
     r"\{%[-+]?\s*(if|elif|else|endif|for|endfor|set|raw|block|macro|include|filter|with)\b[^%\n]{0,40}%\}"
@@ -31,8 +31,8 @@ def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
             message = f"'{block[0]}' is plain text here and is sent unchanged"
             yield RuleFinding("V-T7", text.path, message, _BLOCKS.get(block[1], "blocks are {{#if …}} and {{#each …}}"))
         for names in sorted(text.names):
-            if names[0] in _ASKED:
-                yield from _ASKED[names[0]](doc, text, names)
+            if names[0] in _BY_ROOT:
+                yield from _BY_ROOT[names[0]](doc, text, names)
     yield from _context_rules(doc)
 
 
@@ -41,21 +41,15 @@ def disabled_filters(doc: DocumentIndex, enabled: Callable[[], Collection[str]])
     for text in doc.texts:
         for name in sorted(text.filters):
             if name not in (known := enabled()):
-                near = f"enabled: {', '.join(known) or 'none'}"
-                yield RuleFinding(
-                    "V-T8", text.path, f"the project's validation.enabled_template_filters does not have '{name}'", near
-                )
+                message = f"the project's validation.enabled_template_filters does not have '{name}'"
+                yield RuleFinding("V-T8", text.path, message, f"enabled: {', '.join(known) or 'none'}")
 
 
 def _this(_: DocumentIndex, text: TextNode, __: tuple[str, ...]) -> Iterator[RuleFinding]:
-    above = text.at.around() if text.after else (each for each in text.at.around() if each is not text.at)
+    above = text.at.line if text.after else text.at.line[:-1]
     if not any(each.kind and each.kind.has_item for each in above):
-        yield RuleFinding(
-            "V-T2",
-            text.path,
-            "`this` is an item only in a map; here it is the same as `previous_step`",
-            nearest="previous_step",
-        )
+        message = "`this` is an item only in a map; here it is the same as `previous_step`"
+        yield RuleFinding("V-T2", text.path, message, nearest="previous_step")
 
 
 def _context(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
@@ -64,10 +58,8 @@ def _context(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iter
         if not doc.is_part:
             yield _no_context(text, ".".join(names[:2]))
     elif len(names) > 1 and not context.is_open and names[1] not in context.types:
-        known = tuple(context.types)
-        near = nearest(names[1], known)
         message = f"`context.{shown(names[1])}`: {context.called} has no such field"
-        yield RuleFinding("V-CTX1", text.path, message, None if near else f"it has {', '.join(known[:20])}", near)
+        yield RuleFinding("V-CTX1", text.path, message, *meant(names[1], context.types))
 
 
 def _no_context(text: TextNode, read: str) -> RuleFinding:
@@ -81,14 +73,14 @@ def _answer(doc: DocumentIndex, text: TextNode, _: tuple[str, ...]) -> Iterator[
 
 
 def _previous(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterator[RuleFinding]:
-    before = None if text.after else doc.before(text.at)
+    before = None if text.after else text.at.before
     schema = None if before is None else schema_of(doc, before)
     known = properties(schema)
     if len(names) > 1 and names[1] == "output" and (known is None or "output" not in known):
         message = "`previous_step` is the output itself, which has no `.output`"
-        is_sure = type_of(schema) in _A
-        meant = ".".join(("previous_step", *names[2:]))
-        yield RuleFinding("V-T3", text.path, message, nearest=meant, severity="error" if is_sure else None)
+        severity: Severity | None = "error" if type_of(schema) in _A else None
+        path = ".".join(("previous_step", *names[2:]))
+        yield RuleFinding("V-T3", text.path, message, nearest=path, severity=severity)
     elif before is not None and schema is not None:
         yield from _field(text, names, 1, before, schema)
 
@@ -108,16 +100,11 @@ def _steps(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterat
     if not found:
         yield from _unknown(doc, text, names[1])
         return
-    found = [each for each in found if search_of(each) is search_of(text.at)]
+    found = [each for each in found if each.search is text.at.search]
     if not found:
         message = f"`steps.{shown(names[1])}` runs in another context: a tree search has its own"
-        outside = search_of(text.at) is not None
-        yield RuleFinding(
-            "V-CTX2",
-            text.path,
-            message,
-            "its output is under `context.outer`" if outside else "read the search's own output instead",
-        )
+        within, outside = "its output is under `context.outer`", "read the search's own output instead"
+        yield RuleFinding("V-CTX2", text.path, message, outside if text.at.search is None else within)
         return
     if len(names) > 2 and names[2] != "output":  # noqa: PLR2004 - steps, name, what of it
         message = f"`steps.{shown(names[1])}` has its output under `.output` and nothing else"
@@ -134,16 +121,12 @@ def _steps(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterat
 def _unknown(doc: DocumentIndex, text: TextNode, name: str) -> Iterator[RuleFinding]:
     if doc.is_part or doc.table("imports"):
         return  # steps of the importer, or of what is imported, may have it
-    near = nearest(name, doc.by_name)
-    known = ", ".join(shown(each) for each in list(doc.by_name)[:20])
+    allowed, near = meant(name, doc.by_name, "there are")
     message = f"`steps.{shown(name)}`: no step has this name"
-    yield RuleFinding(
-        "V-T4", text.path, message, None if near else f"there are {known}", f"steps.{near}" if near else None
-    )
+    yield RuleFinding("V-T4", text.path, message, allowed, f"steps.{near}" if near else None)
 
 
 def _field(text: TextNode, names: tuple[str, ...], at: int, step: StepNode, schema: Data) -> Iterator[RuleFinding]:
-    """Return whether the field that a path reads of an output is one that its schema has."""
     if len(names) <= at:
         return
     read = ".".join(names[: at + 1])
@@ -155,23 +138,14 @@ def _field(text: TextNode, names: tuple[str, ...], at: int, step: StepNode, sche
     known = properties(schema)
     if known is None or names[at] in known:
         return
-    near = nearest(names[at], known)
+    allowed, near = meant(names[at], known)
     message = f"`{shown(read)}`: the output_schema of '{shown(step.name)}' has no such property"
-    allowed = None if near else f"it has {', '.join(map(shown, list(known)[:20])) or 'none'}"
-    meant = ".".join((*names[:at], near)) if near else None
-    yield RuleFinding("V-T6", text.path, message, allowed, meant, None if is_closed(schema) else "warning")
+    path = ".".join((*names[:at], near)) if near else None
+    yield RuleFinding("V-T6", text.path, message, allowed, path, None if is_closed(schema) else "warning")
 
 
 _A = {"string": "a text", "integer": "a number", "number": "a number", "boolean": "true or false"}
-_ASKED = {
-    "this": _this,
-    "context": _context,
-    "previous_step": _previous,
-    "steps": _steps,
-    "resume_input": _answer,
-}
-
-
+_BY_ROOT = {"this": _this, "context": _context, "previous_step": _previous, "steps": _steps, "resume_input": _answer}
 _ALIKE = {("integer", "number"), ("array", "object")}
 
 
@@ -199,8 +173,8 @@ def _merged(doc: DocumentIndex, step: StepNode, context: Fields) -> Iterator[Rul
     for name in properties(schema) or ():
         if name not in context.types:
             message = f"its output has '{shown(name)}', but {context.called} has no such field"
-            near = nearest(name, context.types)
-            yield RuleFinding("CTX-OUTPUT-KEYS", (*step.path, "updates_context"), message, _known(context, near), near)
+            path = (*step.path, "updates_context")
+            yield RuleFinding("CTX-OUTPUT-KEYS", path, message, *meant(name, context.types))
 
 
 def _received(doc: DocumentIndex, step: StepNode, context: Fields) -> Iterator[RuleFinding]:
@@ -227,11 +201,5 @@ def _changed(step: StepNode, context: Fields) -> Iterator[RuleFinding]:
 
 
 def _no_field(path: Path, target: Any, context: Fields) -> RuleFinding:
-    near = nearest(str(target).partition(".")[0], context.types)
-    return RuleFinding(
-        "V-C1", path, f"'{shown(target)}' is not a field of {context.called}", _known(context, near), near
-    )
-
-
-def _known(context: Fields, near: str | None) -> str | None:
-    return None if near else f"it has {', '.join(map(shown, list(context.types)[:20]))}"
+    message = f"'{shown(target)}' is not a field of {context.called}"
+    return RuleFinding("V-C1", path, message, *meant(str(target).partition(".")[0], context.types))

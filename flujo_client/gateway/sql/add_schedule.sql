@@ -1,5 +1,4 @@
--- Add a schedule, or replace the one of its name: it stays paused, and keeps its next slot if its timing is the same. Its pipeline's plan
--- is stored with it, which has the text of a blueprint.
+-- Add a schedule, or replace the one of its name: it stays paused, and keeps its next slot if its timing is the same. Its plan is stored too.
 WITH
 -- include definition
 added AS (
@@ -13,6 +12,6 @@ added AS (
         due_at = CASE WHEN s.timing = excluded.timing THEN s.due_at ELSE excluded.due_at END
     RETURNING s.*
 )
-SELECT
+SELECT %(name)s::text AS pipeline,
 -- include schedule
 FROM added s;

@@ -3,9 +3,7 @@ SELECT a.key, a.address, a.step, a.number, a.kind, a.status, a.reason, a.worker,
        coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd,
        b.estimate_cost_usd, b.estimate_tokens, b.quota_before_usd, b.quota_before_tokens
 FROM flujo_attempts a
-LEFT JOIN LATERAL (
-    SELECT sum(input_tokens + output_tokens) AS tokens, sum(cost_usd) AS cost_usd FROM flujo_spends WHERE key = a.key
-) t ON true
+LEFT JOIN LATERAL (SELECT sum(input_tokens + output_tokens) AS tokens, sum(cost_usd) AS cost_usd FROM flujo_spends WHERE key = a.key) t ON true
 LEFT JOIN LATERAL (
     SELECT max(usd)::float8 AS estimate_cost_usd, max(tokens) AS estimate_tokens,
            min(before_usd)::float8 AS quota_before_usd, min(before_tokens) AS quota_before_tokens

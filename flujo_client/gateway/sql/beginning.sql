@@ -7,13 +7,10 @@ WITH last AS (
 given AS (
     SELECT a.output, array_position(%(before)s::text[], a.step) AS place, a.kind = 'step' AS is_step FROM flujo_attempts a
     WHERE a.run_id = %(run)s::text AND a.address = '' AND a.status = 'succeeded' AND a.step = ANY(%(before)s::text[])
-    UNION ALL
-    SELECT s.output, array_position(%(before)s::text[], s.step), false FROM flujo_scopes s
+    UNION ALL SELECT s.output, array_position(%(before)s::text[], s.step), false FROM flujo_scopes s
     WHERE s.run_id = %(run)s::text AND s.parent = '' AND s.status = 'succeeded' AND s.step = ANY(%(before)s::text[])
 )
 SELECT c.context, coalesce((SELECT g.output FROM given g WHERE g.output IS NOT NULL ORDER BY g.place DESC, g.is_step LIMIT 1), r.input) AS input
-FROM flujo_runs r
-JOIN last ON true
-JOIN flujo_contexts c ON c.run_id = r.id AND c.place = last.place
+FROM flujo_runs r JOIN last ON true JOIN flujo_contexts c ON c.run_id = r.id AND c.place = last.place
 WHERE r.id = %(run)s::text
   AND (SELECT count(*) FROM flujo_contexts b WHERE b.run_id = r.id AND b.place BETWEEN c.place AND %(place)s::int) = %(place)s::int - c.place + 1;

@@ -5,7 +5,6 @@ SELECT b.scope, b.limit_usd::float8 AS limit_usd, b.limit_tokens,
 FROM flujo_budgets b
 WHERE b.scope IN (
     SELECT 'run:' || (r.limits ->> 'run') FROM flujo_runs r WHERE r.id = %(run)s
-    UNION
-    SELECT v.scope FROM flujo_attempts a JOIN flujo_reservations v ON v.key = a.key WHERE a.run_id = %(run)s
+    UNION SELECT v.scope FROM flujo_attempts a JOIN flujo_reservations v ON v.key = a.key WHERE a.run_id = %(run)s
 )
 ORDER BY b.scope;

@@ -1,4 +1,3 @@
--- The tenants' budgets of today of which a large part is spent or reserved, the fullest first.
 SELECT scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
 FROM (
     SELECT b.scope, b.limit_usd::float8 AS limit_usd, b.limit_tokens,
@@ -11,6 +10,4 @@ FROM (
     FROM flujo_budgets b
     WHERE starts_with(b.scope, 'tenant:') AND right(b.scope, 11) = to_char(now() AT TIME ZONE 'UTC', ':YYYY-MM-DD')
 ) u
-WHERE u.part >= %(part)s::float8
-ORDER BY u.part DESC, u.scope
-LIMIT %(limit)s::int;
+WHERE u.part >= %(part)s::float8 ORDER BY u.part DESC, u.scope LIMIT %(limit)s::int;

@@ -1,2 +1,1 @@
--- The versions of code that a run's attempts were performed with.
 SELECT digest, parts FROM flujo_code WHERE digest IN (SELECT a.code FROM flujo_attempts a WHERE a.run_id = %(run)s);

@@ -6,5 +6,4 @@ FROM (
     WHERE
 -- include matching
 ) m
-GROUP BY m.name, m.status
-ORDER BY count(*) DESC, m.name, m.status;
+GROUP BY m.name, m.status ORDER BY count(*) DESC, m.name, m.status;

@@ -27,9 +27,7 @@ replaced AS (
            reason = 'replaced by run ' || %(run)s::text || ' (' || h.gate || ')'
     FROM held h WHERE r.id = h.id RETURNING r.id, r.reason
 ),
-requested AS (
-    INSERT INTO flujo_inputs (run_id, kind, note) SELECT id, 'cancel', reason FROM replaced
-),
+requested AS (INSERT INTO flujo_inputs (run_id, kind, note) SELECT id, 'cancel', reason FROM replaced),
 story AS (
     INSERT INTO flujo_events (run_id, name, level, data)
     SELECT id, 'run.cancel_requested', 'warning', jsonb_build_object('reason', reason) FROM replaced

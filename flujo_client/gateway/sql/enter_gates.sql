@@ -1,7 +1,6 @@
--- Runs that were recorded in this transaction, as due, come to their gates: each is admitted if all of them have room and no one waits
--- there, else it waits at the first that has none, and its first attempt with it; meanwhile it holds its places in those that decide as it
--- is recorded. Gates are locked by a statement before this one. Where runs may not be admitted (`judges` is false), all wait for the
--- next admission.
+-- Runs that were recorded in this transaction, as due, come to their gates: each is admitted if all of them have room and no one waits there, else it
+-- waits at the first that has none, and its first attempt with it; meanwhile it holds its places in those that decide as it is recorded. Gates are
+-- locked by a statement before this one. Where runs may not be admitted (`judges` is false), all wait for the next admission.
 WITH asked AS MATERIALIZED (
     SELECT a.*, %(judges)s::bool AND a.wait_s = 0 AND (a.most IS NULL OR (
         NOT EXISTS (SELECT 1 FROM flujo_waiting_runs w WHERE w.gate = a.gate)
@@ -32,7 +31,5 @@ held_back AS (
     UPDATE flujo_attempts t SET available_at = now() + make_interval(secs => %(waiting_s)s::float8)
     WHERE t.key = ANY(ARRAY(SELECT w.key FROM waits w))
 ),
-story AS (
-    INSERT INTO flujo_events (run_id, name, data) SELECT run_id, 'run.waiting', jsonb_build_object('gate', gate) FROM waits
-)
+story AS (INSERT INTO flujo_events (run_id, name, data) SELECT run_id, 'run.waiting', jsonb_build_object('gate', gate) FROM waits)
 SELECT DISTINCT a.run, w.gate AS waits_at FROM asked a LEFT JOIN waits w ON w.run_id = a.run;

@@ -1,5 +1,4 @@
--- The newest judgements of outputs: of one run and its child runs, or of the newest runs. Those of each run are found by the index on its
--- events.
+-- The newest judgements of outputs: of one run and its child runs, or of the newest runs. Those of each run are found by the index on its events.
 WITH looked AS MATERIALIZED (
     SELECT r.id, r.name FROM flujo_kin(%(run)s::text) k JOIN flujo_runs r ON r.id = k WHERE %(run)s::text IS NOT NULL
     UNION ALL
@@ -11,6 +10,4 @@ SELECT e.at, e.run_id AS run, l.name AS pipeline, a.address, a.step, a.number AS
        CASE WHEN e.name = 'step.judged' THEN (e.data ->> 'passed') = 'true' ELSE e.name = 'aros.reasoning.precheck.pass' END AS passed,
        e.data ->> 'feedback' AS feedback
 FROM looked l JOIN flujo_events e ON e.run_id = l.id JOIN flujo_attempts a ON a.key = e.attempt
-WHERE e.name IN ('step.judged', 'aros.reasoning.precheck.pass', 'aros.reasoning.precheck.fail')
-ORDER BY e.id DESC
-LIMIT %(limit)s::int;
+WHERE e.name IN ('step.judged', 'aros.reasoning.precheck.pass', 'aros.reasoning.precheck.fail') ORDER BY e.id DESC LIMIT %(limit)s::int;

@@ -2,8 +2,7 @@
 -- or the one whose error a failed run has. Extras of a success are looked for at its top level only.
 WITH RECURSIVE explained AS (
     SELECT id, NULL::text AS parent, 0 AS depth FROM flujo_runs WHERE id = ANY(%(runs)s::text[])
-    UNION ALL
-    SELECT c.id, t.id, t.depth + 1
+    UNION ALL SELECT c.id, t.id, t.depth + 1
     FROM explained t JOIN flujo_runs r ON r.id = t.id
     CROSS JOIN LATERAL (
         SELECT k.id FROM flujo_runs k
@@ -13,8 +12,7 @@ WITH RECURSIVE explained AS (
             WHEN k.error IS NULL THEN upper('child_' || k.status) = r.error ->> 'code'
             WHEN r.failed_key IS NOT NULL THEN k.failed_key = r.failed_key
             ELSE (k.error ->> 'type_name', k.error ->> 'message') = (r.error ->> 'type_name', r.error ->> 'message') END
-        ORDER BY EXISTS (SELECT FROM flujo_attempts q WHERE q.run_id = k.id AND q.ended_at IS NULL AND q.status = 'paused') DESC, k.created_at
-        LIMIT 1
+        ORDER BY EXISTS (SELECT FROM flujo_attempts q WHERE q.run_id = k.id AND q.ended_at IS NULL AND q.status = 'paused') DESC, k.created_at LIMIT 1
     ) c
     WHERE t.depth < 2
 )

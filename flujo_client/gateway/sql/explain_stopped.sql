@@ -1,7 +1,7 @@
 -- The attempt that the error of each failed run is of; if its row, which may be older, names none, one with the same error. For a cancelled or
 -- expired run, one that was stopped with it: rather one that had started.
 SELECT r.id AS run_id, a.key, a.address, a.step, a.number, a.kind, a.status, a.created_at, a.queue, a.started_at, a.ended_at, a.worker,
-       a.losses, a.losses_alone, a.loss, a.error AS fault, a.latency_s
+       a.losses, a.losses_alone, a.loss, a.error AS fault, a.latency_s, a.question, a.waits_for
 FROM flujo_runs r
 CROSS JOIN LATERAL (
     SELECT * FROM flujo_attempts x WHERE x.key = r.failed_key

@@ -1,7 +1,6 @@
--- Runs in the background that have shown no sign of life for so long are asked to stop, with the error they fail with; a worker ends
--- them. A sign of life is work that was made, begun or ended since, a worker at it, a time it waits for, or a question to a person; in
--- the run or in a child run that it waits for. FOR UPDATE waits for merges and first claims under way, reads
--- the run again after them, and nothing is claimed or merged after it.
+-- Runs in the background that have shown no sign of life for so long are asked to stop, with the error they fail with; a worker ends them. A sign of
+-- life is work that was made, begun or ended since, a worker at it, a time it waits for, or a question to a person; in the run or in a child run that
+-- it waits for. FOR UPDATE waits for merges and first claims under way, reads the run again after them, and nothing is claimed or merged after it.
 WITH stale AS (
     SELECT r.id FROM flujo_runs r
     WHERE r.parent_run IS NOT NULL AND r.parent_address IS NULL AND r.status IN ('queued', 'running') AND r.cancel_requested_at IS NULL
@@ -22,9 +21,7 @@ failed AS (
     UPDATE flujo_runs r SET cancel_requested_at = now(), error = %(error)s::jsonb, reason = %(reason)s::text
     FROM stale WHERE r.id = stale.id RETURNING r.id
 ),
-asked AS (
-    INSERT INTO flujo_inputs (run_id, kind, note) SELECT id, 'cancel', %(reason)s::text FROM failed
-),
+asked AS (INSERT INTO flujo_inputs (run_id, kind, note) SELECT id, 'cancel', %(reason)s::text FROM failed),
 story AS (
     INSERT INTO flujo_events (run_id, name, level, data)
     SELECT id, 'background.stale', 'error', jsonb_build_object('reason', %(reason)s::text) FROM failed

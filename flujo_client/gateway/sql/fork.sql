@@ -1,17 +1,14 @@
--- A run that begins again at a step of another one, in one commit; nothing when its idempotency key is taken, or the other run is
--- live, gone, or was retried before (unless `again`): two retries at the same time lock its row, and the second sees the first. The outputs of the steps before are copied as they were: closed rows without a spend, so nothing is charged again. Rows
--- inside their containers stay with the other run. Contexts are copied too, so that a fork can be forked before its own beginning.
--- A fork begins under another plan, and the other run may be live.
+-- A run that begins again at a step of another one, in one commit; nothing when its idempotency key is taken, or the other run is live, gone, or was
+-- retried before (unless `again`): of two retries the second waits for its row and sees the first. The outputs of the steps before are copied as they
+-- were: closed rows without a spend, so nothing is charged again. Rows inside their containers stay with the other run. Contexts are copied too, so
+-- that a fork can be forked before its own beginning. A fork begins under another plan, and the other run may be live.
 WITH old AS (
     SELECT id, reference, name, input FROM flujo_runs
-    WHERE id = %(forked_from)s::text AND (ended_at IS NOT NULL OR %(of_live)s::bool)
-      AND (retried_as IS NULL OR %(again)s::bool)
-    FOR NO KEY UPDATE
+    WHERE id = %(forked_from)s::text AND (ended_at IS NOT NULL OR %(of_live)s::bool) AND (retried_as IS NULL OR %(again)s::bool) FOR NO KEY UPDATE
 ),
 definition AS (
     INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan, hooked)
-    SELECT %(fingerprint)s::text, old.reference, %(name)s::text, %(version)s::text, %(plan)s::jsonb, %(hooked)s::bool FROM old
-    ON CONFLICT DO NOTHING
+    SELECT %(fingerprint)s::text, old.reference, %(name)s::text, %(version)s::text, %(plan)s::jsonb, %(hooked)s::bool FROM old ON CONFLICT DO NOTHING
 ),
 new AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest, metadata,
@@ -19,13 +16,9 @@ new AS (
     SELECT %(run)s::text, %(fingerprint)s::text, old.reference, old.name, old.input, %(limits)s::jsonb, %(tenant)s::text, %(run_queue)s::text,
            %(priority)s::smallint, %(idempotency_key)s::text, %(digest)s::text, %(metadata)s::jsonb, %(trace_parent)s::text,
            to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, %(settings)s::jsonb, %(gates)s::jsonb, old.id, %(step)s::text
-    FROM old
-    ON CONFLICT (tenant, idempotency_key) DO NOTHING
-    RETURNING id, reference, forked_from
+    FROM old ON CONFLICT (tenant, idempotency_key) DO NOTHING RETURNING id, reference, forked_from
 ),
-marked AS (
-    UPDATE flujo_runs o SET retried_as = new.id FROM new WHERE o.id = new.forked_from AND o.ended_at IS NOT NULL
-),
+marked AS (UPDATE flujo_runs o SET retried_as = new.id FROM new WHERE o.id = new.forked_from AND o.ended_at IS NOT NULL),
 root AS (
     INSERT INTO flujo_scopes (run_id, address, cursor, output, context)
     SELECT id, %(address)s::text, %(place)s::int, %(input)s::bytea, %(context)s::bytea FROM new

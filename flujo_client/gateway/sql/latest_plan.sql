@@ -1,2 +1,1 @@
--- The plan that runs of a reference were last enqueued under, or that workers last adopted.
 SELECT plan FROM flujo_pipelines WHERE reference = %(reference)s ORDER BY greatest(adopted_at, created_at) DESC LIMIT 1;

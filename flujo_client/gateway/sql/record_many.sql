@@ -1,7 +1,6 @@
--- Runs of one pipeline, each with its root scope and its first attempt, in one commit, as record.sql does it for one. Of a run whose
--- idempotency key is taken nothing is recorded, and the row that has the key is returned instead: writing a column over itself finds the
--- current row, also where it was committed after this statement began. Keys are inserted in one order, so that no two statements wait
--- for each other.
+-- Runs of one pipeline, each with its root scope and its first attempt, in one commit, as record.sql does it for one. Of a run whose idempotency key
+-- is taken nothing is recorded, and the row that has the key is returned instead: writing a column over itself finds the current row, also where it
+-- was committed after this statement began. Keys are inserted in one order, so that no two statements wait for each other.
 WITH
 -- include definition
 given AS (
@@ -17,8 +16,7 @@ kept AS (
     SELECT g.run, %(fingerprint)s::text, %(reference)s::text, %(name)s::text, g.input, g.limits::jsonb, g.tenant, g.run_queue,
            g.priority::smallint, g.idempotency_key, g.digest, g.metadata::jsonb, g.trace_parent, to_timestamp(g.deadline), %(aros)s::jsonb, %(settings)s::jsonb, g.gates::jsonb,
            %(key_marks)s::text[]
-    FROM given g ORDER BY g.tenant, g.idempotency_key, g.run
-    ON CONFLICT (tenant, idempotency_key) DO UPDATE SET retried_as = flujo_runs.retried_as
+    FROM given g ORDER BY g.tenant, g.idempotency_key, g.run ON CONFLICT (tenant, idempotency_key) DO UPDATE SET retried_as = flujo_runs.retried_as
     RETURNING id, tenant, idempotency_key, digest
 ),
 new AS (SELECT g.* FROM given g JOIN kept ON kept.id = g.run),

@@ -5,8 +5,7 @@ SELECT r.id, r.reference, r.fingerprint, r.name, p.version, v.status, r.reason, 
        r.parent_run IS NOT NULL AND r.parent_address IS NULL AS is_background, r.retry_of, r.retries, r.forked_from, r.from_step, r.retried_as,
        r.parked, r.failed_key, r.replaced_by, CASE WHEN r.status = 'queued' THEN flujo_waits_for(r.id) END AS waits_for, s.context,
        coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd
-FROM flujo_runs r
-JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
+FROM flujo_runs r JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
 CROSS JOIN LATERAL (SELECT CASE WHEN r.status IN ('queued', 'running') AND flujo_is_paused(r.id) THEN 'paused' ELSE r.status END AS status) v
 LEFT JOIN flujo_scopes s ON s.run_id = r.id AND s.address = r.root
 LEFT JOIN LATERAL (

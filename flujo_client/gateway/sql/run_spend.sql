@@ -11,14 +11,11 @@ SELECT 'paid', a.run_id, a.address, a.step, s.model, sum(s.requests), sum(s.inpu
        sum(s.input_tokens + s.output_tokens)::bigint, sum(s.cost_usd)
 FROM kin k JOIN flujo_spends s ON s.run_id = k.id JOIN flujo_attempts a ON a.key = s.key
 GROUP BY a.run_id, a.address, a.step, s.model
-UNION ALL
-SELECT 'possibly paid', a.run_id, a.address, a.step, u.model, sum(u.times), 0, 0, 0, 0
+UNION ALL SELECT 'possibly paid', a.run_id, a.address, a.step, u.model, sum(u.times), 0, 0, 0, 0
 FROM kin k JOIN (
     SELECT u.run_id, u.key, u.model, u.tries - (u.settled_at IS NOT NULL)::int - (
         u.settled_at IS NULL AND EXISTS (SELECT FROM flujo_attempts l WHERE l.key = u.key AND l.status = 'running' AND l.claim_id = u.claim_id)
     )::int AS times
     FROM flujo_units u WHERE u.effect IS NULL
 ) u ON u.run_id = k.id JOIN flujo_attempts a ON a.key = u.key
-WHERE u.times > 0
-GROUP BY a.run_id, a.address, a.step, u.model
-ORDER BY 2, 3, 4, 1 DESC, 5;
+WHERE u.times > 0 GROUP BY a.run_id, a.address, a.step, u.model ORDER BY 2, 3, 4, 1 DESC, 5;

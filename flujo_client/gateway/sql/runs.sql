@@ -11,19 +11,15 @@ WITH page AS MATERIALIZED (
 -- include matching
       AND (%(before_at)s::timestamptz IS NULL OR r.created_at <= %(before_at)s::timestamptz)
       AND (%(before_at)s::timestamptz IS NULL OR (r.created_at, r.id) < (%(before_at)s::timestamptz, %(before_id)s::text))
-    ORDER BY r.created_at DESC, r.id DESC
-    LIMIT %(limit)s::int OFFSET %(offset)s::int
+    ORDER BY r.created_at DESC, r.id DESC LIMIT %(limit)s::int OFFSET %(offset)s::int
 )
 SELECT page.*, CASE WHEN page.status = 'queued' THEN flujo_waits_for(page.id) END AS waits_for, p.version, NULL::bytea AS input, NULL::bytea AS output, NULL::bytea AS context,
        coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd
-FROM page
-JOIN flujo_pipelines p ON p.fingerprint = page.fingerprint
+FROM page JOIN flujo_pipelines p ON p.fingerprint = page.fingerprint
 CROSS JOIN LATERAL (
     SELECT sum(x.tokens) AS tokens, sum(x.cost_usd) AS cost_usd
     FROM flujo_kin(page.id) k
     -- Summed run by run, so that the planner can only use the index on the run.
-    CROSS JOIN LATERAL (
-        SELECT sum(s.input_tokens + s.output_tokens) AS tokens, sum(s.cost_usd) AS cost_usd FROM flujo_spends s WHERE s.run_id = k
-    ) x
+    CROSS JOIN LATERAL (SELECT sum(s.input_tokens + s.output_tokens) AS tokens, sum(s.cost_usd) AS cost_usd FROM flujo_spends s WHERE s.run_id = k) x
 ) t
 ORDER BY page.created_at DESC, page.id DESC;

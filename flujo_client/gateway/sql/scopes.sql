@@ -10,6 +10,4 @@ spent AS (
 SELECT s.address, s.parent, s.kind, s.step, s.name, s.place, s.status, s.output, s.error, s.metadata, s.opened_at, s.closed_at, s.lanes,
        CASE WHEN s.status = 'succeeded' AND s.parent IS NOT NULL THEN s.context END AS context,
        coalesce(spent.tokens, 0)::bigint AS tokens, coalesce(spent.cost_usd, 0)::float8 AS cost_usd
-FROM flujo_scopes s LEFT JOIN spent ON spent.at = s.address
-WHERE s.run_id = %(run)s
-ORDER BY s.opened_at, s.address;
+FROM flujo_scopes s LEFT JOIN spent ON spent.at = s.address WHERE s.run_id = %(run)s ORDER BY s.opened_at, s.address;

@@ -10,8 +10,6 @@ LEFT JOIN (
     ORDER BY split_part(data ->> 'worker', '~', 1), at DESC, id DESC
 ) s ON s.worker = split_part(w.id, '~', 1)
 LEFT JOIN (
-    SELECT DISTINCT ON (split_part(data ->> 'worker', '~', 1)) split_part(data ->> 'worker', '~', 1) AS worker, data -> 'keys' AS lacks
-    FROM flujo_events WHERE run_id IS NULL AND name = 'worker.lacks_key'
-    ORDER BY split_part(data ->> 'worker', '~', 1), at DESC, id DESC
+-- include lacking_workers
 ) l ON l.worker = split_part(w.id, '~', 1)
 WHERE w.lease_until > now() - interval '1 day' ORDER BY w.started_at DESC;

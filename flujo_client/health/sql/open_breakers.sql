@@ -1,3 +1,2 @@
 -- include open_breakers
-ORDER BY model
-LIMIT %(limit)s::int;
+ORDER BY model LIMIT %(limit)s::int;

@@ -1,4 +1,3 @@
--- One attempt, and what it spent.
 SELECT a.key, a.address, a.step, a.number, a.kind, a.status, a.reason, a.waits_for, a.queue, a.worker, a.losses, a.loss, a.room, a.code,
        a.input, a.output, a.answer, a.error,  a.latency_s, a.created_at, a.started_at, a.ended_at, s.*
 FROM flujo_attempts a

@@ -1,5 +1,4 @@
--- A digest for each of these runs, and for '' one of all: it changes when something happens there. Of all, what is due first is looked at: there
--- work is done, however much waits behind it.
+-- A digest for each of these runs, and for '' one of all: it changes when something happens there. Of all, what is due first is looked at.
 SELECT q.run, md5(CASE q.run WHEN '' THEN concat_ws(
         ' ', (SELECT max(created_at) FROM flujo_runs), (SELECT max(id) FROM flujo_inputs), (SELECT max(changed_at) FROM flujo_model_guards),
         (SELECT sum(hashtext(id)) FROM flujo_workers WHERE ended_at IS NULL AND lease_until > now()),

@@ -5,6 +5,4 @@ SELECT parent, CASE WHEN held THEN 'held' ELSE status END AS status, count(*) AS
            width_bucket(date_part('epoch', opened_at - %(begin)s::timestamptz), 0, %(seconds)s::float8, %(buckets)s::int) END AS first,
        CASE WHEN NOT held AND isfinite(closed_at) IS NOT false THEN
            width_bucket(date_part('epoch', coalesce(closed_at, %(till)s) - %(begin)s::timestamptz), 0, %(seconds)s::float8, %(buckets)s::int) END AS last
-FROM flujo_scopes
-WHERE run_id = %(run)s AND parent = ANY(%(at)s::text[]) AND kind = 'sequence'
-GROUP BY 1, 2, 4, 5;
+FROM flujo_scopes WHERE run_id = %(run)s AND parent = ANY(%(at)s::text[]) AND kind = 'sequence' GROUP BY 1, 2, 4, 5;

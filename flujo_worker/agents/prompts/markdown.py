@@ -1,14 +1,14 @@
 """Write plain data as text that cannot leave its place: JSON for a fenced block, Markdown lists, lines and paragraphs.
 
-Data comes from models and strangers: no content may end the block that it is in, or begin another one. In: plain data. Out: text. Nothing
-is lost: a text that cannot be shown unchanged is shown as JSON.
+Data comes from models and strangers: no content may end the block that it is in, or begin another one. Nothing is lost: a text that cannot be
+shown unchanged is shown as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 EMPTY: Final = "*(empty)*"
@@ -55,32 +55,19 @@ def nested_markdown(value: Any) -> str:
 
 
 def _bullets(value: Any, depth: int) -> Iterator[str]:
-    before = "  " * depth + "- "
-    if isinstance(value, dict):
-        yield from _entries(value, before, depth)
-    elif isinstance(value, list):
-        yield from _items(value, before, depth)
-    else:
+    before, is_mapping = "  " * depth + "- ", isinstance(value, dict)
+    if not isinstance(value, dict | list):
         yield before + _item(value)
-
-
-def _entries(mapping: Mapping[str, Any], before: str, depth: int) -> Iterator[str]:
-    for key, value in mapping.items():
-        named = f"{before}**{line(key).replace('*', chr(92) + '*')}**:"
-        if _is_nested(value):
-            yield named
-            yield from _bullets(value, depth + 1)
+        return
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        named = f"**{line(key).replace('*', chr(92) + '*')}**:" if is_mapping else f"[{key}]:"
+        if _is_nested(each):
+            yield before + named
+            yield from _bullets(each, depth + 1)
+        elif is_mapping:
+            yield f"{before}{named} {EMPTY if isinstance(each, dict | list) else line(each)}"
         else:
-            yield f"{named} {EMPTY if isinstance(value, dict | list) else line(value)}"
-
-
-def _items(values: Sequence[Any], before: str, depth: int) -> Iterator[str]:
-    for number, value in enumerate(values):
-        if _is_nested(value):
-            yield f"{before}[{number}]:"
-            yield from _bullets(value, depth + 1)
-        else:
-            yield before + _item(value)
+            yield before + _item(each)
 
 
 def _is_nested(value: Any) -> bool:

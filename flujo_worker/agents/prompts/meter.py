@@ -1,8 +1,4 @@
-"""The bounds of one rendering: steps, characters, seconds.
-
-Code that works for a template first spends from its meter. It must not know of templates. In: the amount of work. Out: nothing, or
-`Exhausted`.
-"""
+"""The bounds of one rendering: steps, characters, seconds. Code that works for a template first spends from its meter."""
 
 from __future__ import annotations
 
@@ -54,7 +50,6 @@ def spend(chars: int = 0) -> None:
 
 
 def note_missing(name: str) -> None:
-    """Record a missing name that the current rendering has used."""
     _meter.get().missing[name] = None
 
 

@@ -40,33 +40,13 @@ _KEPT: Final = (
 )
 """Jinja2's filters that make no more than they are given."""
 _METHODS: Final = {
-    str: frozenset(
-        [
-            "capitalize",
-            "count",
-            "endswith",
-            "find",
-            "isdigit",
-            "islower",
-            "isupper",
-            "lower",
-            "lstrip",
-            "partition",
-            "removeprefix",
-            "removesuffix",
-            "rpartition",
-            "rsplit",
-            "rstrip",
-            "split",
-            "splitlines",
-            "startswith",
-            "strip",
-            "title",
-            "upper",
-        ]
-    ),
-    dict: frozenset(["get", "items", "keys", "values"]),
-    LoopContext: frozenset(["cycle", "changed"]),
+    str: {
+        *("capitalize", "count", "endswith", "find", "isdigit", "islower", "isupper", "lower", "lstrip", "partition"),
+        *("removeprefix", "removesuffix", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith"),
+        *("strip", "title", "upper"),
+    },
+    dict: {"get", "items", "keys", "values"},
+    LoopContext: {"cycle", "changed"},
 }
 
 

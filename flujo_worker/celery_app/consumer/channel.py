@@ -26,7 +26,7 @@ from flujo_worker.celery_app.consumer.private_names import CLOSES_IDLE, OpenChan
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32
-"""The maximum of messages that a process takes at once: more would wait here while other processes are idle."""
+"""The maximum number of messages that a process takes at once: more would wait here while other processes are idle."""
 IDLE_S = 5
 """Seconds between two times at which idle connections are closed."""
 _AGAIN: Final = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 2.0}
@@ -83,11 +83,7 @@ class Capacity:
         self.changed()
         if self._is_awaited and self._hub is not None:
             self._is_awaited = False
-            self._hub.call_soon(_look_again)
-
-
-def _look_again() -> None:
-    """Do nothing: once awake, the hub asks for messages before it waits again."""
+            self._hub.call_soon(lambda: None)  # once awake, the hub asks for messages before it waits again
 
 
 def connection_for(capacity: Capacity | None = None) -> type[kombu.Connection]:
@@ -175,9 +171,9 @@ class BulkChannel(SparingChannel):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.QoS = _LimitedWithAcks if self.ack_emulation else _Limited
-        self.read: Callable[[bytes, str], Any] = _read
+        self.read: Callable[[bytes, str], Any] = lambda item, _: loads(item.decode())
         """Makes the message of an item of a queue, or None where it is not to be delivered."""
-        self.take: Callable[[Any, str], bool] = _take_nothing
+        self.take: Callable[[Any, str], bool] = lambda *_: False
         """Takes a message of a queue at once, or returns that it has to pass through kombu's consumers and Celery's."""
         self._bulk_request = lru_cache(self._write_bulk_request)
         self._is_limited = False
@@ -295,11 +291,3 @@ class BulkTransport(SparingTransport):
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         super().register_with_event_loop(connection, loop)
         self.capacity.serve(loop)
-
-
-def _read(item: bytes, _queue: str) -> Any:
-    return loads(item.decode())
-
-
-def _take_nothing(_message: Any, _queue: str) -> bool:
-    return False

@@ -21,16 +21,6 @@ LOOKS: Final = 4
 """How often in `acknowledge_s` seconds the ages of deliveries are looked at."""
 
 
-def done_already() -> None:
-    """Do nothing: there is nothing left to acknowledge."""
-
-
-def acknowledge_at_once(message: Any) -> Callable[[], object]:
-    """Acknowledge a message as it is taken: in Redis, nothing rests on it."""
-    message.ack()
-    return done_already
-
-
 class Deliveries:
     """The messages of our tasks that a process was delivered, each by itself: one id may come twice at once.
 

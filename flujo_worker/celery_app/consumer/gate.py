@@ -19,7 +19,6 @@ from celery.worker.consumer.tasks import Tasks
 from flujo_client.config.manager import Settings
 from flujo_client.transport.wire import MAX_BYTES
 from flujo_worker.celery_app.consumer.channel import BulkChannel
-from flujo_worker.celery_app.consumer.deliveries import Deliveries
 from flujo_worker.celery_app.consumer.pool import AttemptPool
 from flujo_worker.celery_app.consumer.private_names import keep_events, let_calls_wake, use_replaced_tracer
 from flujo_worker.celery_app.consumer.refusals import Refusals
@@ -29,6 +28,8 @@ from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from flujo_worker.celery_app.consumer.deliveries import Deliveries
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class ItemGate:
         )
 
     def _guard_deliveries(self, consumer: Any) -> None:
+        from flujo_worker.celery_app.consumer.deliveries import Deliveries
+
         if self._deliveries is None:
             self._deliveries = Deliveries(self._acknowledge_s, None if self._pool is None else self._pool.capacity)
         if self._pool is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -21,41 +22,22 @@ from celery.worker import state
 from flujo_client.contract.envelope import TASKS
 from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE, Capacity, connection_for
 from flujo_worker.celery_app.consumer.chord_parts import ChordCounter, ChordPart
-from flujo_worker.celery_app.consumer.deliveries import acknowledge_at_once, done_already
 from flujo_worker.celery_app.consumer.events import PoolEvents
 from flujo_worker.celery_app.consumer.private_names import is_tracer_replaced
 from flujo_worker.celery_app.consumer.stopping import after
-from flujo_worker.concurrency.call_context import waiting_for_locks
+from flujo_worker.concurrency.call_context import wait_for_locks
 from flujo_worker.engine.claim_ahead import Taker
 from flujo_worker.engine.engine import LoopEffects
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
-    from typing import Protocol
+    from collections.abc import Callable, Coroutine, Mapping
 
     from flujo_client.contract.envelope import AttemptKind, Envelope
     from flujo_worker.attempts.isolation import DeliveryResult
     from flujo_worker.celery_app.consumer.refusals import Refusals
     from flujo_worker.engine.engine import Engine
-    from flujo_worker.runtime.effects import Effects
-
-    class Carrier(Protocol):
-        """The executor of messages: this process's host."""
-
-        effects: Effects
-        execute: Callable[..., Awaitable[Any]] | None
-
-        def part_of(self, envelope: Envelope) -> Mapping[str, Any]: ...
-
-        async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult: ...
-
-        async def perform(self, envelope: Envelope) -> DeliveryResult: ...
-
-        def announce_stop(self) -> None: ...
-
-        def hand_back(self) -> None: ...
-
+    from flujo_worker.engine.host import Host
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +51,17 @@ _TOLD: Final = (
 )
 
 
+def done_already() -> None:
+    """Do nothing: there is nothing left to acknowledge."""
+
+
+def acknowledge_at_once(message: Any) -> Callable[[], object]:
+    """Acknowledge a message as it is taken: in Redis, nothing rests on it."""
+    message.ack()
+    return done_already
+
+
+@dataclass(eq=False)
 class Held:
     """A message that the engine has, as Celery's remote control lists it.
 
@@ -81,26 +74,19 @@ class Held:
         acknowledge: acknowledges it once its attempt has ended, unless that is done.
     """
 
-    acknowledged = True
-    worker_pid = None
-    is_done = False
-    task = SimpleNamespace(acks_late=False)
+    headers: Mapping[str, Any]
+    wire: Mapping[str, Any]
+    chord: Any
+    queue: str
+    consumer: Any
+    acknowledge: Callable[[], object] = done_already
 
-    def __init__(
-        self,
-        headers: Mapping[str, Any],
-        wire: Mapping[str, Any],
-        chord: Any,
-        queue: str,
-        consumer: Any,
-        acknowledge: Callable[[], object] = done_already,
-    ) -> None:
-        self.headers, self.wire, self.chord, self.queue, self.consumer = headers, wire, chord, queue, consumer
-        self.acknowledge = acknowledge
-        self.id: str = headers["id"]
-        self.task_id, self.type = self.id, str(headers["task"])
-        self.name = headers["shadow"] or self.type
-        self.time_start = time.time()
+    acknowledged, worker_pid, is_done, task = True, None, False, SimpleNamespace(acks_late=False)
+
+    def __post_init__(self) -> None:
+        self.id = self.task_id = str(self.headers["id"])
+        self.type, self.time_start = str(self.headers["task"]), time.time()
+        self.name = self.headers["shadow"] or self.type
 
     @property
     def part(self) -> ChordPart | None:
@@ -157,8 +143,8 @@ class AttemptPool(TaskPool, Taker):
         self._taken = self._done = 0
         self._allowed = int(self.limit)
         self._counting, self._aside = threading.Lock(), set[Held]()
-        self._carrier: Carrier | None = None
-        self._hands_back = False
+        self._host: Host
+        self._serves = self._hands_back = False
         self.shortcuts: dict[str, Shortcut] = {}
         self.screen: Callable[[bytes, str], Mapping[str, Any]]
         self.receipt: Callable[[Any], Callable[[], object]] = acknowledge_at_once
@@ -184,17 +170,17 @@ class AttemptPool(TaskPool, Taker):
         self._allowed = attempts
         self.capacity.wake()
 
-    def serve(self, carrier: Carrier, engine: Engine) -> None:
+    def serve(self, host: Host, engine: Engine) -> None:
         """Let this process's host carry out messages, on its engine's loop, from now on."""
-        self._carrier, self._engine = carrier, engine
-        self._chords = ChordCounter(self.app, carrier.effects, carrier.execute)
-        if isinstance(carrier.effects, LoopEffects):
-            carrier.effects.ahead.taker = self
+        self._host, self._engine, self._serves = host, engine, True
+        self._chords = ChordCounter(self.app, host.effects, host.execute)
+        if isinstance(host.effects, LoopEffects):
+            host.effects.ahead.taker = self
 
     def can_skip_tracer(self, task: Any) -> bool:
         """Return whether Celery's tracer can be left out unnoticed: `PoolEvents` sends its events."""
         return (
-            self._carrier is not None
+            self._serves
             and not any(signal.receivers for signal in _TOLD)
             and not is_tracer_replaced()
             and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
@@ -214,7 +200,7 @@ class AttemptPool(TaskPool, Taker):
 
     def part_of(self, envelope: Envelope) -> Mapping[str, Any]:
         """Return what makes an attempt's message a part of its chord."""
-        return self._serving.part_of(envelope)
+        return self._host.part_of(envelope)
 
     def take_own(self, envelope: Envelope) -> None:
         self.shortcuts[TASKS[envelope.kind]].take_own(envelope)
@@ -233,7 +219,7 @@ class AttemptPool(TaskPool, Taker):
     def begin_own(self, held: Held, envelope: Envelope, refusals: Refusals) -> None:
         """Begin an attempt whose message this process has written. Called on the engine's loop."""
         self._hold(held)
-        self._engine.begin(self._carry_out(held, self._serving.perform(envelope), refusals))
+        self._engine.begin(self._carry_out(held, self._host.perform(envelope), refusals))
 
     def on_apply(self, *args: Any, **kwargs: Any) -> Any:
         self._count()
@@ -255,13 +241,8 @@ class AttemptPool(TaskPool, Taker):
         """Begin to hand back what runs. Called from a signal handler."""
         if not self._hands_back:
             self._hands_back = True
-            self._serving.announce_stop()
-            after(0.0, self._serving.hand_back)
-
-    @property
-    def _serving(self) -> Carrier:
-        assert self._carrier is not None, "no message is taken before the pool serves"
-        return self._carrier
+            self._host.announce_stop()
+            after(0.0, self._host.hand_back)
 
     def _hold(self, held: Held) -> None:
         self._count()
@@ -270,14 +251,14 @@ class AttemptPool(TaskPool, Taker):
         self._events.begun(held)
 
     def _begin(self, held: Held, refusals: Refusals) -> None:
-        work = self._serving.carry_out(held.type, held.wire, task_id=held.id)
+        work = self._host.carry_out(held.type, held.wire, task_id=held.id)
         self._engine.begin(self._carry_out(held, work, refusals))
 
     async def _carry_out(self, held: Held, work: Coroutine[Any, Any, DeliveryResult], refusals: Refusals) -> None:
-        effects, delivered = self._serving.effects, None
+        effects, delivered = self._host.effects, None
+        wait_for_locks(partial(self._step_aside, held))
         try:
-            with waiting_for_locks(partial(self._step_aside, held)):
-                delivered = await work
+            delivered = await work
             if delivered.counts and held.part is not None:
                 await self._chords.count(held.part)
         except WireError as refused:

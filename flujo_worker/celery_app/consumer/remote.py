@@ -113,9 +113,8 @@ class RemoteControl:
 def _if_sized(command: str) -> Callable[..., Any]:
     def handle(state: Any, **options: Any) -> Any:
         if not hasattr(state.consumer.pool, "grow"):
-            return {
-                "error": "this pool has a fixed size: start one more worker, or this one with another --concurrency"
-            }
+            way_out = "start one more worker, or this one with another --concurrency"
+            return {"error": f"this pool has a fixed size: {way_out}"}
         return Panel.data[command](state, **options)
 
     return handle

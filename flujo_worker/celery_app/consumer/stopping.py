@@ -52,9 +52,9 @@ def on_stop_signal(begin_stop: Callable[[], object]) -> None:
     threading.Thread(target=wait, name="flujo-stopping", daemon=True).start()
 
 
-def after(grace_s: float, hand_back: Callable[[], object]) -> None:
-    """Call `hand_back` after so many seconds, in a thread."""
-    timer = threading.Timer(grace_s, hand_back)
+def after(seconds: float, act: Callable[[], object]) -> None:
+    """Call `act` after so many seconds, in a thread that keeps no process alive."""
+    timer = threading.Timer(seconds, act)
     timer.name, timer.daemon = "flujo-hand-back", True
     timer.start()
 

@@ -27,9 +27,8 @@ from flujo_client.transport.chords import is_membership
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.messages import shown_name, task_headers
 from flujo_worker.attempts.isolation import FailureText
-from flujo_worker.celery_app.consumer.deliveries import done_already
 from flujo_worker.celery_app.consumer.events import event_of_end
-from flujo_worker.celery_app.consumer.pool import AttemptPool, Held, Shortcut
+from flujo_worker.celery_app.consumer.pool import AttemptPool, Held, Shortcut, done_already
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.errors import WireError, key_missing_in
 from flujo_worker.own_keys import OwnKeys

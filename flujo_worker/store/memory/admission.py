@@ -24,17 +24,15 @@ class AdmissionInMemory(InMemory):
 
     def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:  # noqa: ARG002 - it looks at all
         self._release_places(ended)
-        now = self._t.clock()
-        for run in [
-            run for run in self._t.waiting_runs if not (self._is_live_run(run) and self._t.may_run(self._t.runs[run]))
-        ]:
+        now, runs = self._t.clock(), self._t.runs
+        for run in [run for run in self._t.waiting_runs if not (run in runs and self._t.may_run(runs[run]))]:
             del self._t.waiting_runs[run]
         first = [self._waiting_run(run, row) for run, row in self._t.waiting_runs.items() if row.not_before <= now]
         names = {gate.name for run in first for gate in run.gates}
         states = {name: self._state(name) for name in names}
         decision = admit(first, states)
         for run, gate in decision.moved:
-            self._t.waiting_runs[run].gate = gate
+            self._t.waiting_runs[run].gate, self._t.waiting_runs[run].not_before = gate, -inf
         for run, gate in decision.kept:
             self._take_place(run, gate)
         self._t.turns.update(decision.states)
@@ -43,10 +41,8 @@ class AdmissionInMemory(InMemory):
         return Admitted(keys, {gate.name for _, gate in decision.moved})
 
     def prune_gates(self) -> None:
-        used = {row.gate.name for row in self._t.waiting_runs.values()} | {
-            gate for gate in self._t.places if self._t.places[gate]
-        }
-        for name in [name for name in self._t.turns if name not in used]:
+        waited_at = {row.gate.name for row in self._t.waiting_runs.values()}
+        for name in [name for name in self._t.turns if name not in waited_at and not self._t.places.get(name)]:
             del self._t.turns[name]
 
     def live_holder(self, gates: Sequence[Gate]) -> str | None:
@@ -127,12 +123,9 @@ class AdmissionInMemory(InMemory):
         """Return the live runs that are at a gate, the oldest first; one that is being cancelled does not count."""
         waiting = [run for run, row in self._t.waiting_runs.items() if row.gate.name == gate.name]
         placed = [run for run, until in self._t.places.get(gate.name, {}).items() if until == inf]
-        live = [
-            run
-            for run in dict.fromkeys([*placed, *waiting])
-            if self._is_live_run(run) and self._t.runs[run].stopped_at is None
-        ]
-        return sorted(live, key=lambda run: (self._t.runs[run].created_at, run))
+        runs = self._t.runs
+        live = [run for run in dict.fromkeys([*placed, *waiting]) if run in runs and self._t.may_merge(runs[run])]
+        return sorted(live, key=lambda run: (runs[run].created_at, run))
 
     def _state(self, name: str) -> GateState:
         now, known = self._t.clock(), self._t.turns.get(name, GateState(0))
@@ -161,8 +154,6 @@ class AdmissionInMemory(InMemory):
         )
 
     def _waiting_run(self, run: str, row: StoredWait) -> WaitingRun:
-        stored = self._t.runs[run]
+        known = self._t.runs[run]
         held = frozenset(name for name, places in self._t.places.items() if run in places)
-        return WaitingRun(
-            run, row.gate.name, row.gate.flow, stored.ticket.priority or 0, row.arrived, stored.gates, held
-        )
+        return WaitingRun(run, row.gate.name, row.gate.flow, known.ticket.priority or 0, row.arrived, known.gates, held)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from math import inf
+from typing import Unpack
 from uuid import uuid4
 
 from flujo_client.address import AttemptKey
@@ -13,7 +14,7 @@ from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import AttemptReport, BranchClosed, Decision, SlotReleased, UpdateScope
-from flujo_worker.ports import Claim, ClaimId, Committed, PlanName, Refusal, Room, Verdict
+from flujo_worker.ports import Claim, ClaimId, ClaimTerms, Committed, Refusal, Room, Verdict
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredScope, when
 from flujo_worker.store.memory.scopes import ScopesInMemory
@@ -28,39 +29,26 @@ class AttemptsInMemory(InMemory):
         super().__init__(tables)
         self._budgets, self._scopes = budgets, scopes
 
-    def claim(  # noqa: PLR0913 - one for each condition of a claim
-        self,
-        key: str,
-        worker: str,
-        *,
-        max_lost: int,
-        may_judge: bool = True,
-        fan_outs: Sequence[str] = (),
-        to_reserve: Sequence[Reservation] = (),
-        room: Room = "shared",
-        plan: PlanName | None = None,
-    ) -> Claim:
+    def claim(self, key: str, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
         row = self._t.attempts.get(key)
         if row is None:
             return Claim(refusal="unknown")
-        ticket = self._t.runs[row.key.run].ticket
+        ticket, plan, room = self._t.runs[row.key.run].ticket, terms.get("plan"), terms.get("room", "shared")
         if plan is not None and plan != (ticket.reference, ticket.fingerprint):
             return Claim(refusal="moved" if plan.reference == ticket.reference else "mismatched")
-        refusal = self._refusal(row, worker, room, max_lost=max_lost, may_judge=may_judge)
+        refusal = self._refusal(row, worker, room, terms["max_lost"], may_judge=terms.get("may_judge", True))
         if refusal is None:
             self._begin(row, worker, room)
         if refusal == "suspect":
             return Claim(refusal=refusal, in_company=row.losses - row.losses_alone)
         mine = refusal == "busy" and row.worker == worker
         fence = row.fence if refusal is None or mine else None
-        over = None if fence is None else self._budgets.reserve(key, to_reserve)
-        return Claim(
-            fence,
-            refusal,
-            aborted=fence is not None and bool(self._scopes.aborted_among([(row.key.run, each) for each in fan_outs])),
-            over=over,
-            claim_id=None if fence is None else row.claim_id,
-        )
+        if fence is None:
+            return Claim(refusal=refusal)
+        over = self._budgets.reserve(key, terms.get("to_reserve", ()))
+        around = [(row.key.run, each) for each in terms.get("fan_outs", ())]
+        aborted = bool(self._scopes.aborted_among(around))
+        return Claim(fence, refusal, aborted=aborted, over=over, claim_id=row.claim_id)
 
     def locked_among(self, keys: Sequence[str]) -> set[str]:  # noqa: ARG002 - there is no other transaction
         return set()
@@ -84,7 +72,8 @@ class AttemptsInMemory(InMemory):
             claim = ClaimId(envelope.key, decision.notice.fence, decision.notice.claim_id)
             self.spend(envelope.ticket.run, claim, outcome.usage, decision.notice.reserved)
         claim_id, over = self._claim_next(decision) if verdict == "merged" and breach is None else (None, None)
-        return Committed(verdict, taken, breach, claim_id, over)
+        given = self._give_events(decision) if verdict == "merged" and decision.awaits_event else ()
+        return Committed(verdict, taken, breach, claim_id, over, given=given)
 
     def spend(self, run: str, claim: ClaimId, usage: Usage, reserved: Sequence[Reservation] = ()) -> None:
         row = self._t.attempts.get(claim.key)
@@ -102,16 +91,9 @@ class AttemptsInMemory(InMemory):
         return list(reversed(spent.items()))
 
     def defer(
-        self,
-        key: str,
-        fence: int,
-        delay_s: float,
-        event: Event | None = None,
-        *,
-        waits_for: str | None = None,
-        claim_id: str | None = None,
+        self, claim: ClaimId, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
     ) -> bool:
-        row = self._t.given_back(key, fence, claim_id, delay_s)
+        row, key = self._t.given_back(claim, delay_s), claim.key
         if row is None:
             return False
         if waits_for is None:
@@ -124,16 +106,14 @@ class AttemptsInMemory(InMemory):
             self._t.add_event(row.key.run, key, event.name, event.level, event.data)
         return True
 
-    def return_starved(
-        self, key: str, fence: int, delay_s: float, event: Event, *, most: int, claim_id: str | None = None
-    ) -> bool:
-        times = 1 + sum((each.attempt, each.name) == (key, event.name) for each in self._t.events)
-        row = None if times > most else self._t.given_back(key, fence, claim_id, delay_s)
+    def return_starved(self, claim: ClaimId, delay_s: float, event: Event, *, most: int) -> bool:
+        times = 1 + sum((each.attempt, each.name) == (claim.key, event.name) for each in self._t.events)
+        row = None if times > most else self._t.given_back(claim, delay_s)
         if row is None:
             return False
         row.sends = 0
         row.wait_no_more()
-        self._t.add_event(row.key.run, key, event.name, event.level, {**event.data, "times": times})
+        self._t.add_event(row.key.run, claim.key, event.name, event.level, {**event.data, "times": times})
         return True
 
     def postpone(self, key: str, delay_s: float) -> None:
@@ -155,13 +135,9 @@ class AttemptsInMemory(InMemory):
 
     def _claim_next(self, decision: Decision) -> tuple[str | None, Fault | None]:
         run = self._t.runs[decision.notice.envelope.ticket.run]
+        may_run = run.status == "running" and self._t.may_run(run)
         for each in decision.next:
-            if (
-                each.claimed_by
-                and self._t.is_leased(each.claimed_by)
-                and run.status == "running"
-                and self._t.may_run(run)
-            ):
+            if may_run and each.claimed_by and self._t.is_leased(each.claimed_by):
                 row = self._t.attempts[each.key_in(run.ticket.run)]
                 self._begin(row, each.claimed_by, "shared")
                 return row.claim_id, self._budgets.reserve(str(row.key), each.to_reserve)
@@ -176,9 +152,7 @@ class AttemptsInMemory(InMemory):
             self._budgets.release(run)
         return breach
 
-    def _refusal(
-        self, row: StoredAttempt, worker: str, room: Room, *, max_lost: int, may_judge: bool
-    ) -> Refusal | None:
+    def _refusal(self, row: StoredAttempt, worker: str, room: Room, most: int, *, may_judge: bool) -> Refusal | None:
         run = self._t.runs[row.key.run]
         if not row.is_live or row.status == "paused":
             return "ended"
@@ -189,7 +163,7 @@ class AttemptsInMemory(InMemory):
         if not self._t.is_leased(worker):
             return "unleased"
         is_running = row.status == "running"
-        if self._t.is_held_back(row) or (is_running and (self._t.is_leased(row.worker) or row.is_poison(max_lost))):
+        if self._t.is_held_back(row) or (is_running and (self._t.is_leased(row.worker) or row.is_poison(most))):
             return "busy"
         if room == "shared" and row.losses + row.suspicions + is_running >= SUSPECT_AFTER:
             return "suspect"
@@ -215,14 +189,14 @@ class AttemptsInMemory(InMemory):
         if row is None:
             return "stale"
         run = self._t.runs[row.key.run]
-        is_own = row.is_under(notice.fence, notice.claim_id)
-        if is_own and (row.status, row.reason) == (close.status, close.reason):
-            return "repeated"
-        if run.stopped_at is not None or run.status in ("cancelled", "expired"):
-            return "stopped"
+        claim, end = (row.fence, row.claim_id), (row.status, row.reason)
+        is_stopped = run.stopped_at is not None or run.status in ("cancelled", "expired")
+        verdict = decision.why_not_merged(claim, end, is_stopped=is_stopped)
+        if verdict != "stale":
+            return verdict
         around = decision.notice.envelope.lanes
         is_lost = close.status == "cancelled" and not any(self._t.scopes[row.key.run, each].aborted for each in around)
-        holds = is_own and row.status == "running" and not is_lost
+        holds = row.is_under(notice.fence, notice.claim_id) and row.status == "running" and not is_lost
         return "merged" if holds and all(self._is_current(row.key.run, move) for move in decision.moves) else "stale"
 
     def _is_current(self, run: str, move: UpdateScope) -> bool:
@@ -254,6 +228,15 @@ class AttemptsInMemory(InMemory):
             self._t.owe(run, "post_run")
         return taken
 
+    def _give_events(self, decision: Decision) -> list[str]:
+        above = [self._t.runs[decision.notice.envelope.ticket.run]]
+        while (child := above[-1]).parent_run is not None and not child.is_background:
+            above.append(self._t.runs[child.parent_run])
+        runs = {each.ticket.run for each in above if self._t.may_merge(each)}
+        events = [each for each in self._t.sent_events.values() if each.run in runs and not each.is_over]
+        given = [self._t.give_event(each, grace_s(len(decision.next))) for each in events]
+        return [key for key in given if key is not None]
+
     def _require(self, decision: Decision) -> None:
         """Refuse a move that no table allows before anything is changed."""
         run = self._t.runs[decision.notice.envelope.ticket.run]
@@ -282,17 +265,15 @@ class AttemptsInMemory(InMemory):
         for each in decision.next:
             key = AttemptKey(run, each.address, each.step, each.number, each.kind)
             after_s = due_after_s(each, grace)
-            available = inf if after_s is None else max(now, each.until or now + after_s)
-            row = StoredAttempt(
-                key, each.kind, each.queue, available, now, each.guidance, each.question, status=each.status
-            )
+            due = inf if after_s is None else max(now, each.until or now + after_s)
+            row = StoredAttempt(key, each.kind, each.queue, due, now, each.guidance, each.question, status=each.status)
             row.units_from, row.pauses, row.waits_for = each.units_from, each.pauses, each.waits_for
             if each.fault is not None:
                 row.fault, row.reason, row.ended_at = each.fault, "error", now
             self._t.add_attempt(row)
 
     def _give(self, run: str, left: SlotReleased) -> str | None:
-        taken = None if self._t.scopes[run, left.fan_out].aborted else self._scopes.take(run, left.fan_out, left.lane)
+        taken = self._scopes.take(run, left.fan_out, left.lane)
         for address in left.addresses if taken else ():
             self._t.scopes[run, address].lanes[left.fan_out] = NO_LANE
         return taken
@@ -300,4 +281,4 @@ class AttemptsInMemory(InMemory):
     def _leave(self, run: str, end: BranchClosed) -> str | None:
         fan_out = self._t.scopes[run, end.fan_out]
         fan_out.aborted = fan_out.aborted or end.aborts
-        return self._scopes.take(run, end.fan_out, end.lane) if end.takes and not fan_out.aborted else None
+        return self._scopes.take(run, end.fan_out, end.lane) if end.takes else None

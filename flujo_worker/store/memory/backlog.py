@@ -6,18 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from flujo_client.contract.envelope import Envelope
-from flujo_worker.ports import (
-    BrokerSnapshot,
-    Damaged,
-    Due,
-    HumanAnswer,
-    PoisonedAttempt,
-    Publish,
-    ignore,
-    publish_nothing,
-)
+from flujo_worker.ports import BrokerSnapshot, Damaged, Due, PoisonedAttempt, Publish, ignore
 from flujo_worker.store.memory.budgets import BudgetsInMemory
-from flujo_worker.store.memory.rows import StoredAttempt, StoredEvent, StoredRun
+from flujo_worker.store.memory.rows import StoredAttempt, StoredRun
 from flujo_worker.store.memory.tables import InMemory, Tables
 
 
@@ -54,7 +45,7 @@ class BacklogInMemory(InMemory):
         judge: str | None,
         max_lost: int,
         limit: int,
-        publish: Publish = publish_nothing,
+        publish: Publish = ignore,
         damaged: Damaged = ignore,  # noqa: ARG002 - what is held as values is always readable
     ) -> list[Due]:
         may_judge = self._t.is_leased(judge)
@@ -80,29 +71,14 @@ class BacklogInMemory(InMemory):
             run = self._t.runs.get(event.run)
             if run is None or not run.is_live:
                 event.is_over = True
-            elif given < limit and self._t.may_merge(run) and self._give(event):
+            elif given < limit and self._t.may_merge(run) and self._t.give_event(event):
                 given += 1
         return given
 
-    def _give(self, event: StoredEvent) -> bool:
-        rows = [row for row in self._t.family_of(event.run) if row.status == "paused" and row.event == event.name]
-        row = min(rows, key=lambda each: (each.created_at, str(each.key)), default=None)
-        if row is None:
-            return False
-        event.is_over, now = True, self._t.clock()
-        row.move("ready")
-        row.available_at, row.answer = now, HumanAnswer(event.value, None, event.id, event.at, now - row.created_at)
-        told = {"step": row.key.step, "event": event.name, "id": event.id}
-        self._t.add_event(row.key.run, str(row.key), "run.event_received", "info", told)
-        return True
-
     def expire_questions(self, limit: int) -> int:
-        paused = [row for row in self._t.attempts.values() if row.status == "paused"]
-        over = [
-            row
-            for row in paused
-            if self._t.may_merge(self._t.runs[row.key.run]) and row.available_at <= self._t.clock()
-        ]
+        now, rows = self._t.clock(), self._t.attempts.values()
+        expired = [row for row in rows if row.status == "paused" and row.available_at <= now]
+        over = [row for row in expired if self._t.may_merge(self._t.runs[row.key.run])]
         for row in over[:limit]:
             row.move("ready")
             self._t.add_event(row.key.run, str(row.key), "run.unanswered", "warning", {"step": row.key.step})
@@ -124,9 +100,8 @@ class BacklogInMemory(InMemory):
         return [PoisonedAttempt(self._t.envelope(row), row.fence, (row.loss or {}).get("how")) for row in rows]
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
-        turned = [
-            run for run in self._t.runs.values() if run.is_live and (run.stopped_at is not None or self._t.is_over(run))
-        ]
+        live = [run for run in self._t.runs.values() if run.is_live]
+        turned = [run for run in live if run.stopped_at is not None or self._t.is_over(run)]
         return [(run.ticket.run, self._turn(run)) for run in turned[:limit]]
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:

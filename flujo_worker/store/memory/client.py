@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from flujo_client.address import ROOT, AttemptKey
-from flujo_client.contract.event import EventState, event_names
+from flujo_client.contract.event import EventState
 from flujo_client.contract.limits import WAKE_S, Guard, GuardRow
 from flujo_client.contract.records import LIVE_RUN, NewRun
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
@@ -35,29 +35,15 @@ class ClientInMemory(InMemory):
             IdempotencyConflict: the id or the key is in use for other work.
             AdmissionRefused: a gate without room refuses what comes beyond it.
         """
-        found = self._t.named(new.first.ticket, new.digest) or self._t.under(
-            new.first.ticket.tenant, new.idempotency_key, new.digest
-        )
+        ticket = new.first.ticket
+        found = self._t.named(ticket, new.digest) or self._t.under(ticket.tenant, new.idempotency_key, new.digest)
+        if found is None:
+            found = self._admission.live_holder(new.gates)
         if found is not None:
             return found
-        holder = self._admission.live_holder(new.gates)
-        if holder is not None:
-            return holder
-        ticket, now = new.first.ticket, self._t.clock()
-        self._t.keep(new.blobs)
-        self._t.record_plan(ticket.reference, new.plan)
-        self._t.since.setdefault(new.plan.fingerprint, now)
-        self._t.runs[ticket.run] = StoredRun(
-            ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
-        )
-        self._t.runs[ticket.run].gates = new.gates
-        self._t.add_scope(ticket.run, StoredScope(new.first.address, new.first.input, new.first.context, now))
+        self._t.since.setdefault(new.plan.fingerprint, self._t.clock())
         self._t.contexts[ticket.run, 0] = new.first.context
-        key = AttemptKey.parse(new.first.key)
-        first = StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now)
-        self._t.add_attempt(first)
-        self._admission.enter(self._t.runs[ticket.run], first)
-        return ticket.run
+        return self._begin(new, new.first.input, new.plan.name)
 
     def request_cancel(self, run_id: str, reason: str | None = None) -> bool:
         """Request a cancel, with a reason; from now on nothing of the run is claimed or merged. False: it had ended."""
@@ -77,9 +63,8 @@ class ClientInMemory(InMemory):
             return False
         row.move("ready")
         row.available_at, row.answer = now, HumanAnswer(value, actor, note, now)
-        self._t.add_event(
-            row.key.run, key, "run.answered", "info", {"step": row.key.step, "actor": actor, "note": note}
-        )
+        given = {"step": row.key.step, "actor": actor, "note": note}
+        self._t.add_event(row.key.run, key, "run.answered", "info", given)
         return True
 
     def event_state(self, run_id: str, name: str, event_id: str) -> EventState:
@@ -88,7 +73,8 @@ class ClientInMemory(InMemory):
         is_live = self._t.may_merge(run) and not self._t.is_over(run)
         waiting = [row for row in self._t.family_of(run_id) if row.status == "paused" and row.event == name]
         schemas = [row.question["schema"] for row in waiting if row.question is not None]
-        names, digest = event_names(run.plan.nodes), sent.value.digest if sent else None
+        names = {node.rules["event"] for node in run.plan.nodes.walk() if "event" in node.rules}
+        digest = sent.value.digest if sent else None
         buffered = sum(each.run == run_id and not each.is_over for each in self._t.sent_events.values())
         return EventState(run.status, is_live, names, schemas, digest, min(buffered, MAX_EVENTS))
 
@@ -106,9 +92,8 @@ class ClientInMemory(InMemory):
         run, cursor = self._t.run(run_id), self._t.scopes[run_id, self._t.run(run_id).ticket.root].cursor
         deadline = run.ticket.deadline
         patience_s = None if deadline is None else deadline - run.created_at
-        is_child = run.parent is not None
-        rest = (run.metadata, patience_s, run.gates, run.retried_as)
-        return RetryableRun(run.ticket, run.plan, run.status, cursor, is_child, *rest)
+        rest = (run.parent_run is not None, run.metadata, patience_s, run.gates, run.retried_as)
+        return RetryableRun(run.ticket, run.plan, run.status, cursor, *rest)
 
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
         """Read the input and the context that the top-level step at a place began with; None if they were not stored."""
@@ -126,7 +111,7 @@ class ClientInMemory(InMemory):
         Raises:
             IdempotencyConflict: the key is in use for other work.
         """
-        ticket, now, old = new.first.ticket, self._t.clock(), self._t.runs.get(new.forked_from)
+        ticket, old = new.first.ticket, self._t.runs.get(new.forked_from)
         found = self._t.under(ticket.tenant, new.idempotency_key, new.digest)
         if found is not None or old is None or (old.status in LIVE_RUN and not new.of_live):
             return found
@@ -134,29 +119,11 @@ class ClientInMemory(InMemory):
             return None
         if old.status not in LIVE_RUN:
             old.retried_as = ticket.run
-        step, metadata = new.first.step, dict(new.metadata)
-        self._t.keep(new.blobs)
-        self._t.record_plan(ticket.reference, new.plan)
-        self._t.runs[ticket.run] = StoredRun(
-            ticket,
-            new.plan,
-            old.input,
-            new.digest,
-            metadata,
-            now,
-            new.idempotency_key,
-            old.name,
-            forked=(old.ticket.run, step),
-            gates=new.gates,
-        )
-        self._t.add_scope(ticket.run, StoredScope(ROOT, new.first.input, new.first.context, now, cursor=new.place))
+        step, origin = new.first.step, old.ticket.run
         self._take_over(new, ticket.run)
-        key = AttemptKey.parse(new.first.key)
-        first = StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now)
-        self._t.add_attempt(first)
-        self._admission.enter(self._t.runs[ticket.run], first)
-        self._t.add_event(ticket.run, None, "run.forked", "info", {"from_run": old.ticket.run, "from_step": step})
-        self._t.add_event(old.ticket.run, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
+        self._begin(new, old.input, old.name, at=new.place, fork=(origin, step))
+        self._t.add_event(ticket.run, None, "run.forked", "info", {"from_run": origin, "from_step": step})
+        self._t.add_event(origin, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
         return ticket.run
 
     def edit_guard(
@@ -178,28 +145,34 @@ class ClientInMemory(InMemory):
         edit = {"guard": guard, "model": model, "edits": edits, "resets": resets, "clears": clears, "actor": actor}
         self._t.add_event(None, None, "guard.edited", "info", edit)
         at = self._t.clock() + WAKE_S
-        woken = [
-            row
-            for row in self._t.attempts.values()
-            if row.status == "ready" and row.available_at > at and _fits(row.waits_for, guard, model)
-        ]
+        later = [row for row in self._t.attempts.values() if row.status == "ready" and row.available_at > at]
+        woken = [row for row in later if _fits(row.waits_for, guard, model)]
         for each in woken:
             each.available_at = at
         return len(woken)
 
+    def _begin(self, new: NewRun, given: Packed, name: str, *, at: int = 0, fork: tuple[str, str] | None = None) -> str:
+        """Record a run with this input, its root scope and its first attempt, which waits at the gates."""
+        first, now = new.first, self._t.clock()
+        ticket, metadata = first.ticket, dict(new.metadata)
+        run = StoredRun(ticket, new.plan, given, new.digest, metadata, now, new.idempotency_key, name, gates=new.gates)
+        run.forked_from, run.from_step = fork or (None, None)
+        attempt = StoredAttempt(AttemptKey.parse(first.key), first.kind, first.queue, now + GRACE_S, now)
+        self._t.keep(new.blobs)
+        self._t.record_plan(ticket.reference, new.plan)
+        self._t.runs[ticket.run] = run
+        self._t.add_scope(ticket.run, StoredScope(first.address, first.input, first.context, now, cursor=at))
+        self._t.add_attempt(attempt)
+        self._admission.enter(run, attempt)
+        return ticket.run
+
     def _take_over(self, new: NewFork, run: str) -> None:
         taken = {"taken_over_from": new.forked_from}
         for row in [*self._t.attempts_of(new.forked_from)]:
-            if (
-                (row.key.address, row.status) == (ROOT, "succeeded")
-                and row.kind in ("step", "resume")
-                and row.key.step in new.taken
-            ):
-                key = row.key._replace(run=run)
-                metadata = taken | row.metadata
-                self._t.add_attempt(
-                    replace(row, key=key, metadata=metadata, question=None, answer=None, worker=None, fence=0, sends=0)
-                )
+            is_taken = (row.key.address, row.status) == (ROOT, "succeeded") and row.key.step in new.taken
+            if is_taken and row.kind in ("step", "resume"):
+                own: dict[str, Any] = {"key": row.key._replace(run=run), "metadata": taken | row.metadata}
+                self._t.add_attempt(replace(row, **own, question=None, answer=None, worker=None, fence=0, sends=0))
         for scope in [*self._t.scopes_of(new.forked_from)]:
             if (scope.parent, scope.status) == (ROOT, "succeeded") and scope.step in new.taken:
                 self._t.add_scope(run, replace(scope, metadata=taken | scope.metadata, closed_by=None, lanes={}))

@@ -23,7 +23,7 @@ from flujo_worker.domain.ended import (
     Position,
 )
 from flujo_worker.domain.units import Unit
-from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, when
+from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, recorded, when
 from flujo_worker.store.memory.tables import InMemory
 
 BEFORE_S = 60.0
@@ -70,40 +70,20 @@ class ExportsInMemory(InMemory):
         for run in self._t.runs.values():
             if run.ended_at is None:
                 continue
-            yield EndedRun(
-                **self._known(run, run.created_at, run.ended_at),
-                **_ending(run.status, run.reason, run.fault, run.ticket.root),
-                key=run.ticket.run,
-                parent_run=run.parent[0] if run.parent else None,
-                is_background=run.is_background,
-                version=run.plan.version,
-                links=[
-                    (word, other, self._t.runs[other].ticket.trace_parent)
-                    for word, other in (
-                        ("retry_of", run.retry_of),
-                        ("forked_from", run.forked and run.forked[0]),
-                        ("parent", run.parent and run.parent[0]),
-                    )
-                    if other in self._t.runs
-                ],
-            )
+            others = [("forked_from", run.forked_from), ("parent", run.parent_run)]
+            links = [(word, of, self._t.runs[of].ticket.trace_parent) for word, of in others if of in self._t.runs]
+            own = _ending(run, run.created_at, run.ended_at, run.fault)
+            yield recorded(EndedRun, run, run.plan, **own, key=run.ticket.run, links=links)
 
     def _scopes(self) -> Iterator[EndedScope]:
         for (run_id, address), scope in self._t.scopes.items():
             if scope.closed_at is None:
                 continue
             run = self._t.runs[run_id]
-            yield EndedScope(
-                **self._known(run, scope.opened_at, scope.closed_at),
-                **_ending(scope.status, scope.closed_by, scope.fault, run.ticket.root),
-                key=f"{run_id}:{address}",
-                address=address,
-                parent=scope.parent,
-                kind=scope.kind,
-                name=scope.name or address,
-                exit_reason=scope.metadata.get("exit_reason"),
-                is_cached=scope.metadata.get("cache_hit") is True,
-            )
+            own = _ending(run, scope.opened_at, scope.closed_at, scope.fault)
+            own |= {"key": f"{run_id}:{address}", "reason": scope.closed_by, "name": scope.name or address}
+            exit_reason, is_cached = scope.metadata.get("exit_reason"), scope.metadata.get("cache_hit") is True
+            yield recorded(EndedScope, scope, **own, exit_reason=exit_reason, is_cached=is_cached)
 
     def _attempts(self) -> Iterator[EndedAttempt]:
         for row in self._t.attempts.values():
@@ -122,17 +102,12 @@ class ExportsInMemory(InMemory):
         around = (key.address, f"{key.address}/{key.step}".lstrip("/"))
         containers = [s.address for s in self._t.scopes_of(key.run) if s.kind != "sequence" and s.address in around]
         asked = row.created_at if row.kind == "resume" else row.started_at or row.created_at
-        return EndedAttempt(
-            **self._known(run, asked, ended),
-            **_ending(row.status, row.reason, row.fault, run.ticket.root),
+        return recorded(
+            EndedAttempt,
+            row,
+            key,
+            **_ending(run, asked, ended, row.fault),
             key=str(key),
-            address=key.address,
-            step=key.step,
-            number=key.number,
-            kind=row.kind,
-            worker=row.worker,
-            fence=row.fence,
-            losses=row.losses,
             **{**asdict(sum(spent, Usage())), "model": max((each.model for each in spent if each.model), default=None)},
             agent=row.metadata.get("aros.agent_id"),
             is_last=not following & self._t.attempts.keys(),
@@ -149,22 +124,17 @@ class ExportsInMemory(InMemory):
             if settled is None:
                 continue
             claim = unit.key, unit.fence, unit.claim_id
-            yield EndedUnit(
-                **self._known(self._t.runs[run_id], began, settled),
-                key=Unit(run_id, name, *claim, unit.operation).id,
-                attempt=unit.key,
-                operation=unit.operation,
-                effect=unit.effect,
-                tries=unit.tries,
-                **asdict(unit.usage),
-            )
-
-    def _known(self, run: StoredRun, began: float, ended: float) -> dict[str, Any]:
-        ticket = run.ticket
-        known = {"run": ticket.run, "trace_parent": ticket.trace_parent, "pipeline": run.name, "tenant": ticket.tenant}
-        return {**known, "began": when(began), "ended": when(ended)}
+            known = _known(self._t.runs[run_id], began, settled)
+            unit_id = Unit(run_id, name, *claim, unit.operation).id
+            yield recorded(EndedUnit, unit, unit.usage, **known, key=unit_id, attempt=unit.key)
 
 
-def _ending(status: str, reason: str | None, fault: Fault | None, root: str) -> dict[str, Any]:
+def _known(run: StoredRun, began: float, ended: float) -> dict[str, Any]:
+    ticket = run.ticket
+    known = {"run": ticket.run, "trace_parent": ticket.trace_parent, "pipeline": run.name, "tenant": ticket.tenant}
+    return {**known, "began": when(began), "ended": when(ended)}
+
+
+def _ending(run: StoredRun, began: float, ended: float, fault: Fault | None) -> dict[str, Any]:
     feedback, error = (None, None) if fault is None else (fault.feedback, fault.type_name)
-    return {"status": status, "reason": reason, "feedback": feedback, "error": error, "root": root}
+    return {**_known(run, began, ended), "feedback": feedback, "error": error, "root": run.ticket.root}

@@ -40,9 +40,8 @@ class LeasesInMemory(InMemory):
         if not self._t.is_leased(worker):
             return None
         self._t.leases[worker] = self._t.clock() + lease_s
-        return Renewal(
-            self.lost_among(worker, held), sharing=sum(self._shares(worker, each) for each in self._t.leases)
-        )
+        sharing = sum(self._shares(worker, each) for each in self._t.leases)
+        return Renewal(self.lost_among(worker, held), sharing=sharing)
 
     def _shares(self, worker: str, other: str) -> bool:
         mine, theirs = (self._t.members[each].queues for each in (worker, other))
@@ -104,9 +103,8 @@ class LeasesInMemory(InMemory):
         row = self._t.attempts.get(key)
         if row is None or self._t.runs[row.key.run].stopped_at is not None:
             return False
-        if self._scopes.aborted_among(
-            [(row.key.run, each) for each in self._t.scopes[row.key.run, row.key.address].lanes]
-        ):
+        lanes = self._t.scopes[row.key.run, row.key.address].lanes
+        if self._scopes.aborted_among([(row.key.run, each) for each in lanes]):
             return False
         return (row.status, row.fence, row.worker) == ("running", fence, worker)
 

@@ -8,6 +8,7 @@ from math import inf
 
 from flujo_client.contract.limits import GuardRow
 from flujo_worker.domain.permit import ASK_AGAIN_S, PATIENCE_S, PermitRequest
+from flujo_worker.ports import ClaimId
 from flujo_worker.store.memory.attempts import AttemptsInMemory
 from flujo_worker.store.memory.rows import StoredPermit
 from flujo_worker.store.memory.tables import InMemory, Tables
@@ -32,8 +33,8 @@ class LimitsInMemory(InMemory):
         permit.offered_at = -inf
         permit.fence = request.fence if is_granted else None
         if not is_granted:
-            options = {"waits_for": request.waits_for, "claim_id": request.claim_id}
-            self._attempts.defer(request.key, request.fence, ASK_AGAIN_S, request.waiting(in_use), **options)
+            claim = ClaimId(request.key, request.fence, request.claim_id)
+            self._attempts.defer(claim, ASK_AGAIN_S, request.waiting(in_use), waits_for=request.waits_for)
             if request.on_full == "cancel_oldest":
                 self._cancel_oldest(request, permit.turn)
         return is_granted
@@ -61,11 +62,8 @@ class LimitsInMemory(InMemory):
 
     def _cancel_oldest(self, request: PermitRequest, turn: int) -> None:
         rows = {key: row for key in self._t.permits if (row := self._t.attempts.get(key)) is not None and row.is_live}
-        known = [
-            (permit.turn, rows[key].key.run)
-            for key, permit in self._t.permits.items()
-            if key in rows and permit.name == request.name and permit.turn <= turn
-        ]
+        line = [(key, each) for key, each in self._t.permits.items() if key in rows and each.name == request.name]
+        known = [(each.turn, rows[key].key.run) for key, each in line if each.turn <= turn]
         live = [(at, run) for at, run in sorted(known) if self._t.may_merge(self._t.runs[run])]
         others = [run for _, run in live if run != request.run]
         for run in dict.fromkeys(others[: max(len(live) - request.at_once, 0)]):
@@ -74,13 +72,10 @@ class LimitsInMemory(InMemory):
     def without_place(self, keys: Collection[str]) -> set[str]:
         """Return which of these attempts have a permit whose place others have by now."""
         crowded: set[str] = set()
-        mine = [
-            (each.turn, key, each.name)
-            for key, each in self._t.permits.items()
-            if key in keys and self._runs_under(key, each)
-        ]
+        permits = self._t.permits.items()
+        mine = [(each.turn, key, each.name) for key, each in permits if key in keys and self._runs_under(key, each)]
         for name in {name for *_, name in mine}:
-            others = [(key, each) for key, each in self._t.permits.items() if each.name == name and key not in keys]
+            others = [(key, each) for key, each in permits if each.name == name and key not in keys]
             room = self._t.limits[name] - sum(self._uses_permit(*each) for each in others)
             crowded |= {key for _, key, _ in sorted(each for each in mine if each[2] == name)[max(room, 0) :]}
         return crowded
@@ -103,9 +98,8 @@ class LimitsInMemory(InMemory):
 
     def _line(self, name: str) -> list[str]:
         """Return the attempts that wait at a limit, in the order of their turns."""
-        waiting = [
-            (each.turn, key) for key, each in self._t.permits.items() if each.name == name and self._may_ask(key, each)
-        ]
+        permits = self._t.permits.items()
+        waiting = [(each.turn, key) for key, each in permits if each.name == name and self._may_ask(key, each)]
         return [key for _, key in sorted(waiting)]
 
     def _may_ask(self, key: str, permit: StoredPermit) -> bool:

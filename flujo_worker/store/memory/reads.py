@@ -1,46 +1,56 @@
-"""The queries of clients and tests on the store in memory."""
+"""The records of runs in memory, with the queries of clients and tests."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
+from flujo_client.contract import records
 from flujo_client.contract.approval import Approval
-from flujo_client.contract.outcome import Usage
-from flujo_client.contract.records import (
-    AttemptRecord,
-    AttemptValues,
-    CorrectionRecord,
-    EventRecord,
-    NoticeRecord,
-    Recording,
-    RunRecord,
-    RunSummary,
-    ScopeRecord,
-)
+from flujo_client.contract.outcome import Event
 from flujo_worker.domain.budget import Budget
+from flujo_worker.ports import Records, Reply
 from flujo_worker.store.memory.admission import AdmissionInMemory
+from flujo_worker.store.memory.rows import recorded
 from flujo_worker.store.memory.tables import InMemory, Tables
 
 
 class ReadsInMemory(InMemory):
-    """Reads runs."""
+    """The port `RecordStore`, and the reads of clients."""
 
     def __init__(self, tables: Tables, admission: AdmissionInMemory) -> None:
         super().__init__(tables)
         self._admission = admission
 
-    def read_run(self, run_id: str) -> RunRecord:
+    def reply(self, key: str) -> Reply | None:
+        row = self._t.attempts.get(key)
+        return None if row is None or row.question is None else Reply(row.question, row.answer)
+
+    def replies(self, run: str, address: str, step: str) -> list[Reply]:
+        at = (run, address, step)
+        rows = [row for row in self._t.attempts.values() if (row.key.run, row.key.address, row.key.step) == at]
+        rows.sort(key=lambda row: row.key.number)
+        rows = [row for row in rows if row.answer is not None or row.status not in ("paused", "cancelled")]
+        return [Reply(row.question, row.answer) for row in rows if row.question is not None]
+
+    def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
+        for event in events:
+            self._t.add_event(run, key, event.name, event.level, event.data, event.at)
+
+    def read(self, run: str) -> Records:
+        return Records(self.read_run(run), self.read_attempts(run), self.read_scopes(run))
+
+    def read_run(self, run_id: str) -> records.RunRecord:
         """Read a run; raises RunNotFound."""
         run = self._t.run(run_id)
         record = run.record(self._t.scopes[run_id, run.ticket.root].context, self._t.spent_by(run_id))
         waits = self._t.waiting_runs.get(run_id)
-        return replace(
-            record, status=self.status(run_id), waits_for=None if waits is None else self._admission.waits_for(waits)
-        )
+        waits_for = None if waits is None else self._admission.waits_for(waits)
+        return replace(record, status=self.status(run_id), waits_for=waits_for)
 
-    def read_attempts(self, run_id: str) -> list[AttemptRecord]:
+    def read_attempts(self, run_id: str) -> list[records.AttemptRecord]:
         """Read a run's attempts in the order they were made."""
         spent = defaultdict(list)
         for (key, _, _), usage in self._t.spends.items():
@@ -50,17 +60,19 @@ class ReadsInMemory(InMemory):
             row.record(spent[str(row.key)], held.get(str(row.key), {}).values()) for row in self._t.attempts_of(run_id)
         ]
 
-    def read_attempt_values(self, key: str) -> AttemptValues:
-        """Read an attempt's values."""
+    def read_attempt_values(self, key: str) -> records.AttemptValues:
         row = self._t.attempts[key]
-        return AttemptValues(row.input, row.output, row.model_answer)
+        return records.AttemptValues(row.input, row.output, row.model_answer)
 
-    def read_scopes(self, run_id: str) -> list[ScopeRecord]:
+    def read_scopes(self, run_id: str) -> list[records.ScopeRecord]:
         """Read a run's scopes in the order they were opened."""
-        found = [scope.record(self._spent_at(run_id, scope.address)) for scope in self._t.scopes_of(run_id)]
+        found = []
+        for scope in self._t.scopes_of(run_id):
+            children = self._t.child_runs_of(run_id, scope.address)
+            found.append(scope.record([usage for each in children for usage in self._t.spent_by(each.ticket.run)]))
         return sorted(found, key=lambda scope: (scope.opened_at, scope.address))
 
-    def read_children(self, run_id: str) -> list[RunRecord]:
+    def read_children(self, run_id: str) -> list[records.RunRecord]:
         """Read a run's child runs in the order they were begun."""
         return [self.read_run(child.ticket.run) for child in self._t.child_runs_of(run_id)]
 
@@ -75,47 +87,33 @@ class ReadsInMemory(InMemory):
         is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}
         return "paused" if is_paused and status in ("queued", "running") else status
 
-    def read_events(self, run_id: str) -> list[EventRecord]:
-        """Read a run's events."""
+    def read_events(self, run_id: str) -> list[records.EventRecord]:
         return [event for event in self._t.events if event.run_id == run_id]
 
-    def read_recording(self, run_id: str) -> Recording:
+    def read_recording(self, run_id: str) -> records.Recording:
         """Read what a run began with, for its replay."""
         run = self._t.run(run_id)
-        ticket, has_context = run.ticket, self._t.scopes[run_id, run.ticket.root].context is not None
-        return Recording(
-            id=run_id,
-            status=run.status,
-            reference=ticket.reference,
-            fingerprint=ticket.fingerprint,
-            queue=ticket.queue,
-            tenant=ticket.tenant,
-            root=ticket.root,
-            from_step=run.forked[1] if run.forked else None,
-            plan=run.plan,
-            has_context=has_context,
-        )
+        has_context = self._t.scopes[run_id, run.ticket.root].context is not None
+        return recorded(records.Recording, run, run.ticket, id=run_id, has_context=has_context)
 
-    def read_notices(self, run_id: str) -> list[NoticeRecord]:
+    def read_notices(self, run_id: str) -> list[records.NoticeRecord]:
         """Read the outcomes that a run's coordinators received, in the order of their commits."""
         concluded = [row for row in self._t.attempts_of(run_id) if "taken_over_from" not in row.metadata]
         rows = sorted(concluded, key=lambda row: inf if row.ended_at is None else row.ended_at)
         made = {str(row.key): number for number, row in enumerate(concluded, 1)}
         return [row.notice(made[str(row.key)]) for row in rows]
 
-    def read_system_events(self) -> list[EventRecord]:
-        """Read the events of workers."""
+    def read_system_events(self) -> list[records.EventRecord]:
         return [event for event in self._t.events if event.run_id is None]
 
-    def read_corrections(self, run_id: str) -> list[CorrectionRecord]:
+    def read_corrections(self, run_id: str) -> list[records.CorrectionRecord]:
         """Read a run's entries in the correction ledger."""
         return [each for each in self._t.corrections if each.run_id == run_id]
 
     def read_budgets(self) -> dict[str, Budget]:
-        """Read all budgets, by scope."""
         return dict(self._t.budgets)
 
-    def read_deleted_runs(self) -> list[RunSummary]:
+    def read_deleted_runs(self) -> list[records.RunSummary]:
         """Return the summaries of deleted runs, the last to end first."""
         return sorted(self._t.summaries.values(), key=lambda each: (each.ended_at, each.id), reverse=True)
 
@@ -139,9 +137,4 @@ class ReadsInMemory(InMemory):
         return [row.sent_at + row.patience_s for row in queued if self._t.may_run(self._t.runs[row.key.run])]
 
     def is_waiting(self, run_id: str) -> bool:
-        """Return whether a run was recorded and not admitted yet."""
         return run_id in self._t.waiting_runs
-
-    def _spent_at(self, run_id: str, address: str) -> list[Usage]:
-        children = self._t.child_runs_of(run_id, address)
-        return [usage for child in children for usage in self._t.spent_by(child.ticket.run)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.records import RunSummary
 from flujo_client.serial import Packed
 from flujo_worker.domain.retention import RetentionRule, older_s
-from flujo_worker.store.memory.rows import StoredRun, when, when_or_none
+from flujo_worker.store.memory.rows import StoredRun, recorded, totals, when
 from flujo_worker.store.memory.tables import InMemory
 
 _TENANT_DAY: Final = re.compile(r"tenant:.*:\d{4}-\d\d-\d\d")
@@ -30,7 +30,7 @@ class RetentionInMemory(InMemory):
         self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False, waits_s: float = 0.0
     ) -> list[str]:
         gone: list[str] = []
-        roots = [run for run in self._t.runs.values() if run.parent is None]
+        roots = [run for run in self._t.runs.values() if run.parent_run is None]
         for root in sorted(roots, key=lambda run: run.ended_at or 0.0):
             family = self._family_from(root)
             if len(gone) < limit and self._is_aged(root, family, rules, waits_s):
@@ -42,10 +42,8 @@ class RetentionInMemory(InMemory):
 
     def prune_summaries(self, older_s: float, limit: int) -> None:
         since = when(self._t.clock() - older_s)
-        aged = sorted(
-            (each for each in self._t.summaries.values() if each.ended_at < since), key=lambda each: each.ended_at
-        )
-        for summary in aged[:limit]:
+        aged = [each for each in self._t.summaries.values() if each.ended_at < since]
+        for summary in sorted(aged, key=lambda each: each.ended_at)[:limit]:
             del self._t.summaries[summary.id]
 
     def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:  # noqa: ARG002 - one step does it all
@@ -65,13 +63,9 @@ class RetentionInMemory(InMemory):
         epochs = [epoch for epoch, start in self._t.epochs.items() if start < min(since, newest)]
         day = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d}"
         budgets = [scope for scope in self._t.budgets if _TENANT_DAY.fullmatch(scope) and scope[-10:] < day]
-        for worker in workers:
-            del self._t.leases[worker]
-            self._t.members.pop(worker, None)
-        for epoch in epochs:
-            del self._t.epochs[epoch]
-        for scope in budgets:
-            del self._t.budgets[scope]
+        _delete([self._t.leases, self._t.members], workers)
+        _delete([self._t.epochs], epochs)
+        _delete([self._t.budgets], budgets)
         return len(workers) + len(epochs) + len(budgets)
 
     def rotate_event_partitions(self, keep_days: int | None) -> None:
@@ -84,19 +78,8 @@ class RetentionInMemory(InMemory):
         return True
 
     def _summary(self, run: StoredRun) -> RunSummary:
-        spent = self._t.spent_by(run.ticket.run)
-        return RunSummary(
-            id=run.ticket.run,
-            name=run.name,
-            tenant=run.ticket.tenant,
-            status=run.status,
-            created_at=when(run.created_at),
-            started_at=when_or_none(run.started_at),
-            ended_at=when(run.ended_at or 0.0),
-            parent_run=None if run.parent is None else run.parent[0],
-            tokens=sum(usage.input_tokens + usage.output_tokens for usage in spent),
-            cost_usd=sum(usage.cost_usd for usage in spent),
-        )
+        spent = totals(self._t.spent_by(run.ticket.run))
+        return recorded(RunSummary, run, run.ticket, id=run.ticket.run, **spent)
 
     def _values(self) -> Iterator[Packed | None]:
         for run in self._t.runs.values():
@@ -122,29 +105,22 @@ class RetentionInMemory(InMemory):
         return all(run.ended_at is not None and run.ended_at < since for run in family)
 
     def _forget(self, runs: set[str]) -> None:
-        for attempt in [key for key, row in self._t.attempts.items() if row.key.run in runs]:
-            del self._t.attempts[attempt]
-            self._t.reservations.pop(attempt, None)
-            self._t.permits.pop(attempt, None)
-        for place in [place for place in self._t.scopes if place[0] in runs]:
-            del self._t.scopes[place]
-            self._t.rows_at.pop(place, None)
-            self._t.children.pop(place, None)
-        for claim in [claim for claim in self._t.spends if AttemptKey.parse(claim[0]).run in runs]:
-            del self._t.spends[claim]
-        for request in [each for each, row in self._t.batch_requests.items() if row.given.run in runs]:
-            del self._t.batch_requests[request]
-        for unit in [unit for unit in self._t.units if unit[0] in runs]:
-            del self._t.units[unit]
-            self._t.unit_times.pop(unit, None)
-        for context in [context for context in self._t.contexts if context[0] in runs]:
-            del self._t.contexts[context]
-        for event in [event for event in self._t.sent_events if event[0] in runs]:
-            del self._t.sent_events[event]
-        for call in [call for call in self._t.owed if call[0] in runs]:
-            del self._t.owed[call]
-        self._t.events = [event for event in self._t.events if event.run_id not in runs]
-        self._t.corrections = [each for each in self._t.corrections if each.run_id not in runs]
-        for run in runs:
-            del self._t.runs[run]
-            self._t.budgets.pop(f"run:{run}", None)
+        t = self._t
+        attempts = [key for key, row in t.attempts.items() if row.key.run in runs]
+        t.spends = {claim: usage for claim, usage in t.spends.items() if AttemptKey.parse(claim.key).run not in runs}
+        t.batch_requests = {each: row for each, row in t.batch_requests.items() if row.given.run not in runs}
+        t.events = [event for event in t.events if event.run_id not in runs]
+        t.corrections = [each for each in t.corrections if each.run_id not in runs]
+        by_run: list[dict[Any, Any]] = [t.scopes, t.rows_at, t.children, t.units, t.unit_times, t.contexts]
+        by_run += [t.sent_events, t.owed]
+        _delete([t.attempts, t.reservations, t.permits], attempts)
+        for rows in by_run:
+            _delete([rows], [key for key in rows if key[0] in runs])
+        _delete([t.runs], runs)
+        _delete([t.budgets], [f"run:{run}" for run in runs])
+
+
+def _delete(tables: Iterable[dict[Any, Any]], keys: Iterable[Any]) -> None:
+    for rows in tables:
+        for key in keys:
+            rows.pop(key, None)

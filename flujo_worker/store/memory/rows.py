@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.admission import Gate
@@ -29,9 +29,13 @@ from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.units import BatchedRequest
-from flujo_worker.domain.values import ChildRun, ChildRunRow, EndRun, ScopeRow, ScopeStatus, UpdateScope
+from flujo_worker.domain.values import ChildRun, ChildRunRow, EndRun, ScopeRow, ScopeStatus, UpdateScope, copied
 from flujo_worker.ports import HumanAnswer
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 GONE_AFTER_S = 3.0
 MAX_DOUBLINGS = 5
 
@@ -48,10 +52,9 @@ class StoredRun:
     created_at: float
     idempotency_key: str | None
     name: str
-    parent: tuple[str, str | None] | None = None
+    parent_run: str | None = None
+    parent_address: str | None = None
     launched_with: Packed | None = None
-    retry_of: str | None = None
-    retries: int = 0
     status: str = "queued"
     reason: str | None = None
     fault: Fault | None = None
@@ -62,7 +65,8 @@ class StoredRun:
     asked: bool = False
     note: str | None = None
     ended_by: str | None = None
-    forked: tuple[str, str] | None = None
+    forked_from: str | None = None
+    from_step: str | None = None
     retried_as: str | None = None
     awaited: AwaitedCode | None = None
     unparked_by: str | None = None
@@ -73,73 +77,39 @@ class StoredRun:
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:
         """Make the run that begins as a step of this one."""
-        first, parent = begun.first, (self.ticket.run, begun.parent_address)
-        run = StoredRun(begun.ticket, self.plan, first.input, first.input.digest, {}, now, None, begun.name, parent)
+        first = begun.first
+        run = StoredRun(begun.ticket, self.plan, first.input, first.input.digest, {}, now, None, begun.name)
+        run.parent_run, run.parent_address = self.ticket.run, begun.parent_address
         run.launched_with = first.context if run.is_background else None
         return run
 
     @property
     def is_background(self) -> bool:
         """Return whether it is a child run that no place in its parent waits for."""
-        return self.parent is not None and self.parent[1] is None
+        return self.parent_run is not None and self.parent_address is None
 
     @property
     def is_live(self) -> bool:
-        """Return whether the run can still move."""
         return self.status in LIVE_RUN
 
     def move(self, status: str) -> None:
-        """Change the status."""
         require(RUN, self.status, status)
         self.status = status
 
     def end(self, end: EndRun, now: float) -> None:
-        """Close the run."""
         self.move(end.status)
         self.reason, self.fault, self.output, self.ended_at = end.reason, end.fault, end.output, now
         self.failed_key = end.failed_key
 
     def record(self, context: Packed | None, spent: Sequence[Usage]) -> RunRecord:
-        """Return the row as clients read it."""
-        tokens, cost = totals(spent)
-        return RunRecord(
-            id=self.ticket.run,
-            reference=self.ticket.reference,
-            fingerprint=self.ticket.fingerprint,
-            name=self.name,
-            version=self.plan.version,
-            status=self.status,
-            created_at=when(self.created_at),
-            tenant=self.ticket.tenant,
-            reason=self.reason,
-            error=self.fault,
-            input=self.input,
-            output=self.output,
-            context=context,
-            metadata=self.metadata,
-            started_at=when_or_none(self.started_at),
-            ended_at=when_or_none(self.ended_at),
-            cancel_requested_at=when_or_none(self.stopped_at),
-            parent_run=self.parent[0] if self.parent else None,
-            limits=(self.ticket.limits or {}).get("limits"),
-            aros=self.ticket.aros,
-            settings=self.ticket.settings,
-            is_background=self.is_background,
-            retry_of=self.retry_of,
-            retries=self.retries,
-            forked_from=self.forked[0] if self.forked else None,
-            from_step=self.forked[1] if self.forked else None,
-            retried_as=self.retried_as,
-            parked=self.parked,
-            failed_key=self.failed_key,
-            replaced_by=self.replaced_by,
-            tokens=tokens,
-            cost_usd=cost,
-        )
+        limits, stopped_at = (self.ticket.limits or {}).get("limits"), when_or_none(self.stopped_at)
+        own = {"id": self.ticket.run, "version": self.plan.version, "error": self.fault, "context": context}
+        rest = {"cancel_requested_at": stopped_at, "limits": limits, **totals(spent)}
+        return recorded(RunRecord, self, self.ticket, **own, **rest)
 
     def child_row(self, context: Packed | None) -> ChildRunRow | None:
         """Return the row as its parent's join reads it; None for a run that no run waits for."""
-        parent, at = self.parent or (None, None)
+        parent, at = self.parent_run, self.parent_address
         if parent is None or at is None:
             return None
         output = self.output or self.input
@@ -174,34 +144,17 @@ class StoredScope:
     @classmethod
     def opened(cls, opening: ScopeRow, lanes: dict[str, int], by: str, now: float) -> StoredScope:
         """Make the scope that a decision opens; it may be closed already."""
-        scope = cls(
-            address=opening.address,
-            output=opening.output,
-            context=opening.context,
-            opened_at=now,
-            parent=opening.parent,
-            kind=opening.kind,
-            step=opening.step,
-            name=opening.name,
-            place=opening.place,
-            lanes=lanes,
-            cursor=opening.cursor,
-            version=opening.version,
-            waiting=opening.waiting,
-            fault=opening.fault,
-            metadata=dict(opening.metadata),
-        )
+        own = {"opened_at": now, "lanes": lanes, "metadata": dict(opening.metadata), "status": "open", "patch": None}
+        scope = copied(cls, opening, **own, aborted=False, closed_by=None, closed_at=None)
         if opening.status != "open":
             scope.close(opening.status, by, now)
         return scope
 
     @property
     def is_open(self) -> bool:
-        """Return whether the scope can still move."""
         return self.status == "open"
 
     def move(self, move: UpdateScope, by: str, now: float) -> None:
-        """Apply the decided move."""
         self.cursor, self.version = move.cursor, self.version + move.merges
         self.output, self.patch = move.output or self.output, move.patch or self.patch
         self.context = None if move.drops_context else move.context or self.context
@@ -210,7 +163,6 @@ class StoredScope:
             self.close(move.status, by, now)
 
     def close(self, status: ScopeStatus, by: str, now: float) -> None:
-        """Close the scope."""
         require(SCOPE, self.status, status)
         self.status, self.closed_by, self.closed_at = status, by, now
 
@@ -221,45 +173,14 @@ class StoredScope:
 
     def row(self, *, context: bool = True) -> ScopeRow:
         """Return the row as deciding reads it."""
-        return ScopeRow(
-            address=self.address,
-            parent=self.parent,
-            kind=self.kind,
-            step=self.step,
-            name=self.name,
-            place=self.place,
-            status=self.status,
-            cursor=self.cursor,
-            version=self.version,
-            output=self.output,
-            context=self.context if context else None,
-            patch=self.patch,
-            lanes=dict(self.lanes),
-            fault=self.fault,
-            metadata=dict(self.metadata),
-        )
+        own = {"context": self.context if context else None, "waiting": False}
+        return copied(ScopeRow, self, lanes=dict(self.lanes), metadata=dict(self.metadata), **own)
 
     def record(self, spent: Sequence[Usage]) -> ScopeRecord:
         """Return the row as clients read it, with what the child run that was begun here has spent."""
-        tokens, cost = totals(spent)
-        return ScopeRecord(
-            address=self.address,
-            status=self.status,
-            opened_at=when(self.opened_at),
-            parent=self.parent,
-            kind=self.kind,
-            step=self.step,
-            name=self.name,
-            place=self.place,
-            output=self.output,
-            context=self.context if self.status == "succeeded" and self.parent is not None else None,
-            fault=self.fault,
-            metadata=without_code(self.metadata),
-            closed_at=when_or_none(self.closed_at),
-            lanes=dict(self.lanes),
-            tokens=tokens,
-            cost_usd=cost,
-        )
+        own = {"metadata": without_code(self.metadata), "lanes": dict(self.lanes), **totals(spent)}
+        is_result = self.status == "succeeded" and self.parent is not None
+        return recorded(ScopeRecord, self, context=self.context if is_result else None, **own)
 
 
 @dataclass(slots=True)
@@ -316,7 +237,6 @@ class StoredAttempt:
 
     @property
     def is_live(self) -> bool:
-        """Return whether the attempt has not ended."""
         return self.status in OPEN_ATTEMPT
 
     @property
@@ -334,12 +254,11 @@ class StoredAttempt:
         """Return the seconds after which its message is taken for lost."""
         return float(GONE_AFTER_S * 2 ** (min(self.sends, MAX_DOUBLINGS + 1) - 1))
 
-    def is_under(self, fence: int, claim_id: str | None) -> bool:
+    def is_under(self, fence: int | None, claim_id: str | None) -> bool:
         """Return whether this is its last claim; without an id, whether this is its fence."""
         return self.fence == fence and claim_id in (None, self.claim_id)
 
     def move(self, status: str) -> None:
-        """Change the status."""
         require(ATTEMPT, self.status, status)
         self.status = status
 
@@ -349,7 +268,6 @@ class StoredAttempt:
         return self.worker is None or self.alone
 
     def lose(self, now: float) -> None:
-        """Count a loss."""
         self.losses, self.losses_alone = self.losses + 1, self.losses_alone + self.is_own_loss
         self.note_loss(now)
 
@@ -372,20 +290,7 @@ class StoredAttempt:
         self.reason, self.ended_at = reason, now
 
     def notice(self, made: int) -> NoticeRecord:
-        """Return the row as a replay reads it."""
-        return NoticeRecord(
-            made=made,
-            key=str(self.key),
-            address=self.key.address,
-            step=self.key.step,
-            number=self.key.number,
-            kind=self.kind,
-            status=self.status,
-            reason=self.reason,
-            fault=self.fault,
-            queue=self.queue,
-            answers=self.answers,
-        )
+        return recorded(NoticeRecord, self, self.key, made=made, key=str(self.key))
 
     def approval(self, pipeline: str, run_status: str, now: float) -> Approval:
         """Return the row as clients read its question."""
@@ -412,34 +317,13 @@ class StoredAttempt:
         )
 
     def record(self, spent: Sequence[Usage], reserved: Collection[StoredReservation] = ()) -> AttemptRecord:
-        """Return the row as clients read it."""
-        tokens, cost = totals(spent)
-        return AttemptRecord(
+        return recorded(
+            AttemptRecord,
+            self,
+            self.key,
             key=str(self.key),
-            address=self.key.address,
-            step=self.key.step,
-            number=self.key.number,
-            kind=self.kind,
-            status=self.status,
-            created_at=when(self.created_at),
-            reason=self.reason,
-            worker=self.worker,
-            fence=self.fence,
-            claim_id=self.claim_id,
-            sends=self.sends,
-            waits_for=self.waits_for,
             waits_since=when_or_none(self.waits_since),
-            room=self.room,
-            loss=self.loss,
-            output=self.output,
-            fault=self.fault,
-            metadata=self.metadata,
-            latency_s=self.latency_s,
-            code=self.code,
-            started_at=when_or_none(self.started_at),
-            ended_at=when_or_none(self.ended_at),
-            tokens=tokens,
-            cost_usd=cost,
+            **totals(spent),
             estimate_cost_usd=max((float(each.amount.usd) for each in reserved), default=None),
             estimate_tokens=max((each.amount.tokens for each in reserved), default=None),
             quota_before_usd=min((float(each.usd) for each in reserved if each.usd is not None), default=None),
@@ -486,18 +370,28 @@ class TakenCall:
     losses_alone: int = 0
 
 
-def totals(spent: Sequence[Usage]) -> tuple[int, float]:
-    """Sum tokens and US dollars."""
-    return sum(usage.input_tokens + usage.output_tokens for usage in spent), sum(usage.cost_usd for usage in spent)
+def recorded(kind: type[T], *rows: object, **own: Any) -> T:
+    """Make a record of the fields that rows have under the same names, with times as datetimes; the first row that has one counts."""
+    found = {
+        name: next(getattr(row, name) for row in rows if hasattr(row, name))
+        for name in (each.name for each in fields(kind) if each.init)
+        if name not in own and any(hasattr(row, name) for row in rows)
+    }
+    times = {name: when_or_none(at) for name, at in found.items() if name.endswith("_at")}
+    return kind(**found | times | own)
+
+
+def totals(spent: Sequence[Usage]) -> dict[str, Any]:
+    """Sum tokens and US dollars, as records name them."""
+    tokens = sum(usage.input_tokens + usage.output_tokens for usage in spent)
+    return {"tokens": tokens, "cost_usd": sum(usage.cost_usd for usage in spent)}
 
 
 def when(at: float) -> datetime:
-    """Read unix seconds."""
     return datetime.fromtimestamp(at, UTC)
 
 
 def when_or_none(at: float | None) -> datetime | None:
-    """Read unix seconds, if there are any."""
     return None if at is None else when(at)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from flujo_client.address import AttemptKey
+from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 from flujo_worker.ports import FanOutPlace
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
@@ -30,7 +31,7 @@ class ScopesInMemory(InMemory):
         if scope is None or scope.step is None:
             return False
         key, now = AttemptKey(run, address, scope.step, 1, JOIN), self._t.clock()
-        if str(key) not in self._t.attempts and self._is_joinable(run, scope):
+        if self._is_joinable(run, scope):
             self._t.add_attempt(StoredAttempt(key, JOIN, queue, now + grace_s(1), now))
             self._t.add_event(run, str(key), "join.rung", "info", {"by": by})
         return str(key) in self._t.attempts and self._t.attempts[str(key)].is_live
@@ -64,20 +65,21 @@ class ScopesInMemory(InMemory):
         return scope is not None and scope.closed_by == key and self.after_in_lane(run, scope) is None
 
     def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
-        return [
-            (run, scope.address)
-            for run, scope in self._waiting()
-            if self._is_joinable(run, scope)
-            and str(AttemptKey(run, scope.address, scope.step or "", 1, JOIN)) not in self._t.attempts
-            and self._quiet_since(run, scope) < self._t.clock() - older_s
-        ][:limit]
+        due = [(run, scope) for run, scope in self._waiting() if self._is_joinable(run, scope)]
+        before = self._t.clock() - older_s
+        return [(run, scope.address) for run, scope in due if self._quiet_since(run, scope) < before][:limit]
 
     def aborted(self, limit: int) -> list[tuple[str, str]]:
-        return [
-            (run, scope.address)
-            for run, scope in self._waiting()
-            if scope.aborted and self._t.may_merge(self._t.runs[run]) and self._has_open_child(run, scope.address)
-        ][:limit]
+        live = [(run, scope.address) for run, scope in self._waiting() if scope.aborted and self._may_merge(run)]
+        return [each for each in live if self._has_open_child(*each)][:limit]
+
+    def idle_lanes(self, limit: int) -> list[tuple[str, str, int]]:
+        live = [(run, scope) for run, scope in self._waiting() if self._may_merge(run)]
+        return [(run, scope.address, lane) for run, scope in live for lane in self._idle_in(run, scope)][:limit]
+
+    def give_lane(self, run: str, fan_out: str, lane: int) -> None:
+        if lane not in self._used_lanes(run, fan_out):
+            self.take(run, fan_out, lane, after_s=0.0)
 
     def orphaned_children(self, limit: int) -> list[str]:
         return [run.ticket.run for run in self._t.runs.values() if run.is_live and self._is_orphan(run)][:limit]
@@ -88,22 +90,31 @@ class ScopesInMemory(InMemory):
     def _is_stranded(self, run: str) -> bool:
         if any(row.is_live and not row.is_held for row in self._t.attempts_of(run)):
             return False
-        return not any(
-            scope.aborted
-            or any(each.is_live for each in self._t.child_runs_of(run, scope.address))
-            or (
-                self._is_joinable(run, scope)
-                and str(AttemptKey(run, scope.address, scope.step or "", 1, JOIN)) not in self._t.attempts
-            )
-            for owner, scope in self._waiting()
-            if owner == run
-        )
+        waiting = [scope for owner, scope in self._waiting() if owner == run]
+        children = [each for scope in waiting for each in self._t.child_runs_of(run, scope.address)]
+        moves = (scope.aborted or self._is_joinable(run, scope) or self._idle_in(run, scope) for scope in waiting)
+        return not (any(moves) or any(each.is_live for each in children))
+
+    def _idle_in(self, run: str, scope: StoredScope) -> set[int]:
+        """Return the lanes of a fan-out whose branches wait for one while none runs."""
+        branches = self._t.children_of(run, scope.address)
+        waits = any(row.is_held for each in branches if each.is_open for row in self._t.rows_at[run, each.address])
+        if scope.aborted or not waits or self._used_lanes(run, scope.address):
+            return set()
+        return {each.lanes.get(scope.address, 0) for each in branches} - {NO_LANE}
+
+    def _used_lanes(self, run: str, fan_out: str) -> set[int]:
+        branches = self._t.children_of(run, fan_out)
+        return {each.lanes[fan_out] for each in branches if each.is_open and fan_out in each.lanes} - {NO_LANE}
 
     def _is_orphan(self, run: StoredRun) -> bool:
-        parent, at = run.parent or (None, None)
+        parent, at = run.parent_run, run.parent_address
         if parent is None or at is None:
             return False
         return not self._t.scopes[parent, at].is_open or self._t.runs[parent].stopped_at is not None
+
+    def _may_merge(self, run: str) -> bool:
+        return self._t.may_merge(self._t.runs[run])
 
     def _waiting(self) -> Iterator[tuple[str, StoredScope]]:
         return ((run, scope) for (run, _), scope in self._t.scopes.items() if scope.waiting and scope.is_open)
@@ -112,23 +123,24 @@ class ScopesInMemory(InMemory):
         return any(child.is_open for child in self._t.children.get((run, address), ()))
 
     def _is_joinable(self, run: str, scope: StoredScope) -> bool:
-        is_ready = scope.waiting and scope.is_open and self._t.may_merge(self._t.runs[run])
-        waits = self._has_open_child(run, scope.address) or any(
-            each.is_live for each in self._t.child_runs_of(run, scope.address)
-        )
-        return is_ready and not waits
+        """Return whether a join is to be made: what it waits for has ended, and no signal has made it yet."""
+        if not (scope.waiting and scope.is_open and self._may_merge(run)):
+            return False
+        waits = any(each.is_live for each in self._t.child_runs_of(run, scope.address))
+        is_made = str(AttemptKey(run, scope.address, scope.step or "", 1, JOIN)) in self._t.attempts
+        return not (is_made or waits or self._has_open_child(run, scope.address))
 
     def _quiet_since(self, run: str, scope: StoredScope) -> float:
         closed = [child.closed_at or 0.0 for child in self._t.children.get((run, scope.address), ())]
         ended = [child.ended_at or 0.0 for child in self._t.child_runs_of(run, scope.address)]
         return max(closed or ended, default=scope.opened_at)
 
-    def take(self, run: str, fan_out: str, lane: int) -> str | None:
-        """Pass the lane to the next branch that is held; return its first attempt's key."""
-        for scope in self._t.children_of(run, fan_out):
+    def take(self, run: str, fan_out: str, lane: int, *, after_s: float = grace_s(1)) -> str | None:
+        """Pass the lane to the next branch that is held; return its first attempt's key. In an aborted fan-out none gets it."""
+        for scope in () if self._t.scopes[run, fan_out].aborted else self._t.children_of(run, fan_out):
             held = next((row for row in self._t.rows_at[run, scope.address] if row.is_held), None)
             if scope.is_open and held is not None:
-                held.available_at = self._t.clock() + grace_s(1)
+                held.available_at = self._t.clock() + after_s
                 scope.lanes[fan_out] = lane
                 return str(held.key)
         return None

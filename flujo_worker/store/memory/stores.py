@@ -9,23 +9,20 @@ from flujo_worker.ports import Stores
 from flujo_worker.store.memory.admission import AdmissionInMemory
 from flujo_worker.store.memory.attempts import AttemptsInMemory
 from flujo_worker.store.memory.backlog import BacklogInMemory
-from flujo_worker.store.memory.batches import BatchesInMemory
 from flujo_worker.store.memory.blobs import BlobsInMemory
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.client import ClientInMemory
-from flujo_worker.store.memory.code import CodeInMemory
+from flujo_worker.store.memory.code import CodeInMemory, PlanMovesInMemory
 from flujo_worker.store.memory.exports import ExportsInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
 from flujo_worker.store.memory.leases import LeasesInMemory
 from flujo_worker.store.memory.limits import LimitsInMemory
-from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.reads import ReadsInMemory
-from flujo_worker.store.memory.records import RecordsInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
 from flujo_worker.store.memory.schedules import SchedulesInMemory
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.store.memory.tables import Tables
-from flujo_worker.store.memory.units import UnitsInMemory
+from flujo_worker.store.memory.units import BatchesInMemory, UnitsInMemory
 
 
 class MemoryStores(Stores):
@@ -47,7 +44,7 @@ class MemoryStores(Stores):
             scopes=scopes,
             backlog=BacklogInMemory(tables, budgets),
             blobs=BlobsInMemory(tables),
-            records=RecordsInMemory(tables, self.reads),
+            records=self.reads,
             code=code,
             plan_moves=PlanMovesInMemory(tables, code),
             hook_calls=HookCallsInMemory(tables),

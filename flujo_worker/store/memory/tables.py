@@ -28,19 +28,9 @@ from flujo_worker.domain.ended import Kind, Position
 from flujo_worker.domain.schedules import DueSchedule
 from flujo_worker.domain.units import RecordedUnit, UnitName
 from flujo_worker.domain.values import ChildRun
-from flujo_worker.ports import ClaimId, Member
-from flujo_worker.store.memory.rows import (
-    StoredAttempt,
-    StoredEvent,
-    StoredPermit,
-    StoredRequest,
-    StoredReservation,
-    StoredRun,
-    StoredScope,
-    StoredWait,
-    TakenCall,
-    when,
-)
+from flujo_worker.ports import ClaimId, HumanAnswer, Member
+from flujo_worker.store.memory import rows
+from flujo_worker.store.memory.rows import recorded, when
 from flujo_worker.store.shared_rules import grace_s
 
 P = ParamSpec("P")
@@ -57,11 +47,11 @@ class Tables:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.lock = threading.RLock()
-        self.runs: dict[str, StoredRun] = {}
-        self.scopes: dict[tuple[str, str], StoredScope] = {}
-        self.children: defaultdict[tuple[str, str], list[StoredScope]] = defaultdict(list)
-        self.attempts: dict[str, StoredAttempt] = {}
-        self.rows_at: defaultdict[tuple[str, str], list[StoredAttempt]] = defaultdict(list)
+        self.runs: dict[str, rows.StoredRun] = {}
+        self.scopes: dict[tuple[str, str], rows.StoredScope] = {}
+        self.children: defaultdict[tuple[str, str], list[rows.StoredScope]] = defaultdict(list)
+        self.attempts: dict[str, rows.StoredAttempt] = {}
+        self.rows_at: defaultdict[tuple[str, str], list[rows.StoredAttempt]] = defaultdict(list)
         self.contexts: dict[tuple[str, int], Packed | None] = {}
         self.leases: dict[str, float] = {}
         self.members: dict[str, Member] = {}
@@ -79,26 +69,26 @@ class Tables:
         self.summaries: dict[str, RunSummary] = {}
         self.spends: dict[ClaimId, Usage] = {}
         self.units: dict[tuple[str, UnitName], RecordedUnit] = {}
-        self.batch_requests: dict[str, StoredRequest] = {}
+        self.batch_requests: dict[str, rows.StoredRequest] = {}
         self.unit_times: dict[tuple[str, UnitName], tuple[float, float | None]] = {}
-        self.sent_events: dict[tuple[str, str, str], StoredEvent] = {}
+        self.sent_events: dict[tuple[str, str, str], rows.StoredEvent] = {}
         self.exporting: tuple[str | None, float] = None, float("-inf")
         self.exported: dict[Kind, Position] = {}
         self.refused_spans = 0
         self.schedules: dict[str, DueSchedule] = {}
         self.budgets: dict[str, Budget] = {}
-        self.reservations: dict[str, dict[str, StoredReservation]] = {}
+        self.reservations: dict[str, dict[str, rows.StoredReservation]] = {}
         self.events: list[EventRecord] = []
         self.last_event = 0
         self.guards: dict[tuple[Guard, str], GuardRow] = {}
         self.limits: dict[str, int] = {}
-        self.permits: dict[str, StoredPermit] = {}
+        self.permits: dict[str, rows.StoredPermit] = {}
         self.last_turn = 0
         self.corrections: list[CorrectionRecord] = []
-        self.owed: dict[tuple[str, str, str], TakenCall] = {}
+        self.owed: dict[tuple[str, str, str], rows.TakenCall] = {}
         self.swept_at = self.pruned_at = self.marked_at = float("-inf")
         self.places: dict[str, dict[str, float]] = {}
-        self.waiting_runs: dict[str, StoredWait] = {}
+        self.waiting_runs: dict[str, rows.StoredWait] = {}
         self.turns: dict[str, GateState] = {}
         self.arrivals = count()
 
@@ -107,7 +97,7 @@ class Tables:
         exported = min((each.at.timestamp() for each in self.exported.values()), default=float("inf"))
         return max(older_s, min(self.clock() - exported, older_s + waits_s))
 
-    def run(self, run_id: str) -> StoredRun:
+    def run(self, run_id: str) -> rows.StoredRun:
         if run_id not in self.runs:
             raise RunNotFound(f"no run '{run_id}'")
         return self.runs[run_id]
@@ -116,12 +106,12 @@ class Tables:
         self.plans[plan.fingerprint] = plan
         self.references.setdefault(plan.fingerprint, reference)
 
-    def add_scope(self, run: str, scope: StoredScope) -> None:
+    def add_scope(self, run: str, scope: rows.StoredScope) -> None:
         self.scopes[run, scope.address] = scope
         if scope.parent is not None:
             self.children[run, scope.parent].append(scope)
 
-    def add_attempt(self, row: StoredAttempt) -> None:
+    def add_attempt(self, row: rows.StoredAttempt) -> None:
         self.attempts[str(row.key)] = row
         self.rows_at[row.key.run, row.key.address].append(row)
         if row.status == "paused" and row.event is None:
@@ -130,40 +120,53 @@ class Tables:
     def owe(self, run: str, payload: str, attempt: str = "") -> None:
         """Record a hook call to be made, in a pipeline that has any hooks."""
         if self.runs[run].plan.hooks:
-            self.owed.setdefault((run, payload, attempt), TakenCall())
+            self.owed.setdefault((run, payload, attempt), rows.TakenCall())
 
     def keep(self, blobs: Iterable[Packed]) -> None:
         """Store large values; those that are there are touched."""
         for blob in blobs:
             self.blobs[blob.digest], self.touched[blob.digest] = blob, self.clock()
 
-    def attempts_of(self, run: str) -> Iterator[StoredAttempt]:
+    def attempts_of(self, run: str) -> Iterator[rows.StoredAttempt]:
         return (row for row in self.attempts.values() if row.key.run == run)
 
-    def family_of(self, run: str) -> Iterator[StoredAttempt]:
+    def family_of(self, run: str) -> Iterator[rows.StoredAttempt]:
         """Yield the attempts of a run and of the child runs that it waits for."""
         yield from self.attempts_of(run)
         for child in self.child_runs_of(run):
             if not child.is_background:
                 yield from self.family_of(child.ticket.run)
 
-    def approval(self, row: StoredAttempt) -> Approval:
-        """Return a question as clients read it."""
+    def give_event(self, event: rows.StoredEvent, grace_s: float = 0.0) -> str | None:
+        """Give an event to the step that has waited for it longest; return the key of that attempt, None if no step waits."""
+        waiting = [row for row in self.family_of(event.run) if row.status == "paused" and row.event == event.name]
+        row = min(waiting, key=lambda each: (each.created_at, str(each.key)), default=None)
+        if row is None:
+            return None
+        event.is_over, now = True, self.clock()
+        row.move("ready")
+        row.available_at = now + grace_s
+        row.answer = HumanAnswer(event.value, None, event.id, event.at, now - row.created_at)
+        data = {"step": row.key.step, "event": event.name, "id": event.id}
+        self.add_event(row.key.run, str(row.key), "run.event_received", "info", data)
+        return str(row.key)
+
+    def approval(self, row: rows.StoredAttempt) -> Approval:
         run = self.runs[row.key.run]
         status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
         status = "expired" if run.is_live and self.is_over(run) else status
         return row.approval(run.name, status, self.clock())
 
-    def scopes_of(self, run: str) -> Iterator[StoredScope]:
+    def scopes_of(self, run: str) -> Iterator[rows.StoredScope]:
         return (scope for (owner, _), scope in self.scopes.items() if owner == run)
 
-    def children_of(self, run: str, address: str) -> list[StoredScope]:
+    def children_of(self, run: str, address: str) -> list[rows.StoredScope]:
         return sorted(self.children.get((run, address), ()), key=lambda scope: scope.place)
 
-    def child_runs_of(self, run: str, address: str | None = None) -> list[StoredRun]:
+    def child_runs_of(self, run: str, address: str | None = None) -> list[rows.StoredRun]:
         """Return the child runs of a run, or those that were begun at one place in it."""
-        children = [each for each in self.runs.values() if each.parent is not None and each.parent[0] == run]
-        return [each for each in children if address is None or each.parent == (run, address)]
+        children = [each for each in self.runs.values() if each.parent_run == run]
+        return [each for each in children if address is None or each.parent_address == address]
 
     def spent_by(self, run: str) -> list[Usage]:
         """Return what a run has spent, with its child runs except those in the background."""
@@ -192,10 +195,10 @@ class Tables:
     def is_leased(self, worker: str | None) -> bool:
         return worker is not None and self.leases.get(worker, 0.0) > self.clock()
 
-    def is_over(self, run: StoredRun) -> bool:
+    def is_over(self, run: rows.StoredRun) -> bool:
         return run.ticket.deadline is not None and run.ticket.deadline <= self.clock()
 
-    def may_run(self, run: StoredRun) -> bool:
+    def may_run(self, run: rows.StoredRun) -> bool:
         return run.status in ("queued", "running") and run.stopped_at is None and not self.is_over(run)
 
     def replace(self, run: str, reason: str, *, by: str) -> None:
@@ -205,38 +208,24 @@ class Tables:
         row.asked, row.note, row.stopped_at = True, row.note or reason, row.stopped_at or self.clock()
         self.add_event(run, None, "run.cancel_requested", "warning", {"reason": row.note})
 
-    def may_merge(self, run: StoredRun) -> bool:
+    def may_merge(self, run: rows.StoredRun) -> bool:
         return run.is_live and run.stopped_at is None
 
-    def is_held_back(self, row: StoredAttempt) -> bool:
+    def is_held_back(self, row: rows.StoredAttempt) -> bool:
         """Return whether an attempt waits for a lane, or its run at a gate."""
         return row.status in ("ready", "queued") and row.available_at > self.clock() + WAITING_S / 2
 
-    def is_lost(self, row: StoredAttempt) -> bool:
+    def is_lost(self, row: rows.StoredAttempt) -> bool:
         return row.status == "running" and not self.is_leased(row.worker) and self.may_merge(self.runs[row.key.run])
 
-    def mark(self, row: StoredAttempt, sent_at: float) -> None:
+    def mark(self, row: rows.StoredAttempt, sent_at: float) -> None:
         row.move("queued")
         row.sent_at, row.sends = sent_at, row.sends + 1
 
-    def envelope(self, row: StoredAttempt) -> Envelope:
+    def envelope(self, row: rows.StoredAttempt) -> Envelope:
         scope = self.scopes[row.key.run, row.key.address]
-        return Envelope(
-            ticket=self.runs[row.key.run].ticket,
-            address=row.key.address,
-            step=row.key.step,
-            number=row.key.number,
-            version=scope.version,
-            input=scope.output,
-            context=scope.context,
-            guidance=row.guidance,
-            units_from=row.units_from,
-            pauses=row.pauses,
-            queue=row.queue,
-            kind=row.kind,
-            lanes=dict(scope.lanes),
-            code=tuple(scope.metadata.get(CODE, ())),
-        )
+        own = {"input": scope.output, "lanes": dict(scope.lanes), "code": tuple(scope.metadata.get(CODE, ()))}
+        return recorded(Envelope, row, row.key, scope, ticket=self.runs[row.key.run].ticket, **own)
 
     def add_event(
         self, run: str | None, key: str | None, name: str, level: str, data: dict[str, Any], at: float | None = None
@@ -245,7 +234,7 @@ class Tables:
         event_at = when(self.clock() if at is None else at)
         self.events.append(EventRecord(number, event_at, run, name, level, key, data, f"0-{number}"))
 
-    def add_republish_event(self, row: StoredAttempt, why: str) -> None:
+    def add_republish_event(self, row: rows.StoredAttempt, why: str) -> None:
         run, key = row.key.run, str(row.key)
         if why == "lost":
             losses = {"losses": row.losses, "losses_alone": row.losses_alone}
@@ -253,9 +242,9 @@ class Tables:
         elif why != "ready":
             self.add_event(run, key, "attempt.sent_again", "info", {"why": why, "sends": row.sends})
 
-    def given_back(self, key: str, fence: int, claim_id: str | None, delay_s: float) -> StoredAttempt | None:
-        row = self.attempts.get(key)
-        if row is None or row.status != "running" or not row.is_under(fence, claim_id):
+    def given_back(self, claim: ClaimId, delay_s: float) -> rows.StoredAttempt | None:
+        row = self.attempts.get(claim.key)
+        if row is None or row.status != "running" or not row.is_under(claim.fence, claim.claim_id):
             return None
         row.move("ready")
         row.worker, row.started_at, row.available_at = None, None, self.clock() + delay_s
@@ -264,9 +253,10 @@ class Tables:
     def begin_child(self, parent: str, begun: ChildRun, now: float) -> None:
         first = begun.first
         self.runs[begun.run] = self.runs[parent].child(begun, now)
-        self.add_scope(begun.run, StoredScope(first.address, first.input, first.context, now, version=first.version))
+        root = rows.StoredScope(first.address, first.input, first.context, now, version=first.version)
+        self.add_scope(begun.run, root)
         key = AttemptKey(begun.run, first.address, first.step, first.number, first.kind)
-        self.add_attempt(StoredAttempt(key, first.kind, first.queue, now + grace_s(1), now))
+        self.add_attempt(rows.StoredAttempt(key, first.kind, first.queue, now + grace_s(1), now))
 
 
 class InMemory:

@@ -6,13 +6,12 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import orjson
-import psycopg
 
-from flujo_client.contract.admission import Gate
+from flujo_client.contract.admission import START, Gate
 from flujo_worker.domain.admission import GateState, WaitingRun, admit
 from flujo_worker.ports import Admitted
 from flujo_worker.store.postgres.pool import InPostgres
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import Connection, execute
 from flujo_worker.store.shared_rules import ADMITTED_AT_ONCE, grace_s
 
 EACH: Final = 50
@@ -35,22 +34,21 @@ class AdmissionInPostgres(InPostgres):
         self._pool.do("prune_gates", {})
 
 
-def _admit(connection: psycopg.Connection[dict[str, Any]], gates: Collection[str] | None) -> Admitted:
+def _admit(connection: Connection, gates: Collection[str] | None) -> Admitted:
     """Let runs pass these gates, or any: all places that no one holds any more are released then."""
     with connection.transaction():
         if gates is None:
             execute(connection, "begin_periods", {})
             execute(connection, "release_stale_places", {})
-            execute(connection, "leave_windows", {})
+            execute(connection, "leave_windows", {"start": START})
         parameters = {"gates": None if gates is None else sorted(gates), "each": EACH, "limit": ADMITTED_AT_ONCE}
         first = execute(connection, "first_waiting", parameters).fetchall()
         if not first:
             return Admitted()
         wanted = sorted({row["gate"] for row in first} | {gate.name for row in first for gate in _gates(row)})
         execute(connection, "open_gates", {"gates": wanted})
-        turns = {
-            row["name"]: orjson.loads(row["turns"]) for row in execute(connection, "hold_gates", {"gates": wanted})
-        }
+        held = execute(connection, "hold_gates", {"gates": wanted})
+        turns = {row["name"]: orjson.loads(row["turns"]) for row in held}
         known = {"runs": [row["run_id"] for row in first], "gates": list(turns)}
         rows = execute(connection, "waiting_runs", known).fetchall()
         taken = orjson.loads(rows[0]["taken"] or "{}") if rows else dict.fromkeys(turns, 0)  # no run is left to admit
@@ -72,19 +70,14 @@ def _admit(connection: psycopg.Connection[dict[str, Any]], gates: Collection[str
             "grace_s": grace_s(len(decision.admitted)),
         }
         keys = [row["key"] for row in execute(connection, "admit_runs", written)]
-        is_behind = (
-            len(wanted) > len(turns)
-            or bool(decision.moved or written["gone"])
-            or len(first) >= ADMITTED_AT_ONCE
-            or len(decision.admitted) >= EACH
-        )
+        is_full = len(first) >= ADMITTED_AT_ONCE or len(decision.admitted) >= EACH
+        is_behind = is_full or len(wanted) > len(turns) or bool(decision.moved or written["gone"])
         return Admitted(keys, {row["gate"] for row in first} if is_behind else ())
 
 
 def _waiting_run(row: Mapping[str, Any]) -> WaitingRun:
-    return WaitingRun(
-        row["run_id"], row["gate"], row["flow"], row["priority"], row["arrived"], _gates(row), frozenset(row["held"])
-    )
+    held = frozenset(row["held"])
+    return WaitingRun(row["run_id"], row["gate"], row["flow"], row["priority"], row["arrived"], _gates(row), held)
 
 
 def _gates(row: Mapping[str, Any]) -> tuple[Gate, ...]:

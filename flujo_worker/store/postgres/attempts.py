@@ -8,31 +8,29 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Unpack
 
 import psycopg
 
 from flujo_client.contract.outcome import Event, Fault, Usage
 from flujo_client.serial import stored_safely
+from flujo_client.sizes import MAX_EVENTS
 from flujo_worker import failpoints
 from flujo_worker.domain.budget import Reservation
-from flujo_worker.domain.values import Decision
+from flujo_worker.domain.values import AttemptReport, Decision
 from flujo_worker.errors import RowLocked, Unreadable
-from flujo_worker.ports import Claim, ClaimId, Committed, PlanName, Refusal, Room, Verdict
-from flujo_worker.store.postgres.bind import bind_corrections, bind_decision, bind_deferral, bind_lane_left
+from flujo_worker.ports import Claim, ClaimId, ClaimTerms, Committed, Refusal, Verdict
+from flujo_worker.store.postgres.bind import bind_decision, bind_deferral, bind_lane_left, placed
 from flujo_worker.store.postgres.budgets import bind_opening, bind_settlement, reserve, settle
-from flujo_worker.store.postgres.entities import shown
-from flujo_worker.store.postgres.group_bind import ClaimRequest, bind_claims
+from flujo_worker.store.postgres.entities import NEW_SPEND, shown
+from flujo_worker.store.postgres.group_bind import ClaimRequest, bind_claims, call_corrections
 from flujo_worker.store.postgres.pool import InPostgres, RetryingPool
 from flujo_worker.store.postgres.scopes import ScopesInPostgres
-from flujo_worker.store.postgres.statements import UNDONE, execute
+from flujo_worker.store.postgres.statements import UNDONE, Connection, execute
+from flujo_worker.store.shared_rules import grace_s
 
-
-class _Rest(NamedTuple):
-    """Further parts of some merges: parameters of statements by their names, and of `settle.sql`."""
-
-    also: Mapping[str, Mapping[str, Any]]
-    settled: Mapping[str, Any] | None
+if TYPE_CHECKING:
+    from flujo_worker.store.postgres.loop_connection import Call
 
 
 class AttemptsInPostgres(InPostgres):
@@ -42,20 +40,11 @@ class AttemptsInPostgres(InPostgres):
         super().__init__(pool)
         self._scopes = scopes
 
-    def claim(  # noqa: PLR0913 - one for each condition of a claim
-        self,
-        key: str,
-        worker: str,
-        *,
-        max_lost: int,
-        may_judge: bool = True,
-        fan_outs: Sequence[str] = (),
-        to_reserve: Sequence[Reservation] = (),
-        room: Room = "shared",
-        plan: PlanName | None = None,
-    ) -> Claim:
-        request = ClaimRequest(key, worker, fan_outs, plan, to_reserve)
-        parameters = bind_claims([request], max_lost=max_lost, may_judge=may_judge, room=room)
+    def claim(self, key: str, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        fan_outs, to_reserve = terms.get("fan_outs", ()), terms.get("to_reserve", ())
+        request = ClaimRequest(key, worker, fan_outs, terms.get("plan"), to_reserve)
+        may_judge, room = terms.get("may_judge", True), terms.get("room", "shared")
+        parameters = bind_claims([request], max_lost=terms["max_lost"], may_judge=may_judge, room=room)
         try:
             return self._pool.with_retry(lambda connection: _claim(connection, request, parameters), waits=False)
         except RowLocked:
@@ -75,30 +64,35 @@ class AttemptsInPostgres(InPostgres):
     def commit(self, decision: Decision) -> Committed:
         parameters, notice, settled = bind_decision(decision), decision.notice, None
         if notice.envelope.ticket.limits is not None:
-            releases, ends = notice.outcome.kind != "lost", decision.end is not None
-            key, usage = notice.envelope.key, notice.outcome.usage
-            settled = bind_settlement(key, notice.fence, notice.claim_id, usage, releases=releases, ends=ends)
-            parameters["spends"] = False  # settle.sql records it, for it must know whether it was the first to
-        rest = _Rest(_optional_statements(decision), settled)
+            claim, outcome, ends = _claim_of(notice), notice.outcome, decision.end is not None
+            settled = bind_settlement(claim, outcome.usage, releases=outcome.kind != "lost", ends=ends)
+            # settle.sql records it, because it must know whether it is the first to do so
+            parameters |= placed("spend", NEW_SPEND, [])
+        calls: list[Call] = [("conclude", parameters), *call_corrections([decision])]
+        if decision.lane_left is not None:
+            calls.append(("leave_lane", bind_lane_left(decision, decision.lane_left)))
+        if decision.awaits_event:
+            given = {"limit": MAX_EVENTS, "grace_s": grace_s(len(decision.next))}
+            calls.append(("give_events", {"run": notice.envelope.ticket.run, **given}))
         try:
             failpoints.hit("before_commit")
-            row = self._pool.with_retry(lambda connection: _conclude(connection, parameters, rest), waits=False)
+            row = self._pool.with_retry(lambda connection: _conclude(connection, calls, settled), waits=False)
         except psycopg.Error as error:
             if error.sqlstate != UNDONE:
                 raise
-            row = None
-        if row is None:
-            return self._refused(decision)
+            row = {"merged": False}
         if row["merged"] is None:
             return Committed("unstored")
-        return Committed("merged", row.get("taken"), row.get("breach"), row.get("claim_id"))
+        if not row["merged"]:
+            return self._refused(decision)
+        return Committed("merged", row["taken"], row.get("breach"), row["claim_id"], given=row.get("given", ()))
 
     def spend(self, run: str, claim: ClaimId, usage: Usage, reserved: Sequence[Reservation] = ()) -> None:
         if usage.is_nothing:
             return
-        spent = bind_settlement(claim.key, claim.fence or 0, claim.claim_id, usage)
+        spent = bind_settlement(claim, usage)
 
-        def book(connection: psycopg.Connection[dict[str, Any]]) -> None:
+        def book(connection: Connection) -> None:
             with connection.transaction():
                 settle(connection, run, spent, reserved)
 
@@ -109,77 +103,53 @@ class AttemptsInPostgres(InPostgres):
         return [(row.pop("key"), Usage(**row)) for row in map(dict, rows)]
 
     def defer(
-        self,
-        key: str,
-        fence: int,
-        delay_s: float,
-        event: Event | None = None,
-        *,
-        waits_for: str | None = None,
-        claim_id: str | None = None,
+        self, claim: ClaimId, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
     ) -> bool:
-        return bool(self._pool.rows("defer", bind_deferral(key, fence, claim_id, delay_s, event, waits_for)))
+        return bool(self._pool.rows("defer", bind_deferral(claim, delay_s, event, waits_for)))
 
-    def return_starved(
-        self, key: str, fence: int, delay_s: float, event: Event, *, most: int, claim_id: str | None = None
-    ) -> bool:
-        return bool(
-            self._pool.rows("return_starved", {**bind_deferral(key, fence, claim_id, delay_s, event), "most": most})
-        )
+    def return_starved(self, claim: ClaimId, delay_s: float, event: Event, *, most: int) -> bool:
+        return bool(self._pool.rows("return_starved", bind_deferral(claim, delay_s, event) | {"most": most}))
 
     def postpone(self, key: str, delay_s: float) -> None:
         self._pool.do("postpone", {"key": key, "delay_s": delay_s})
 
     def break_off(self, run: str, fault: Fault, event: Event | None = None, at: ClaimId | None = None) -> bool:
-        key, fence, claim_id = at or (None, None, None)
+        claim = at._asdict() if at else dict.fromkeys(ClaimId._fields)
         name, data = (event.name, shown(event.data)) if event else (None, None)
-        claim = {"run": run, "key": key, "fence": fence, "claim_id": claim_id}
-        parameters = {**claim, "error": stored_safely(fault.to_tree()), "name": name, "data": data}
-        return bool(self._pool.rows("break_off", parameters))
+        parameters = {"run": run, "error": stored_safely(fault.to_tree()), "name": name, "data": data}
+        return bool(self._pool.rows("break_off", claim | parameters))
 
     def _refused(self, decision: Decision) -> Committed:
         notice = decision.notice
-        run, key = notice.envelope.ticket.run, notice.envelope.key
-        self.spend(run, ClaimId(key, notice.fence, notice.claim_id), notice.outcome.usage, notice.reserved)
-        rows = self._pool.rows("verdict", {"key": key})
-        verdict = _read_verdict(rows[0] if rows else None, decision)
+        run = notice.envelope.ticket.run
+        self.spend(run, _claim_of(notice), notice.outcome.usage, notice.reserved)
+        rows = self._pool.rows("verdict", {"key": notice.envelope.key})
+        verdict = _read_verdict(rows[0], decision) if rows else "stale"
         if verdict != "repeated" or decision.branch_end is None:
             return Committed(verdict)
         return Committed(verdict, self._scopes.lane(run, decision.branch_end.address)[1])
 
 
-def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
-    """Return the optional statements of a merge, which few merges have."""
-    statements = {}
-    if decision.notice.outcome.corrections:
-        statements["record_corrections"] = bind_corrections([decision.notice])
-    if decision.lane_left is not None:
-        statements["leave_lane"] = bind_lane_left(decision, decision.lane_left)
-    return statements
+def _claim_of(notice: AttemptReport) -> ClaimId:
+    return ClaimId(notice.envelope.key, notice.fence, notice.claim_id)
 
 
-def _conclude(
-    connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any], rest: _Rest
-) -> dict[str, Any] | None:
+def _conclude(connection: Connection, calls: Sequence[Call], settled: Mapping[str, Any] | None) -> dict[str, Any]:
     """Merge. Further parts need a transaction around it: they are stored with the merge or not at all."""
-    with connection.transaction() if rest.also or rest.settled else nullcontext():
-        row = execute(connection, "conclude", parameters).fetchone()
-        if row and row["merged"] is None:
-            return row
-        merged = row if row and row["merged"] else None
-        for statement, given in rest.also.items() if merged else ():
-            cursor = execute(connection, statement, given)
-            found = cursor.fetchone() if cursor.description else None
-            merged = {**(merged or {}), **(found or {})}
-        if merged and rest.settled:
-            merged["breach"] = settle(connection, parameters["run"], rest.settled)
+    (conclude, parameters), *rest = calls
+    with connection.transaction() if rest or settled else nullcontext():
+        [row] = execute(connection, conclude, parameters).fetchall()
+        if row["merged"]:
+            for name, given in rest:
+                cursor = execute(connection, name, given)
+                row |= (cursor.fetchone() if cursor.description else None) or {}
+        if row["merged"] and settled:
+            row["breach"] = settle(connection, parameters["run"], settled)
     failpoints.hit("answer_lost")
-    return merged
+    return row
 
 
-def _claim(
-    connection: psycopg.Connection[dict[str, Any]], request: ClaimRequest, parameters: Mapping[str, Any]
-) -> Claim:
+def _claim(connection: Connection, request: ClaimRequest, parameters: Mapping[str, Any]) -> Claim:
     """Claim, and reserve all or nothing in the same transaction. If that is refused, the attempt is claimed anyway, so that it can be concluded."""
     with connection.transaction() if request.to_reserve else nullcontext():
         if request.to_reserve:
@@ -194,9 +164,7 @@ def _claim(
         return replace(claim, over=reserve(connection, request.key, request.to_reserve))
 
 
-def _why_not(
-    connection: psycopg.Connection[dict[str, Any]], request: ClaimRequest, parameters: Mapping[str, Any]
-) -> Claim:
+def _why_not(connection: Connection, request: ClaimRequest, parameters: Mapping[str, Any]) -> Claim:
     """Return why an attempt was not claimed. If the answer to its claim was lost, return the fence: the caller runs no second copy and may continue."""
     reference, fingerprint = request.plan or (None, None)
     one = {"key": request.key, "worker": request.worker, "reference": reference, "fingerprint": fingerprint}
@@ -223,14 +191,7 @@ def _refusal(row: Mapping[str, Any], reference: str | None) -> Refusal:
     return "suspect" if row["is_suspect"] else "busy"
 
 
-def _read_verdict(row: Mapping[str, Any] | None, decision: Decision) -> Verdict:
-    """Return why nothing was merged. The same end under the same claim is this same outcome: only its holder could close it so."""
-    close, notice = decision.close, decision.notice
-    if row is None:
-        return "stale"
-    is_own = row["fence"] == notice.fence and notice.claim_id in (None, row["claim_id"])
-    if is_own and (row["status"], row["reason"]) == (close.status, close.reason):
-        return "repeated"
-    if row["cancelled"] or row["run_status"] in ("cancelled", "expired"):
-        return "stopped"
-    return "stale"
+def _read_verdict(row: Mapping[str, Any], decision: Decision) -> Verdict:
+    claim, end = (row["fence"], row["claim_id"]), (row["status"], row["reason"])
+    is_stopped = row["cancelled"] or row["run_status"] in ("cancelled", "expired")
+    return decision.why_not_merged(claim, end, is_stopped=is_stopped)

@@ -6,14 +6,12 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
-import psycopg
-
 from flujo_client.contract.envelope import Envelope
+from flujo_client.serial import storable_text
 from flujo_worker.errors import Unreadable
-from flujo_worker.ports import BrokerSnapshot, Damaged, Due, PoisonedAttempt, Publish, ignore, publish_nothing
-from flujo_worker.store.postgres.entities import as_text
+from flujo_worker.ports import BrokerSnapshot, Damaged, Due, PoisonedAttempt, Publish, ignore
 from flujo_worker.store.postgres.pool import InPostgres
-from flujo_worker.store.postgres.statements import CLIENT, execute
+from flujo_worker.store.postgres.statements import CLIENT, Connection, execute
 from flujo_worker.store.rows import envelope_of
 
 logger = logging.getLogger(__name__)
@@ -41,28 +39,19 @@ class BacklogInPostgres(InPostgres):
         judge: str | None,
         max_lost: int,
         limit: int,
-        publish: Publish = publish_nothing,
+        publish: Publish = ignore,
         damaged: Damaged = ignore,
     ) -> list[Due]:
-        parameters = {
-            "epoch_start": broker.epoch_start,
-            "queues": list(broker.heads),
-            "heads": list(broker.heads.values()),
-            "judge": judge,
-            "max_lost": max_lost,
-            "limit": limit,
-        }
-
+        heads = {"queues": list(broker.heads), "heads": list(broker.heads.values())}
+        given = {"epoch_start": broker.epoch_start, "judge": judge, "max_lost": max_lost, "limit": limit, **heads}
         broken: list[tuple[str, str, int | None, Unreadable]] = []
 
-        def mark_and_publish(connection: psycopg.Connection[dict[str, Any]]) -> list[Due]:
+        def mark_and_publish(connection: Connection) -> list[Due]:
             broken.clear()
             with connection.transaction():
-                rows = execute(connection, "due", parameters).fetchall()
-                due = [
-                    Due(row["why"], each, row["fence"])
-                    for row, each in read_envelopes(rows, lambda *row: broken.append(row))
-                ]
+                rows = execute(connection, "due", given).fetchall()
+                read = read_envelopes(rows, lambda *row: broken.append(row))
+                due = [Due(row["why"], each, row["fence"]) for row, each in read]
                 publish(due)
             return due
 
@@ -77,7 +66,7 @@ class BacklogInPostgres(InPostgres):
         return [found[key] for key in keys if key in found]
 
     def hand_over_events(self, limit: int) -> int:
-        return self._pool.do("hand_over_events", {"limit": limit})
+        return len(self._pool.rows("hand_over_events", {"limit": limit, "grace_s": 0.0})[0]["given"])
 
     def expire_questions(self, limit: int) -> int:
         return self._pool.do("expire_questions", {"limit": limit})
@@ -98,11 +87,11 @@ class BacklogInPostgres(InPostgres):
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         if not self._pool.rows("stop_run", {"run": run}):
             return False
-        parameters = {"run": run, "status": status, "reason": as_text(reason)}
+        parameters = {"run": run, "status": status, "reason": storable_text(reason)}
         return self._pool.with_retry(lambda connection: _wind_down(connection, parameters))
 
 
-def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
+def _wind_down(connection: Connection, parameters: Mapping[str, Any]) -> bool:
     while True:
         with connection.transaction(), connection.pipeline():
             execute(connection, "wind_down_attempts", parameters)

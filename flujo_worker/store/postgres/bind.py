@@ -1,32 +1,15 @@
-"""Bind statements: decisions, events and spends as parameters. Pure.
-
-The parameters of each row are named after the columns in `entities.py`.
-"""
+"""Bind statements: decisions, events and spends as parameters. Pure. The parameters of each row are named after the columns in `entities.py`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.serial import stored_safely
+from flujo_client.serial import storable_text, stored_safely
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.budget import Amount
-from flujo_worker.store.postgres.entities import (
-    ENDED_ATTEMPT,
-    ENDED_RUN,
-    NEW_ATTEMPT,
-    NEW_CHECKPOINT,
-    NEW_CHILD_RUN,
-    NEW_CORRECTION,
-    NEW_EVENT,
-    NEW_SCOPE,
-    NEW_SPEND,
-    SCOPE_UPDATE,
-    STORED_VALUE,
-    Columns,
-    as_text,
-    shown,
-)
+from flujo_worker.store.postgres import entities
+from flujo_worker.store.postgres.entities import Columns, shown
 from flujo_worker.store.shared_rules import due_after_s, given_lanes, grace_s, held_branches, published
 
 if TYPE_CHECKING:
@@ -34,22 +17,14 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.outcome import Event, Usage
     from flujo_worker.domain.values import AttemptReport, BranchClosed, Decision, SlotReleased
+    from flujo_worker.ports import ClaimId
 
 
-def bind_deferral(
-    key: str, fence: int, claim_id: str | None, delay_s: float, event: Event | None, waits_for: str | None = None
-) -> dict[str, Any]:
+def bind_deferral(claim: ClaimId, delay_s: float, event: Event | None, waits_for: str | None = None) -> dict[str, Any]:
     """Return the parameters of `defer.sql`, and of `return_starved.sql`."""
-    return {
-        "key": key,
-        "fence": fence,
-        "claim_id": claim_id,
-        "delay_s": delay_s,
-        "waits_for": waits_for and as_text(waits_for),
-        "name": event and as_text(event.name),
-        "level": event and event.level,
-        "data": event and shown(event.data),
-    }
+    name, data = (storable_text(event.name), shown(event.data)) if event else (None, None)
+    story = {"name": name, "level": event and event.level, "data": data}
+    return {**claim._asdict(), "delay_s": delay_s, "waits_for": waits_for and storable_text(waits_for), **story}
 
 
 def bind_decision(decision: Decision) -> dict[str, Any]:
@@ -57,21 +32,21 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
     following = [replace(each, claimed_by=None) if each.to_reserve else each for each in decision.next]
     held = held_branches(decision)
     return {
-        **{name: read(decision) for name, read in ENDED_ATTEMPT.items()},
-        **_named("run", ENDED_RUN, decision.end),
-        **placed("event", NEW_EVENT, [events_of(decision)]),
-        **bind_usage(decision.notice.outcome.usage),
+        **{name: read(decision) for name, read in entities.ENDED_ATTEMPT.items()},
+        **placed("run", entities.ENDED_RUN, [[] if decision.end is None else [decision.end]]),
+        **placed("event", entities.NEW_EVENT, [events_of(decision)]),
+        **bind_spends([decision.notice.outcome.usage]),
         "answers": stored_safely(decision.answers) if decision.answers else None,
         "around": list(decision.notice.envelope.lanes),
-        **columns("move", SCOPE_UPDATE, decision.moves),
-        **columns("open", NEW_SCOPE, decision.opens),
+        **columns("move", entities.SCOPE_UPDATE, decision.moves),
+        **columns("open", entities.NEW_SCOPE, decision.opens),
         "open_lanes": [stored_safely(given_lanes(each, held)) for each in decision.opens],
         "open_held": [each.address in held for each in decision.opens],
         **bind_next([replace(decision, next=tuple(following))]),
-        **placed("begun", NEW_CHECKPOINT, [decision.begun]),
-        **columns("stored", STORED_VALUE, decision.stored),
+        **placed("begun", entities.NEW_CHECKPOINT, [decision.begun]),
+        **columns("stored", entities.STORED_VALUE, decision.stored),
         **_bind_branch_end(decision.branch_end),
-        **_named("child", NEW_CHILD_RUN, decision.child_run),
+        **_named("child", entities.NEW_CHILD_RUN, decision.child_run),
         "child_after_s": grace_s(1),
     }
 
@@ -80,7 +55,7 @@ def bind_next(decisions: Sequence[Decision]) -> dict[str, Any]:
     """Return the parameters of the attempts that follow."""
     rows = [(each.notice.envelope.ticket.run, grace_s(published(each)), each.next) for each in decisions]
     return {
-        **placed("next", NEW_ATTEMPT, [each.next for each in decisions]),
+        **placed("next", entities.NEW_ATTEMPT, [each.next for each in decisions]),
         "next_key": [each.key_in(run) for run, _, following in rows for each in following],
         "next_after_s": [due_after_s(each, grace) for _, grace, following in rows for each in following],
     }
@@ -88,39 +63,22 @@ def bind_next(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 def bind_lane_left(decision: Decision, left: SlotReleased) -> dict[str, Any]:
     """Return the parameters of `leave_lane.sql`."""
-    return {
-        "run": decision.notice.envelope.ticket.run,
-        "fan_out": left.fan_out,
-        "lane": left.lane,
-        "no_lane": NO_LANE,
-        "addresses": list(left.addresses),
-        "grace_s": grace_s(1),
-    }
+    run, addresses = decision.notice.envelope.ticket.run, list(left.addresses)
+    lanes = {"fan_out": left.fan_out, "lane": left.lane, "no_lane": NO_LANE}
+    return {"run": run, "addresses": addresses, "grace_s": grace_s(1), **lanes}
 
 
 def bind_corrections(notices: Sequence[AttemptReport]) -> dict[str, Any]:
     """Return the parameters of `record_corrections.sql`."""
     rows = [each.outcome.corrections for each in notices]
-    return {"key": [each.envelope.key for each in notices], **placed("correction", NEW_CORRECTION, rows)}
+    return {"key": [each.envelope.key for each in notices], **placed("correction", entities.NEW_CORRECTION, rows)}
 
 
 def bind_spends(usages: Sequence[Usage]) -> dict[str, Any]:
     """Return the parameters that record what attempts have spent, and what is booked of it."""
     rows = [[] if usage.is_nothing else [usage] for usage in usages]
     booked = [str(Amount.of(usage).usd) for usage in usages if not usage.is_nothing]
-    return placed("spend", NEW_SPEND, rows) | {"spent_usd": booked}
-
-
-def bind_usage(usage: Usage) -> dict[str, Any]:
-    """Return the parameters that record what was spent."""
-    return {
-        "spends": not usage.is_nothing,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "requests": usage.requests,
-        "cost_usd": usage.cost_usd,
-        "model": usage.model and as_text(usage.model),
-    }
+    return placed("spend", entities.NEW_SPEND, rows) | {"spent_usd": booked}
 
 
 def events_of(decision: Decision) -> Sequence[Event]:

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-import psycopg
-
 from flujo_client.contract.outcome import Fault, Usage
-from flujo_client.serial import stored_safely
+from flujo_client.serial import storable_text, stored_safely
 from flujo_worker.domain.budget import NOTHING, Amount, Budget, Reservation, breach, refusal
-from flujo_worker.store.postgres.bind import bind_spends
-from flujo_worker.store.postgres.entities import as_text, shown
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.ports import ClaimId
+from flujo_worker.store.postgres.bind import bind_spends, placed
+from flujo_worker.store.postgres.entities import ASKED, shown
+from flujo_worker.store.postgres.statements import Connection, execute
 
 
 def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
@@ -25,45 +24,31 @@ def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
     }
 
 
-def bind_holding(
-    holders: Sequence[str | None], scopes: Iterable[str] = (), ended: Sequence[str] = ()
-) -> dict[str, Any]:
+def bind_holding(keys: Sequence[str | None], scopes: Iterable[str] = (), ended: Sequence[str] = ()) -> dict[str, Any]:
     """Return the parameters of `hold_budgets.sql`: attempts with reservations, budgets to reserve from, and runs that end."""
-    return {"holders": list(holders), "scopes": sorted(scopes), "ended": list(ended)}
+    return {"holders": list(keys), "scopes": sorted(scopes), "ended": list(ended)}
 
 
 def bind_reservations(
     keys: Sequence[str | None], to_reserve: Sequence[Sequence[Reservation]], *, is_alone: bool = False
 ) -> dict[str, Any]:
     """Return the parameters of `reserve.sql`: what each attempt reserves."""
-    asked = [(number, each) for number, some in enumerate(to_reserve, 1) for each in some]
-    return {
-        "key": keys,
-        "ask_of": [number for number, _ in asked],
-        "ask_scope": [each.scope for _, each in asked],
-        "ask_usd": [str(each.requested.usd) for _, each in asked],
-        "ask_tokens": [each.requested.tokens for _, each in asked],
-        "is_alone": is_alone,
-    }
+    return {"key": keys, "is_alone": is_alone, **placed("ask", ASKED, to_reserve)}
 
 
-def reserve(
-    connection: psycopg.Connection[dict[str, Any]], key: str, to_reserve: Sequence[Reservation]
-) -> Fault | None:
+def reserve(connection: Connection, key: str, to_reserve: Sequence[Reservation]) -> Fault | None:
     """Reserve for a claim in this transaction, or return why it is not granted; the budgets are open."""
     execute(connection, "hold_budgets", bind_holding([key], [each.scope for each in to_reserve]))
     refused = execute(connection, "reserve", bind_reservations([key], [to_reserve], is_alone=True))
     return read_refusals(refused, [to_reserve]).get(1)
 
 
-def read_refusals(
-    refused: Iterable[Mapping[str, Any]], to_reserve: Sequence[Sequence[Reservation]]
-) -> dict[int, Fault]:
+def read_refusals(refused: Iterable[Mapping[str, Any]], asked: Sequence[Sequence[Reservation]]) -> dict[int, Fault]:
     """Return why there is no reservation, by the number of the claim."""
     faults: dict[int, Fault] = {}
     for row in refused:
         number, budget = int(row["of"]), budget_of(row)
-        requested = {each.scope: each.requested for each in to_reserve[number - 1]}
+        requested = {each.scope: each.requested for each in asked[number - 1]}
         faults.setdefault(number, refusal(budget, requested[budget.scope]))
     return faults
 
@@ -78,27 +63,15 @@ def budget_of(row: Mapping[str, Any]) -> Budget:
     return Budget(row["scope"], limit_usd, limit_tokens, settled, reserved, overrun)
 
 
-def bind_settlement(
-    key: str, fence: int, claim_id: str | None, usage: Usage, *, releases: bool = True, ends: bool = False
-) -> dict[str, Any]:
+def bind_settlement(claim: ClaimId, usage: Usage, *, releases: bool = True, ends: bool = False) -> dict[str, Any]:
     """Return the parameters of `settle.sql` for one outcome. A lost attempt may have spent, and retains its reservation: it releases none."""
-    return {
-        "place": [1],
-        "close_key": [key],
-        "close_fence": [fence],
-        "close_claim_id": [claim_id],
-        "releases": [releases],
-        "run_of": [1] if ends else [],
-        "is_alone": True,
-        **bind_spends([usage]),
-    }
+    named = {"close_key": [claim.key], "close_fence": [claim.fence or 0], "close_claim_id": [claim.claim_id]}
+    alone = {"place": [1], "releases": [releases], "run_of": [1] if ends else [], "is_alone": True}
+    return {**named, **alone, **bind_spends([usage])}
 
 
 def settle(
-    connection: psycopg.Connection[dict[str, Any]],
-    run: str,
-    settlement: Mapping[str, Any],
-    reserved: Sequence[Reservation] = (),
+    connection: Connection, run: str, settlement: Mapping[str, Any], reserved: Sequence[Reservation] = ()
 ) -> Fault | None:
     """Book the spend of one attempt, and fail the root run of its tree if that passes a limit.
 
@@ -122,13 +95,7 @@ def settle(
 
 
 def hold(
-    connection: psycopg.Connection[dict[str, Any]],
-    run: str,
-    key: str,
-    holds: Sequence[Reservation],
-    *,
-    spent: Amount = NOTHING,
-    fence: int = 0,
+    connection: Connection, run: str, key: str, holds: Sequence[Reservation], *, spent: Amount = NOTHING, fence: int = 0
 ) -> Fault | None:
     """Set what an attempt holds of its budgets, all or nothing, and book what it has spent; return why not, or why the run's tree fails."""
     execute(connection, "open_budgets", bind_opening(holds))
@@ -154,7 +121,7 @@ def hold(
 
 
 def _break(
-    connection: psycopg.Connection[dict[str, Any]],
+    connection: Connection,
     rows: Iterable[Mapping[str, Any]],
     first: Mapping[str, Any] | None,
     key: str,
@@ -167,14 +134,7 @@ def _break(
     if passed is None or first is None:
         return None
     fault, violation = passed
-    parameters = {
-        "root": first["id"],
-        "ended": ended,
-        "key": key,
-        "fence": fence,
-        "error": stored_safely(fault.to_tree()),
-        "reason": as_text(fault.message),
-        "violation": shown(violation),
-    }
-    execute(connection, "break_run", parameters)
+    error, reason = stored_safely(fault.to_tree()), storable_text(fault.message)
+    why = {"error": error, "reason": reason, "violation": shown(violation)}
+    execute(connection, "break_run", {"root": first["id"], "ended": ended, "key": key, "fence": fence, **why})
     return fault

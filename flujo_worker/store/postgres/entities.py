@@ -23,11 +23,6 @@ def shown(tree: Any) -> str:
     return orjson.dumps(safe_serialize(tree)).decode()
 
 
-def as_text(text: str) -> str:
-    """Return text that a text column accepts, for any text."""
-    return storable_text(text)
-
-
 def _written(name: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function that reads an attribute, and serializes it if it is not None."""
     read = attrgetter(name)
@@ -36,9 +31,7 @@ def _written(name: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _alike(names: str, write: Callable[[Any], Any] | None = None) -> Columns:
     """Return columns that are named after the attributes that they hold."""
-    return {
-        name.rpartition(".")[2]: attrgetter(name) if write is None else _written(name, write) for name in names.split()
-    }
+    return {name.rpartition(".")[2]: _written(name, write) if write else attrgetter(name) for name in names.split()}
 
 
 def _fault(fault: Fault) -> str:
@@ -61,15 +54,10 @@ ENDED_ATTEMPT: Final[Columns] = {
     "metadata": _written("notice.outcome.metadata", lambda metadata: stored_safely(metadata) if metadata else None),
     "code": _written("notice.outcome.code", attrgetter("version")),
     "input": _written("failed_input", bytes),
-    "answer": _written("notice.outcome.answer", as_text),
+    "answer": _written("notice.outcome.answer", storable_text),
 }
 """The row of an attempt that ends, read from a decision."""
-ENDED_RUN: Final[Columns] = {
-    **_alike("status reason"),
-    **_alike("output", bytes),
-    **_ERROR,
-    "failed_key": attrgetter("failed_key"),
-}
+ENDED_RUN: Final = _alike("status reason failed_key") | _alike("output", bytes) | _ERROR
 SCOPE_UPDATE: Final[Columns] = {
     **_alike("address cursor status"),
     **_alike("output context patch", bytes),
@@ -88,21 +76,28 @@ NEW_SCOPE: Final[Columns] = {
 }
 NEW_ATTEMPT: Final[Columns] = {
     **_alike("address step number kind queue until units_from pauses status waits_for claimed_by"),
-    **_alike("guidance", as_text),
+    **_alike("guidance", storable_text),
     "question": _written("question", _question),
     **_ERROR,
 }
 """`claimed_by`: the worker that has it."""
 NEW_CHECKPOINT: Final[Columns] = {"at": attrgetter("place"), **_alike("context", bytes)}
 """The place of a top-level step, and the context it begins with if that is another one."""
+ASKED: Final = _alike("scope requested.tokens") | _alike("requested.usd", str)
+"""What an attempt reserves from a budget."""
 STORED_VALUE: Final[Columns] = {"digest": str}
-NEW_EVENT: Final[Columns] = _alike("level at") | _alike("name", as_text) | _alike("data", shown)
-NEW_SPEND: Final = _alike("input_tokens output_tokens requests cost_usd") | _alike("model", as_text)
+NEW_EVENT: Final[Columns] = _alike("level at") | _alike("name", storable_text) | _alike("data", shown)
+NEW_SPEND: Final = _alike("input_tokens output_tokens requests cost_usd") | _alike("model", storable_text)
+NEW_UNIT: Final[Columns] = {
+    "run_id": attrgetter("run"),
+    **_alike("name.place name.digest name.nth operation effect key fence claim_id model"),
+    **_alike("asked", bytes),
+}
 NEW_CHILD_RUN: Final[Columns] = {
     **_alike(
         "run ticket.deadline ticket.trace_parent first.step first.kind first.queue first.version first.input.digest"
     ),
-    **_alike("name", as_text),
+    **_alike("name", storable_text),
     **_alike("first.input first.context", bytes),
     **_alike("ticket.limits", stored_safely),
     "at": attrgetter("parent_address"),
@@ -114,6 +109,6 @@ NEW_CHILD_RUN: Final[Columns] = {
 """The row of a run, with its root scope and its first work row. `at`: where its parent waits for it."""
 NEW_CORRECTION: Final[Columns] = {
     **_alike("repair_depth latency_ms_saved"),
-    **_alike("step_name agent_id provider_model schema_hash policy_version stage", as_text),
+    **_alike("step_name agent_id provider_model schema_hash policy_version stage", storable_text),
     "transforms": lambda made: stored_safely(list(made.transforms)),
 }

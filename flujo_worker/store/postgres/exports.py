@@ -37,10 +37,8 @@ class ExportsInPostgres(InPostgres):
         rows = self._pool.rows("begin_export", {"worker": worker, "patience_s": patience_s, "margin_s": margin_s})
         if not rows:
             return None
-        positions = {
-            kind: Position(datetime.fromisoformat(at), key) for kind, (at, key) in rows[0]["positions"].items()
-        }
-        return Export(positions, rows[0]["now"], rows[0]["until"])
+        sent = {kind: Position(datetime.fromisoformat(at), key) for kind, (at, key) in rows[0]["positions"].items()}
+        return Export(sent, rows[0]["now"], rows[0]["until"])
 
     def ended(self, kind: Kind, since: Position, until: datetime, limit: int) -> list[AnyEnded]:
         name, row_type = _ROWS[kind]

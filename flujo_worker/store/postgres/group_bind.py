@@ -1,4 +1,7 @@
-"""Select the requests that can be claimed or merged in a group; bind their statements, and read the answers. Pure."""
+"""Select the requests that can be claimed or merged in a group; bind their statements, and read the answers. Pure.
+
+Under limits a group also reserves with its claims, and settles with its merges.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_worker.ports import Claim, Committed
+from flujo_worker.store.postgres import entities
 from flujo_worker.store.postgres.bind import (
     bind_corrections,
     bind_decision,
@@ -15,21 +19,14 @@ from flujo_worker.store.postgres.bind import (
     events_of,
     placed,
 )
-from flujo_worker.store.postgres.entities import (
-    ENDED_ATTEMPT,
-    ENDED_RUN,
-    NEW_CHECKPOINT,
-    NEW_EVENT,
-    SCOPE_UPDATE,
-    STORED_VALUE,
-)
+from flujo_worker.store.postgres.budgets import bind_holding, bind_opening, bind_reservations, read_refusals
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.values import BranchClosed, Decision
+    from flujo_worker.domain.values import Decision
     from flujo_worker.ports import FanOutPlace, PlanName, Room
     from flujo_worker.store.postgres.loop_connection import Call, Row
 
@@ -46,13 +43,28 @@ class ClaimRequest(NamedTuple):
 
 CLAIM_SETTINGS: Final = "claim_settings"
 CLAIMS: Final = ("claim",)
-MERGES: Final = ("conclude_many", "conclude", "record_corrections", "aborted_among", "closed_among")
+LIMITED_CLAIMS: Final = ("open_budgets", "claim", "hold_budgets", "reserve")
+_LOOKS: Final = ("aborted_among", "closed_among")
+MERGES: Final = ("conclude_many", "conclude", "record_corrections", *_LOOKS)
+LIMITED_MERGES: Final = ("conclude_many", "record_corrections", "hold_budgets", "settle", "reserve", *_LOOKS)
 """The statements of each kind of group."""
+_REFUSED: Final = (
+    "of scope limit_usd limit_tokens settled_usd settled_tokens reserved_usd reserved_tokens overrun_usd overrun_tokens"
+)
 
 
 def call_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
-    """Return what claims a group."""
-    return [("claim", bind_claims(requests))]
+    """Return what claims a group, and reserves for it. Budgets are opened first, while the group holds no other locks."""
+    to_reserve, claims = [each.to_reserve for each in requests], bind_claims(requests)
+    budgets = {each.scope: each for some in reversed(to_reserve) for each in reversed(some)}
+    if not budgets:
+        return [("claim", claims)]
+    return [
+        ("open_budgets", bind_opening(list(budgets.values()))),
+        ("claim", claims),
+        ("hold_budgets", bind_holding(claims["key"], budgets)),
+        ("reserve", bind_reservations(claims["key"], to_reserve)),
+    ]
 
 
 def bind_claims(
@@ -74,12 +86,17 @@ def bind_claims(
 
 
 def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
-    """Return the claims that were granted, in the order of the requests."""
-    granted = {
-        key: Claim(int(fence or 0), aborted=aborted == b"t", claim_id=None if claim_id is None else claim_id.decode())
-        for key, fence, claim_id, aborted in answers[0]
-    }
-    return [granted.get(each.key.encode()) for each in requests]
+    """Return the claims that were made, in the order of the requests; those that were granted no reservation say why."""
+    claimed, refused = (answers[0], ()) if len(answers) == 1 else (answers[1], answers[-1])
+    faults = read_refusals(_named(refused), [each.to_reserve for each in requests])
+    found = {key: (int(fence or 0), aborted == b"t", claim_id) for key, fence, claim_id, aborted in claimed}
+    claims: list[Claim | None] = []
+    for number, each in enumerate(requests, 1):
+        fence, aborted, claim_id = found.get(each.key.encode(), (None, False, None))
+        over = faults.get(number)
+        made = Claim(fence, aborted=aborted, over=over, claim_id=_text(claim_id))
+        claims.append(None if fence is None else made)
+    return claims
 
 
 def is_groupable(decision: Decision) -> bool:
@@ -87,12 +104,12 @@ def is_groupable(decision: Decision) -> bool:
     end = decision.branch_end
     spreads = len(decision.moves) > 1 or decision.opens or decision.child_run or decision.fan_out or decision.lane_left
     aborts = decision.close.status == "cancelled" or (end is not None and end.aborts)
-    return not (spreads or decision.answers or aborts)
+    return not (spreads or decision.answers or aborts or decision.awaits_event)
 
 
 def is_mergeable_alone(decision: Decision) -> bool:
     """Return whether one statement merges a decision that goes in no group."""
-    return decision.notice.envelope.ticket.limits is None and decision.lane_left is None
+    return not (decision.notice.envelope.ticket.limits is not None or decision.lane_left or decision.awaits_event)
 
 
 def size(decision: Decision) -> int:
@@ -103,28 +120,37 @@ def size(decision: Decision) -> int:
 
 
 def call_merges(decisions: Sequence[Decision]) -> list[Call]:
-    """Return what merges a group, or one decision that goes in none."""
-    first = decisions[0]
-    if is_groupable(first):
-        call: Call = (
-            "conclude_many",
-            bind_merges(decisions) | bind_spends([each.notice.outcome.usage for each in decisions]),
-        )
-    else:
-        call = ("conclude", bind_decision(first))
-    return [call, *call_corrections(decisions)]
+    """Return what merges a group, or one decision that goes in none. Under limits it also settles, and reserves for what is claimed ahead.
+
+    `settle.sql` records the spend then, because it must know whether it is the first. Budgets are not opened: where one is missing, the group
+    undoes itself.
+    """
+    outcomes, corrections = [each.notice.outcome for each in decisions], call_corrections(decisions)
+    if not is_groupable(decisions[0]):
+        return [("conclude", bind_decision(decisions[0])), *corrections]
+    merges, spends = bind_merges(decisions), bind_spends([each.usage for each in outcomes])
+    if decisions[0].notice.envelope.ticket.limits is None:
+        return [("conclude_many", merges | spends), *corrections]
+    ended = [each.notice.envelope.ticket.run for each in decisions if each.end is not None]
+    ahead = _reserved_ahead(decisions)
+    scopes = {each.scope for some in ahead for each in some}
+    return [
+        ("conclude_many", merges | placed("spend", entities.NEW_SPEND, [])),
+        *corrections,
+        ("hold_budgets", bind_holding(merges["close_key"], scopes, ended)),
+        ("settle", merges | spends | {"releases": [each.kind != "lost" for each in outcomes], "is_alone": False}),
+        *([("reserve", bind_reservations(merges["ahead"], ahead))] if scopes else []),
+    ]
 
 
 class Look(NamedTuple):
     """What a group reads of fan-outs once its closed branches are committed: those for which the statement has a row are to be joined.
 
-    Attributes:
-        statement: its name.
-        around: returns the fan-outs that it is about for a decision that closes a branch.
+    With `is_around` it is about all fan-outs around a branch that closes, else only about the branch's own.
     """
 
     statement: str
-    around: Callable[[Decision, BranchClosed], list[FanOutPlace]]
+    is_around: bool
 
     def call(self, decisions: Sequence[Decision]) -> list[Call]:
         """Return the statement for all fan-outs of a group, if it closes a branch at all."""
@@ -150,21 +176,15 @@ class Look(NamedTuple):
         return answers
 
     def _places(self, decision: Decision) -> list[FanOutPlace]:
-        return [] if decision.branch_end is None else self.around(decision, decision.branch_end)
+        if (end := decision.branch_end) is None:
+            return []
+        envelope = decision.notice.envelope
+        return [(envelope.ticket.run, each) for each in (envelope.lanes if self.is_around else (end.fan_out,))]
 
 
-def _fan_outs_around(decision: Decision, _: BranchClosed) -> list[FanOutPlace]:
-    envelope = decision.notice.envelope
-    return [(envelope.ticket.run, each) for each in envelope.lanes]
-
-
-def _fan_out_of(decision: Decision, ended: BranchClosed) -> list[FanOutPlace]:
-    return [(decision.notice.envelope.ticket.run, ended.fan_out)]
-
-
-ABORTED: Final = Look("aborted_among", _fan_outs_around)
+ABORTED: Final = Look("aborted_among", is_around=True)
 """Where chords count: whether a fan-out around a closed branch is aborted, so that its chord will not signal (ADR 15)."""
-CLOSED: Final = Look("closed_among", _fan_out_of)
+CLOSED: Final = Look("closed_among", is_around=False)
 """Where none counts: whether the fan-out of a closed branch has no open one (ADR 9)."""
 
 
@@ -184,13 +204,13 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
     ]
     return {
         "place": list(range(1, len(decisions) + 1)),
-        **columns("close", ENDED_ATTEMPT, decisions),
-        **columns("move", SCOPE_UPDATE, [each.move for each in decisions]),
+        **columns("close", entities.ENDED_ATTEMPT, decisions),
+        **columns("move", entities.SCOPE_UPDATE, [each.move for each in decisions]),
         **bind_next(decisions),
-        **placed("begun", NEW_CHECKPOINT, [each.begun for each in decisions]),
-        **placed("stored", STORED_VALUE, [each.stored for each in decisions]),
-        **placed("event", NEW_EVENT, [events_of(each) for each in decisions]),
-        **placed("run", ENDED_RUN, [[] if each.end is None else [each.end] for each in decisions]),
+        **placed("begun", entities.NEW_CHECKPOINT, [each.begun for each in decisions]),
+        **placed("stored", entities.STORED_VALUE, [each.stored for each in decisions]),
+        **placed("event", entities.NEW_EVENT, [events_of(each) for each in decisions]),
+        **placed("run", entities.ENDED_RUN, [[] if each.end is None else [each.end] for each in decisions]),
         "ahead": [_claimed_ahead(each) for each in decisions],
         "lane_of": [number for number, _, _ in lanes],
         "lane_run": [run for _, run, _ in lanes],
@@ -199,21 +219,33 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 
 def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
-    """Return which decisions were merged, in their order."""
+    """Return which decisions were merged, in their order, and why what they claimed ahead was granted no reservation."""
     if not is_groupable(decisions[0]):
         [(is_merged, taken, claim_id)] = answers[0]
-        return [_committed(claim_id, taken) if is_merged == b"t" else None]
-    merged = {int(place or 0): _committed(claim_id) for place, claim_id in answers[0]}
-    return [merged.get(number) for number in range(1, len(decisions) + 1)]
+        return [Committed("merged", _text(taken), claim_id=_text(claim_id)) if is_merged == b"t" else None]
+    ahead = _reserved_ahead(decisions)
+    faults = read_refusals(_named(answers[-1]), ahead) if any(ahead) else {}
+    merged = {int(place or 0): claim_id for place, claim_id in answers[0]}
+    return [
+        Committed("merged", claim_id=_text(merged[number]), over=faults.get(number)) if number in merged else None
+        for number in range(1, len(decisions) + 1)
+    ]
 
 
-def _committed(claim_id: bytes | None, taken: bytes | None = None) -> Committed:
-    return Committed(
-        "merged", None if taken is None else taken.decode(), claim_id=None if claim_id is None else claim_id.decode()
-    )
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
 
 
 def _claimed_ahead(decision: Decision) -> str | None:
-    return next(
-        (str(each.key_in(decision.notice.envelope.ticket.run)) for each in decision.next if each.claimed_by), None
-    )
+    run = decision.notice.envelope.ticket.run
+    return next((each.key_in(run) for each in decision.next if each.claimed_by), None)
+
+
+def _reserved_ahead(decisions: Sequence[Decision]) -> list[Sequence[Reservation]]:
+    return [[one for following in each.next for one in following.to_reserve] for each in decisions]
+
+
+def _named(refused: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `reserve.sql` under the names of their columns."""
+    for row in refused:
+        yield dict(zip(_REFUSED.split(), map(_text, row), strict=True))

@@ -18,29 +18,8 @@ import psycopg
 from flujo_client.transport.postgres import fate
 from flujo_worker import failpoints
 from flujo_worker.domain.units import Unit
-from flujo_worker.store.postgres.group_bind import (
-    ABORTED,
-    CLAIM_SETTINGS,
-    CLAIMS,
-    CLOSED,
-    MERGES,
-    ClaimRequest,
-    call_claims,
-    call_merges,
-    is_groupable,
-    is_mergeable_alone,
-    read_claims,
-    read_merges,
-    size,
-)
-from flujo_worker.store.postgres.group_budgets import (
-    LIMITED_CLAIMS,
-    LIMITED_MERGES,
-    call_limited_claims,
-    call_limited_merges,
-    read_limited_claims,
-    read_limited_merges,
-)
+from flujo_worker.store.postgres import group_bind
+from flujo_worker.store.postgres.group_bind import ClaimRequest
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import UNDONE
 from flujo_worker.store.postgres.units import STATEMENTS as UNITS
@@ -64,7 +43,7 @@ GROUP_CONNECTIONS: Final = 2
 """The connections of a process for groups of claims and of merges; those for limits are opened in addition, at the first request."""
 LARGEST: Final = 64
 HEAVIEST: Final = 1_000_000
-"""The maximum of rows in a group, and of bytes, unless a single row has more."""
+"""The maximum number of rows in a group, and of bytes, unless a single row has more."""
 SUSPECT_S: Final = 60.0
 """Seconds that a pipeline is excluded from groups after one of its attempts could not be bound, or caused an error."""
 AGAIN_S: Final = (0.005, 0.02, 0.05)
@@ -90,24 +69,17 @@ class GroupedLedger:
         counts_chords: bool = True,
         is_alone: Callable[[], bool] = lambda: False,
     ) -> None:
-        claims = LoopConnection(url, CLAIMS, prepare=prepare, settings=CLAIM_SETTINGS)
-        kinds = (MERGES, LIMITED_CLAIMS, LIMITED_MERGES, UNITS)
+        claims = LoopConnection(url, group_bind.CLAIMS, prepare=prepare, settings=group_bind.CLAIM_SETTINGS)
+        kinds = (group_bind.MERGES, group_bind.LIMITED_CLAIMS, group_bind.LIMITED_MERGES, UNITS)
         merges, limited_claims, limited_merges, units = (LoopConnection(url, names, prepare=prepare) for names in kinds)
         self.connections = [claims, merges, limited_claims, limited_merges, units]
         self._is_alone = is_alone
-        self._claims = Groups(claims, call_claims, read_claims, is_alone, again_s=AGAIN_S)
-        look = ABORTED if counts_chords else CLOSED
+        self._claims = Groups(claims, group_bind.call_claims, group_bind.read_claims, is_alone, again_s=AGAIN_S)
+        look = group_bind.ABORTED if counts_chords else group_bind.CLOSED
         after = After(look.call, look.read)
-        self._merges = Groups(
-            merges, partial(_call_merges, call_merges), partial(_read_merges, read_merges), is_alone, after=after
-        )
-        self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims, is_alone)
-        self._limited_merges = Groups(
-            limited_merges,
-            partial(_call_merges, call_limited_merges),
-            partial(_read_merges, read_limited_merges),
-            is_alone,
-            after=after,
+        self._limited_claims = Groups(limited_claims, group_bind.call_claims, group_bind.read_claims, is_alone)
+        self._merges, self._limited_merges = (
+            Groups(each, _call_merges, _read_merges, is_alone, after=after) for each in (merges, limited_merges)
         )
         self._units = Groups(units, call_units, read_units, lambda: False)
 
@@ -166,10 +138,10 @@ class GroupedLedger:
         One that fits no group may wait for locks, so it is merged here only while there is no other request.
         """
         envelope, groups, weight = decision.notice.envelope, self._merges, HEAVIEST
-        if is_groupable(decision):
-            weight = size(decision)
+        if group_bind.is_groupable(decision):
+            weight = group_bind.size(decision)
             groups = self._merges if envelope.ticket.limits is None else self._limited_merges
-        elif not (self._is_alone() and is_mergeable_alone(decision)):
+        elif not (self._is_alone() and group_bind.is_mergeable_alone(decision)):
             return None
         return await groups.ask(envelope.key, envelope.ticket.reference, decision, weight)
 
@@ -180,18 +152,14 @@ class GroupedLedger:
         return await self._units.ask(f"{unit.id}:{answer is None}", None, written, weight)
 
 
-def _call_merges(call: Callable[[Sequence[Decision]], list[Call]], decisions: Sequence[Decision]) -> list[Call]:
+def _call_merges(decisions: Sequence[Decision]) -> list[Call]:
     failpoints.hit("before_commit")
-    return call(decisions)
+    return group_bind.call_merges(decisions)
 
 
-def _read_merges(
-    read: Callable[[Sequence[Decision], Sequence[Sequence[Row]]], list[Committed | None]],
-    decisions: Sequence[Decision],
-    answers: Sequence[Sequence[Row]],
-) -> list[Committed | None]:
+def _read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
     failpoints.hit("answer_lost")
-    return read(decisions, answers)
+    return group_bind.read_merges(decisions, answers)
 
 
 class After(NamedTuple, Generic[Q, A]):

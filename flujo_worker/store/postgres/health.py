@@ -5,6 +5,7 @@ It reads rows without locks, and decides nothing.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -12,10 +13,10 @@ import psycopg
 from flujo_client.health.facts import LONGEST_S, HealthQuery, read_aros, read_machine
 from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.pool import InPostgres
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import Connection, execute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from flujo_client.health.facts import ArosFacts, MachineFacts
     from flujo_client.health.report import HealthReport
@@ -48,8 +49,8 @@ class HealthInPostgres(InPostgres):
             StoreError: a statement took longer than `LONGEST_S`.
         """
 
-        def once(connection: psycopg.Connection[dict[str, Any]]) -> HealthReport | None:
-            with connection.transaction():
+        def once(connection: Connection) -> HealthReport | None:
+            with _bounded(), connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 execute(connection, "bounds", HealthQuery.bounds(), home=_HOME)
                 slot = execute(connection, "begin_health_check", {"every_s": every_s}).fetchone()
@@ -64,16 +65,14 @@ class HealthInPostgres(InPostgres):
                 execute(connection, "store_report", row)
                 return report
 
-        return self._pool.with_retry(lambda connection: _bounded(once, connection))
+        return self._pool.with_retry(once)
 
 
-def _bounded(
-    act: Callable[[psycopg.Connection[dict[str, Any]]], HealthReport | None],
-    connection: psycopg.Connection[dict[str, Any]],
-) -> HealthReport | None:
-    """Run `act` without retrying a statement that Postgres cancelled for its duration: Postgres is not away then."""
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Do not retry a statement that Postgres cancelled for its duration: Postgres is not away then."""
     try:
-        return act(connection)
+        yield
     except psycopg.errors.QueryCanceled as error:
         raise StoreError(
             f"the health check took longer than {LONGEST_S:g} s",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
-
-import psycopg
+from dataclasses import asdict
 
 from flujo_worker.ports import Member, Renewal
 from flujo_worker.store.migrate import migrations
 from flujo_worker.store.postgres.pool import InPostgres
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import Connection, execute
 from flujo_worker.store.shared_rules import HANDED_BACK_MOST, HANDED_BACK_OFTEN
 
 
@@ -20,21 +18,11 @@ class LeasesInPostgres(InPostgres):
     def register_worker(
         self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()
     ) -> set[str]:
-        parameters = {
-            "id": member.id,
-            "host": member.host,
-            "pid": member.pid,
-            "build": member.build,
-            "code_build": member.code_build,
-            "slots": member.slots,
-            "queues": None if member.queues is None else list(member.queues),
-            "schema": migrations()[-1].version,
-            "lease_s": lease_s,
-            "old": old,
-            "keys": sorted(held),
-        }
+        queues, schema = None if member.queues is None else list(member.queues), migrations()[-1].version
+        own = {"queues": queues, "schema": schema, "lease_s": lease_s, "old": old, "keys": sorted(held)}
+        parameters = asdict(member) | own
 
-        def register(connection: psycopg.Connection[dict[str, Any]]) -> set[str]:
+        def register(connection: Connection) -> set[str]:
             with connection.transaction():
                 if held:
                     execute(connection, "hold_limits_of", parameters)

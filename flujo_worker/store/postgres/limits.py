@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import psycopg
 
 from flujo_client.contract.limits import GuardRow
 from flujo_client.serial import stored_safely
 from flujo_worker.domain.permit import ASK_AGAIN_S, PATIENCE_S, PermitRequest
+from flujo_worker.ports import ClaimId
 from flujo_worker.store.postgres.bind import bind_deferral
 from flujo_worker.store.postgres.pool import InPostgres
-from flujo_worker.store.postgres.statements import CLIENT, execute
+from flujo_worker.store.postgres.statements import CLIENT, Connection, execute
 
 
 class LimitsInPostgres(InPostgres):
@@ -21,7 +21,7 @@ class LimitsInPostgres(InPostgres):
     def request_permit(self, request: PermitRequest) -> bool:
         parameters = {"name": request.name, "at_once": request.at_once, "key": request.key, "fence": request.fence}
 
-        def ask(connection: psycopg.Connection[dict[str, Any]]) -> bool:
+        def ask(connection: Connection) -> bool:
             with connection.transaction() as asking:
                 execute(connection, "hold_limit", parameters)
                 row = execute(connection, "request_permit", parameters).fetchone()
@@ -29,14 +29,8 @@ class LimitsInPostgres(InPostgres):
                     return True
                 if request.on_full == "drop":
                     raise psycopg.Rollback(asking)  # it does not join the line
-                waiting = request.waiting(row["in_use"])
-                execute(
-                    connection,
-                    "defer",
-                    bind_deferral(
-                        request.key, request.fence, request.claim_id, ASK_AGAIN_S, waiting, request.waits_for
-                    ),
-                )
+                claim, waiting = ClaimId(request.key, request.fence, request.claim_id), request.waiting(row["in_use"])
+                execute(connection, "defer", bind_deferral(claim, ASK_AGAIN_S, waiting, request.waits_for))
             if request.on_full == "cancel_oldest":
                 given = {"name": request.name, "at_once": request.at_once, "key": request.key, "run": request.run}
                 execute(connection, "cancel_oldest", {**given, "reason": request.replacement})
@@ -51,8 +45,7 @@ class LimitsInPostgres(InPostgres):
         return self._offer(None, None, None)
 
     def guard_rows(self) -> list[GuardRow]:
-        rows = self._pool.with_retry(lambda connection: execute(connection, "guard_rows", {}, home=CLIENT).fetchall())
-        return [GuardRow.of(row) for row in rows]
+        return [GuardRow.of(row) for row in self._pool.rows("guard_rows", {}, home=CLIENT)]
 
     def write_file_settings(self, rows: Sequence[GuardRow]) -> None:
         parameters = {

@@ -17,15 +17,7 @@ import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
 
-from flujo_client.transport.postgres import (
-    AnswerOverdue,
-    AsyncBoundedConnection,
-    bounds,
-    error_text,
-    fate,
-    has_own_session_async,
-    options,
-)
+from flujo_client.transport import postgres
 from flujo_worker.store.postgres.binary import encoder
 from flujo_worker.store.postgres.statements import statement, types
 
@@ -88,7 +80,7 @@ class LoopConnection:
     def _renew(self) -> None:
         """Drop the connection, unless what was asked may still be answered in time."""
         if self.is_ready and (self._answered is None or time.monotonic() - self._asked_at > NEW_S):
-            self._drop(AnswerOverdue("no answer on another connection"))
+            self._drop(postgres.AnswerOverdue("no answer on another connection"))
 
     async def close(self) -> None:
         """Drop the connection. Requests under way fail."""
@@ -112,7 +104,7 @@ class LoopConnection:
                 if number:
                     self._pgconn.pipeline_sync()
                 if not self._prepares:
-                    self._pgconn.send_query_params(bounds(is_local=True).encode(), None)
+                    self._pgconn.send_query_params(postgres.bounds(is_local=True).encode(), None)
                 for name, values in bound:
                     self._send_statement(name, values)
             self._send(answered, len(transactions))
@@ -138,8 +130,7 @@ class LoopConnection:
                 await self._connect()
                 await self._keep()
             except psycopg.Error as error:
-                logger.warning("Postgres does not accept groups of statements: %s", error_text(self._url, error))
-                self._drop(error)
+                self._refused(error)
             await asyncio.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
             self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 
@@ -147,22 +138,23 @@ class LoopConnection:
         """Wait until the connection is lost; raise if an answer is overdue."""
         while not self._lost.is_set():
             if self._answered is not None and time.monotonic() - self._asked_at > self._answer_s:
-                error = AnswerOverdue(f"no answer within {self._answer_s:g} s")
+                error = postgres.AnswerOverdue(f"no answer within {self._answer_s:g} s")
                 self._answer_s *= 2
                 raise error
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lost.wait(), ANSWER_S / 4)
 
     async def _connect(self) -> None:
-        connection = await AsyncBoundedConnection.connect(self._url, autocommit=True, **options(self._url))
-        self._prepares = self._may_prepare and await has_own_session_async(connection)
+        options = postgres.options(self._url)
+        connection = await postgres.AsyncBoundedConnection.connect(self._url, autocommit=True, **options)
+        self._prepares = self._may_prepare and await postgres.has_own_session_async(connection)
         self._connection = connection
         pgconn = self._pgconn
         pgconn.enter_pipeline_mode()
         self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must unregister it
         self._loop.add_reader(self._socket, self._readable)
         if self._prepares:
-            pgconn.send_query_params(bounds(is_local=False).encode(), None)
+            pgconn.send_query_params(postgres.bounds(is_local=False).encode(), None)
             pgconn.send_query_params(statement(self._settings).text, None)
             for name in self._names:
                 pgconn.send_prepare(name.encode(), statement(name).text)
@@ -170,10 +162,13 @@ class LoopConnection:
 
     def _begin(self, answer: Rows | psycopg.Error, _: Rows) -> None:
         if isinstance(answer, psycopg.Error):
-            logger.warning("Postgres does not accept groups of statements: %s", error_text(self._url, answer))
-            self._drop(answer)
+            self._refused(answer)
         else:
             self.is_ready = True
+
+    def _refused(self, error: psycopg.Error) -> None:
+        logger.warning("Postgres does not accept groups of statements: %s", postgres.error_text(self._url, error))
+        self._drop(error)
 
     @property
     def _pgconn(self) -> PGconn:
@@ -227,7 +222,7 @@ class LoopConnection:
     def _answer(self) -> None:
         first, *more = self._ended
         # A standby, or a server that shuts down: look for another one.
-        if isinstance(first, psycopg.Error) and fate(first) == "away":
+        if isinstance(first, psycopg.Error) and postgres.fate(first) == "away":
             self._drop(first)
             return
         answered, self._answered = self._answered, None

@@ -19,19 +19,10 @@ from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed
 
 from flujo_client.contract.deployment import LockHolder
-from flujo_client.transport.postgres import (
-    LOCK_WAIT_S,
-    READ_ONLY,
-    AnswerOverdue,
-    BoundedConnection,
-    error_text,
-    fate,
-    options,
-    set_up_session,
-)
+from flujo_client.transport import postgres
 from flujo_worker.concurrency.call_context import may_wait_for_locks
 from flujo_worker.errors import RowLocked, StoreError
-from flujo_worker.store.postgres.statements import CLIENT, HOME, execute, statement
+from flujo_worker.store.postgres.statements import CLIENT, HOME, Connection, execute, statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +38,7 @@ RECONNECT_S = 2.0
 ANSWER_S = 5.0
 """Seconds that Postgres may send nothing at the first try; twice as many at each next one, so that a slow statement ends at last."""
 LONGEST_WAIT_S = 2.0
-"""The maximum of seconds until something that failed is tried again."""
+"""The maximum number of seconds until something that failed is tried again."""
 IDLE_S = 60.0
 """Seconds after which connections that were not used are closed."""
 YOUNGEST_S = 0.1
@@ -75,15 +66,15 @@ class RetryingPool:
         self.on_silence: Callable[[], object] = lambda: None
         self._waiters = threading.BoundedSemaphore(max(1, pool_max // 4))
         self._held_at, self._holders = float("-inf"), tuple[str, ...]()
-        kwargs = options(url) | {
+        kwargs = postgres.options(url) | {
             "autocommit": True,
             "row_factory": dict_row,
             "cursor_factory": psycopg.RawCursor,
             "prepare_threshold": 0 if prepare else None,
         }
-        self._pool: ConnectionPool[BoundedConnection[dict[str, Any]]] = ConnectionPool(
+        self._pool: ConnectionPool[postgres.BoundedConnection[dict[str, Any]]] = ConnectionPool(
             url,
-            connection_class=BoundedConnection,
+            connection_class=postgres.BoundedConnection,
             min_size=1,
             max_size=pool_max,
             kwargs=kwargs,
@@ -93,7 +84,9 @@ class RetryingPool:
             max_idle=IDLE_S,
             name="flujo",
             reconnect_timeout=RECONNECT_S,
-            reconnect_failed=_connect_again,
+            reconnect_failed=lambda pool: (
+                pool.check()
+            ),  # else callers that wait for a connection wait until their own timeout
         )
 
     def open(self) -> Self:
@@ -102,10 +95,9 @@ class RetryingPool:
         return self
 
     def close(self) -> None:
-        """Close every connection."""
         self._pool.close(timeout=2)
 
-    def with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T], *, waits: bool = True) -> T:
+    def with_retry(self, act: Callable[[Connection], T], *, waits: bool = True) -> T:
         """Do one operation on a connection, retrying while Postgres is away; and, if the caller `waits` for locks, while a row is locked.
 
         Raises:
@@ -120,23 +112,23 @@ class RetryingPool:
             except PoolClosed as error:
                 raise StoreError("the store is closed", cause=error) from error
             except psycopg.Error as error:
-                known, failure = fate(error), error_text(self._url, error)
+                known, failure = postgres.fate(error), postgres.error_text(self._url, error)
                 if known == "ours":
                     raise
                 if self._stopping is not None and self._stopping.is_set():
                     raise StoreError(
                         f"Postgres is not reachable and this worker is stopping: {failure}", cause=error
                     ) from error
-                if isinstance(error, AnswerOverdue):
+                if isinstance(error, postgres.AnswerOverdue):
                     answer_s *= 2
                     self._pool.drain()  # what lost one connection has probably lost the others
                     self.on_silence()
                 if known == "locked":
                     self._require_waiting(error, waits=waits)
-                    wait, is_locked = max(wait, LOCK_WAIT_S), True
+                    wait, is_locked = max(wait, postgres.LOCK_WAIT_S), True
                 else:
                     logger.warning("postgres %s: %s", _MESSAGES[known], failure)
-                if error.sqlstate == READ_ONLY and is_first:
+                if error.sqlstate == postgres.READ_ONLY and is_first:
                     self._pool.drain()  # all of them lead to the old primary; once, for there may be no other yet
                     is_first = False
             time.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
@@ -155,17 +147,19 @@ class RetryingPool:
         if not self._holders or now - self._held_at > HOLDERS_S:
             self._held_at = now
             with suppress(psycopg.Error):
-                self._holders = tuple(map(str, self._once(_find_holders, ANSWER_S)))
+                given = {"lock": None, "older_s": YOUNGEST_S}
+                found = self._once(lambda each: execute(each, "lock_holders", given, home=CLIENT).fetchall(), ANSWER_S)
+                self._holders = tuple(str(LockHolder(**row)) for row in found)
             logger.warning("rows in Postgres are locked by %s", ", ".join(self._holders) or "others, who have ended")
         return self._holders
 
-    def _once(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T], answer_s: float) -> T:
+    def _once(self, act: Callable[[Connection], T], answer_s: float) -> T:
         connection = self._pool.getconn()  # not `connection()`: there is no transaction to end
         connection.answer_s = answer_s
         try:
             return act(connection)
         except psycopg.Error as error:
-            if fate(error) == "away":
+            if postgres.fate(error) == "away":
                 connection.close()  # so that the next one finds a server that takes it
             raise
         finally:
@@ -191,18 +185,8 @@ class InPostgres:
         self._pool = pool
 
 
-def _find_holders(connection: psycopg.Connection[dict[str, Any]]) -> list[LockHolder]:
-    rows = execute(connection, "lock_holders", {"lock": None, "older_s": YOUNGEST_S}, home=CLIENT)
-    return [LockHolder(**row) for row in rows]
-
-
-def _connect_again(pool: ConnectionPool[BoundedConnection[dict[str, Any]]]) -> None:
-    """Start connecting again: callers that wait for a connection would otherwise wait until their own timeout."""
-    pool.check()
-
-
 def _plan_once(connection: psycopg.Connection[Any]) -> None:
     """Each statement looks up rows by key, so one plan serves all; planning one again costs more than running it."""
-    set_up_session(connection)
+    postgres.set_up_session(connection)
     if connection.prepare_threshold is not None:  # else the settings would hold for the next user of that session
         connection.execute(statement("connection_settings").text)

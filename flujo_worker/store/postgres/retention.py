@@ -9,7 +9,7 @@ import psycopg
 
 from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.store.postgres.pool import InPostgres
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import Connection, execute
 
 DAYS_AHEAD = 2, 7
 """The first and the last day, counted from today, for which partitions of events are made ahead. The default partition has all other events."""
@@ -27,10 +27,11 @@ class RetentionInPostgres(InPostgres):
     ) -> list[str]:
         parameters = _bind(rules) | {"limit": limit, "waits_s": waits_s}
 
-        def prune(connection: psycopg.Connection[dict[str, Any]]) -> list[str]:
+        def prune(connection: Connection) -> list[str]:
             with connection.transaction():
                 held = {"runs": _ids(execute(connection, "hold_aged_runs", parameters))}
-                if not held["runs"] or _missed(execute(connection, "mark_blobs", held)):
+                # what a fork took over must not be unused once its first run is gone
+                if not held["runs"] or any(row["missed"] for row in execute(connection, "mark_blobs", held)):
                     return []
                 gone = _ids(execute(connection, "prune_runs", held | {"is_summarized": is_summarized}))
                 execute(connection, "prune_budgets", {"runs": gone})
@@ -81,8 +82,3 @@ def _bind(rules: Sequence[RetentionRule]) -> dict[str, Any]:
 
 def _ids(cursor: psycopg.Cursor[dict[str, Any]]) -> list[str]:
     return [row["id"] for row in cursor.fetchall()]
-
-
-def _missed(cursor: psycopg.Cursor[dict[str, Any]]) -> int:
-    """Return how many large values could not be marked: what a fork took over must not be unused once its first run is gone."""
-    return sum(row["missed"] for row in cursor.fetchall())

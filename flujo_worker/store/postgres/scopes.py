@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import psycopg
-
+from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 from flujo_worker.ports import FanOutPlace
 from flujo_worker.store.postgres.pool import InPostgres
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import Connection, execute
 from flujo_worker.store.rows import child_run_of, scope_of
 from flujo_worker.store.shared_rules import grace_s
 
@@ -53,11 +52,19 @@ class ScopesInPostgres(InPostgres):
     def aborted(self, limit: int) -> list[tuple[str, str]]:
         return [(row["run_id"], row["address"]) for row in self._pool.rows("aborted", {"limit": limit})]
 
+    def idle_lanes(self, limit: int) -> list[tuple[str, str, int]]:
+        rows = self._pool.rows("idle_lanes", {"limit": limit, "no_lane": NO_LANE})
+        return [(row["run_id"], row["address"], row["lane"]) for row in rows]
+
+    def give_lane(self, run: str, fan_out: str, lane: int) -> None:
+        given = {"run": run, "fan_out": fan_out, "lane": lane, "addresses": [], "no_lane": NO_LANE, "grace_s": 0.0}
+        self._pool.with_retry(lambda connection: _give_lane(connection, given))
+
     def orphaned_children(self, limit: int) -> list[str]:
         return [row["id"] for row in self._pool.rows("orphaned_children", {"limit": limit})]
 
     def stranded(self, limit: int) -> list[str]:
-        return [row["id"] for row in self._pool.rows("stranded", {"limit": limit})]
+        return [row["id"] for row in self._pool.rows("stranded", {"limit": limit, "no_lane": NO_LANE})]
 
     def _among(self, statement: str, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
         if not fan_outs:
@@ -72,14 +79,21 @@ class ScopesInPostgres(InPostgres):
         return (rows[0]["closed_by"], rows[0]["taken"]) if rows else (None, None)
 
 
-def _signal_join(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
+def _signal_join(connection: Connection, parameters: Mapping[str, Any]) -> bool:
     """Make the join's row, and return whether it was made; one round trip to Postgres."""
     with connection.transaction(), connection.pipeline():
         execute(connection, "hold_fan_out", parameters)
         return execute(connection, "signal_join", parameters).fetchone() is not None
 
 
-def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> None:
+def _give_lane(connection: Connection, given: Mapping[str, Any]) -> None:
+    """Give a lane that is still idle: another sweep may have given it meanwhile."""
+    with connection.transaction():
+        execute(connection, "hold_fan_out", {"run": given["run"], "address": given["fan_out"]})
+        execute(connection, "leave_lane", given)
+
+
+def _wind_down(connection: Connection, parameters: Mapping[str, Any]) -> None:
     """Close what waits in a fan-out if it is aborted here: a failover between the two may have lost the abort."""
     with connection.transaction():
         here = {"runs": [parameters["run"]], "addresses": [parameters["fan_out"]]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from flujo_client.sql_files import without_comments, written
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
+Connection: TypeAlias = "psycopg.Connection[dict[str, Any]]"
+"""A connection that gives rows as mappings, and whose cursors take `$1`, `$2` and so on."""
 HOME: Final = "flujo_worker.store"
 CLIENT: Final = "flujo_client.gateway"
 """The packages whose statements client and worker both execute."""
@@ -48,12 +50,7 @@ def types(name: str) -> dict[str, str]:
 
 
 def execute(
-    connection: psycopg.Connection[dict[str, Any]],
-    name: str,
-    parameters: Mapping[str, Any],
-    *,
-    binary: bool = False,
-    home: str = HOME,
+    connection: Connection, name: str, parameters: Mapping[str, Any], *, binary: bool = False, home: str = HOME
 ) -> psycopg.Cursor[dict[str, Any]]:
     """Execute one statement alone, of our package or another, on a connection whose cursors are raw ones."""
     text, names = statement(name, home, is_alone=True)

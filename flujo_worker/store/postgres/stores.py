@@ -12,12 +12,11 @@ from flujo_worker.store.postgres.admission import AdmissionInPostgres
 from flujo_worker.store.postgres.attempts import AttemptsInPostgres
 from flujo_worker.store.postgres.backlog import BacklogInPostgres
 from flujo_worker.store.postgres.blobs import BlobsInPostgres
-from flujo_worker.store.postgres.code import CodeInPostgres
+from flujo_worker.store.postgres.code import CodeInPostgres, PlanMovesInPostgres
 from flujo_worker.store.postgres.exports import ExportsInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.leases import LeasesInPostgres
 from flujo_worker.store.postgres.limits import LimitsInPostgres
-from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
 from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.records import RecordsInPostgres
 from flujo_worker.store.postgres.retention import RetentionInPostgres
@@ -68,5 +67,4 @@ class PostgresStores(Stores):
         return self
 
     def close(self) -> None:
-        """Close every connection."""
         self.pool.close()

@@ -11,6 +11,7 @@ import orjson
 import psycopg
 
 from flujo_client.contract.outcome import Fault, Usage
+from flujo_client.contract.rows import packed
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.units import (
@@ -25,15 +26,15 @@ from flujo_worker.domain.units import (
 )
 from flujo_worker.ports import ClaimId, PrunedUnits
 from flujo_worker.store.postgres.budgets import hold
-from flujo_worker.store.postgres.entities import NEW_SPEND
+from flujo_worker.store.postgres.entities import NEW_SPEND, NEW_UNIT
 from flujo_worker.store.postgres.pool import InPostgres
-from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.postgres.statements import Connection, execute
+from flujo_worker.store.rows import made
 
 if TYPE_CHECKING:
     from flujo_worker.store.postgres.loop_connection import Call, Row
 
 STATEMENTS: Final = ("begin_units", "settle_units")
-_USAGE: Final = tuple(NEW_SPEND)
 
 
 class UnitsInPostgres(InPostgres):
@@ -48,7 +49,7 @@ class UnitsInPostgres(InPostgres):
         return _among(units, {_name(row) for row in rows})
 
     def reserve(self, unit: Unit, holds: Sequence[Reservation]) -> Fault | None:
-        def act(connection: psycopg.Connection[dict[str, Any]]) -> Fault | None:
+        def act(connection: Connection) -> Fault | None:
             with connection.transaction() as whole:
                 over = hold(connection, unit.run, unit.key, holds)
                 if over is None and not execute(connection, "begin_units", _bind([unit])).fetchall():
@@ -67,15 +68,8 @@ class UnitsInPostgres(InPostgres):
     def prune(
         self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
     ) -> PrunedUnits:
-        given = {
-            "older_s": older_s,
-            "run": after[0],
-            "place": after[1],
-            "limit": places,
-            "units": units,
-            "waits_s": waits_s,
-        }
-        [row] = self._pool.rows("prune_units", given)
+        given = {"older_s": older_s, "run": after[0], "place": after[1], "limit": places, "units": units}
+        [row] = self._pool.rows("prune_units", {**given, "waits_s": waits_s})
         return PrunedUnits(row["gone"], None if row["run_id"] is None else (row["run_id"], row["place"]))
 
 
@@ -85,7 +79,7 @@ class BatchesInPostgres(InPostgres):
     def ask(self, request: BatchedRequest) -> RequestState:
         [row] = self._pool.rows("ask_in_batch", {**asdict(request), "body": bytes(request.body)})
         result = row.pop("result")
-        return RequestState(result=_packed(result), **row)
+        return RequestState(result=packed(result), **row)
 
     def take(
         self, pool: str, claim: ClaimId, *, wait_s: float, most: int, most_bytes: int | None = None
@@ -99,17 +93,17 @@ class BatchesInPostgres(InPostgres):
         return [(row["id"], Packed.from_bytes(row["body"])) for row in rows]
 
     def put_back(self, batch: str, claim: ClaimId, handle: Mapping[str, Any] | None, *, after_s: float) -> None:
-        told = None if handle is None else orjson.dumps(handle).decode()
-        given = {"batch": batch, "claim_id": claim.claim_id, "handle": told, "after_s": after_s}
+        written = None if handle is None else orjson.dumps(handle).decode()
+        given = {"batch": batch, "claim_id": claim.claim_id, "handle": written, "after_s": after_s}
         self._pool.do("put_back_batch", given)
 
     def end(self, batch: str, results: Mapping[str, Packed], rest: Packed) -> None:
         ids = [row["id"] for row in self._pool.rows("ids_in_batch", {"batch": batch})]
-        told = [bytes(results.get(each, rest)) for each in ids]
-        self._pool.do("end_batch", {"batch": batch, "ids": ids, "results": told})
+        answers = [bytes(results.get(each, rest)) for each in ids]
+        self._pool.do("end_batch", {"batch": batch, "ids": ids, "results": answers})
 
 
-def _settle_held(settled: SettledUnit, connection: psycopg.Connection[dict[str, Any]]) -> bool:
+def _settle_held(settled: SettledUnit, connection: Connection) -> bool:
     """Record the answer of a request under limits, whose cost is settled in the same transaction. Budgets are locked before rows of spends."""
     unit = settled.unit
     with connection.transaction() as whole:
@@ -140,7 +134,6 @@ def _parted(written: Sequence[Written]) -> tuple[list[Unit], list[SettledUnit]]:
 
 
 def unit_of(written: Written) -> Unit:
-    """Return the unit of either."""
     return written if isinstance(written, Unit) else written.unit
 
 
@@ -165,20 +158,7 @@ def _among(units: Sequence[Unit], names: set[tuple[str, UnitName]]) -> set[Unit]
 
 
 def _bind(units: Sequence[Unit]) -> dict[str, Any]:
-    names = [each.name for each in units]
-    return {
-        "run_id": [each.run for each in units],
-        "place": [each.place for each in names],
-        "digest": [each.digest for each in names],
-        "nth": [each.nth for each in names],
-        "operation": [each.operation for each in units],
-        "effect": [each.effect for each in units],
-        "key": [each.key for each in units],
-        "fence": [each.fence for each in units],
-        "claim_id": [each.claim_id for each in units],
-        "model": [each.model for each in units],
-        "asked": [each.asked and bytes(each.asked) for each in units],
-    }
+    return {name: [read(each) for each in units] for name, read in NEW_UNIT.items()}
 
 
 def _bind_settled(settled: Sequence[SettledUnit]) -> dict[str, Any]:
@@ -188,19 +168,6 @@ def _bind_settled(settled: Sequence[SettledUnit]) -> dict[str, Any]:
 
 
 def _recorded(row: dict[str, Any]) -> RecordedUnit:
-    return RecordedUnit(
-        UnitName(row["place"], bytes(row["digest"]), row["nth"]),
-        row["operation"],
-        row["effect"],
-        row["key"],
-        row["fence"],
-        row["claim_id"],
-        row["tries"],
-        _packed(row["answer"]),
-        Usage(**{name: row[name] for name in _USAGE}),
-        _packed(row["asked"]),
-    )
-
-
-def _packed(stored: bytes | None) -> Packed | None:
-    return None if stored is None else Packed.from_bytes(stored)
+    values, usage = {name: packed(row[name]) for name in ("answer", "asked")}, made(Usage, row)
+    name = UnitName(row["place"], bytes(row["digest"]), row["nth"])
+    return made(RecordedUnit, row, name=name, usage=usage, **values)

@@ -1,13 +1,8 @@
--- Runs pass their gates, and their first attempts are due; others wait at another gate from now on, and hold places in those that decide as a run
--- is recorded; rows of runs that are being stopped go.
-WITH admitted AS (
-    DELETE FROM flujo_waiting_runs WHERE run_id = ANY(%(admitted)s::text[]) RETURNING run_id, key
-),
-gone AS (
-    DELETE FROM flujo_waiting_runs WHERE run_id = ANY(%(gone)s::text[])
-),
+-- Runs pass their gates: their first attempts are due. Others wait at another gate, with places in those that decide at once; stopped runs go.
+WITH admitted AS (DELETE FROM flujo_waiting_runs WHERE run_id = ANY(%(admitted)s::text[]) RETURNING run_id, key),
+gone AS (DELETE FROM flujo_waiting_runs WHERE run_id = ANY(%(gone)s::text[])),
 moved AS (
-    UPDATE flujo_waiting_runs w SET gate = m.gate, flow = m.flow, most = m.most
+    UPDATE flujo_waiting_runs w SET gate = m.gate, flow = m.flow, most = m.most, not_before = NULL
     FROM unnest(%(moved)s::text[], %(to_gate)s::text[], %(to_flow)s::text[], %(to_most)s::int[]) AS m (run, gate, flow, most) WHERE w.run_id = m.run
 ),
 placed AS (
@@ -16,8 +11,7 @@ placed AS (
     FROM admitted a JOIN flujo_runs r ON r.id = a.run_id
     CROSS JOIN LATERAL jsonb_to_recordset(r.gates) AS g (name text, most int, period_s float8, is_window bool)
     WHERE g.most IS NOT NULL
-    UNION ALL
-    SELECT k.gate, k.run, false, NULL FROM unnest(%(kept)s::text[], %(kept_gate)s::text[]) AS k (run, gate)
+    UNION ALL SELECT k.gate, k.run, false, NULL FROM unnest(%(kept)s::text[], %(kept_gate)s::text[]) AS k (run, gate)
     ON CONFLICT DO NOTHING
 ),
 turned AS (
@@ -30,5 +24,4 @@ story AS (
     FROM admitted a JOIN flujo_runs r ON r.id = a.run_id
 )
 UPDATE flujo_attempts t SET available_at = now() + make_interval(secs => %(grace_s)s::float8)
-WHERE t.key = ANY(ARRAY(SELECT a.key FROM admitted a)) AND t.status = 'ready'
-RETURNING t.key;
+WHERE t.key = ANY(ARRAY(SELECT a.key FROM admitted a)) AND t.status = 'ready' RETURNING t.key;

@@ -1,5 +1,2 @@
--- Record how far traces were exported, unless another worker exports by now.
-UPDATE flujo_exports
-SET positions = %(positions)s::jsonb, refused = refused + %(refused)s::int, looked_at = now()
-WHERE worker = %(worker)s::text
-RETURNING 1;
+UPDATE flujo_exports SET positions = %(positions)s::jsonb, refused = refused + %(refused)s::int, looked_at = now()
+WHERE worker = %(worker)s::text RETURNING 1;

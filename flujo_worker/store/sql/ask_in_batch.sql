@@ -1,4 +1,3 @@
--- Let a request wait for a batch, unless it does so already; gives what has become of it.
 INSERT INTO flujo_batch_requests AS r (id, run_id, place, pool, live_at, size, body)
 VALUES (%(id)s::text, %(run)s::text, %(place)s::text, %(pool)s::text, now() + make_interval(secs => %(deadline_s)s::float8), %(size)s::int, %(body)s::bytea)
 ON CONFLICT (id) DO UPDATE SET id = r.id

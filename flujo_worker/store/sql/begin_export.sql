@@ -1,5 +1,5 @@
--- Export traces, unless another living worker does, and return up to when all that has ended is in the rows: a transaction that is still open may end rows with
--- the time of its beginning. Those of workers last less than ten seconds. Clients end no rows. What began just now may not be listed yet.
+-- Export traces, unless another living worker does, and return up to when all that has ended is in the rows: a transaction that is still open may end
+-- rows with the time of its beginning. Those of workers last less than ten seconds. Clients end no rows. What began just now may not be listed yet.
 -- The first export begins a minute before: workers perform attempts as soon as they start.
 UPDATE flujo_exports e
 SET worker = %(worker)s::text, looked_at = now(),

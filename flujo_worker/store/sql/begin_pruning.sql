@@ -1,2 +1,1 @@
--- Take the turn to delete what has passed its retention.
 UPDATE flujo_sweeps SET pruned_at = now() WHERE pruned_at <= now() - make_interval(secs => %(every_s)s::float8) RETURNING 1;

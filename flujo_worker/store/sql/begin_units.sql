@@ -9,5 +9,4 @@ FROM (
 WHERE (SELECT a.status = 'running' AND a.fence = q.fence AND a.claim_id = q.claim_id FROM flujo_attempts a WHERE a.key = q.key)
 ON CONFLICT (run_id, place, digest, nth) DO UPDATE
 SET key = excluded.key, fence = excluded.fence, claim_id = excluded.claim_id, tries = u.tries + (u.claim_id <> excluded.claim_id)::int, began_at = now()
-WHERE u.settled_at IS NULL
-RETURNING u.run_id, u.place, u.digest, u.nth;
+WHERE u.settled_at IS NULL RETURNING u.run_id, u.place, u.digest, u.nth;

@@ -1,6 +1,5 @@
--- Move a run with all its open work to another plan; its rows are locked, and unchanged since the decision. Published messages name the old
--- plan and claim nothing any more, so their work must be published again. Every open scope gets another version: decisions under the old
--- plan that are not committed yet are rejected.
+-- Move a run with all its open work to another plan; its rows are locked, and unchanged since the decision. Published messages name the old plan and
+-- claim nothing any more: their work is published again. Every open scope gets another version, which rejects decisions under the old plan.
 WITH open AS (
     SELECT a.key AS of, m.new_key, m.step, m.number, m.kind, m.queue, m.anew
     FROM flujo_attempts a
@@ -22,15 +21,12 @@ moved AS (
         available_at = CASE WHEN a.status IN ('queued', 'running') THEN now() ELSE a.available_at END
     FROM open o WHERE a.key = o.of
 ),
-scopes AS (
-    UPDATE flujo_scopes SET version = version + 1 WHERE run_id = %(run)s::text AND status = 'open'
-),
+scopes AS (UPDATE flujo_scopes SET version = version + 1 WHERE run_id = %(run)s::text AND status = 'open'),
 run AS (
     UPDATE flujo_runs
     SET fingerprint = %(fingerprint)s::text,
         parked_for = NULL, parked = NULL, status = CASE status WHEN 'parked' THEN 'running' ELSE status END, reason = CASE status WHEN 'parked' THEN NULL ELSE reason END
-    WHERE id = %(run)s::text
-    RETURNING id
+    WHERE id = %(run)s::text RETURNING id
 )
 INSERT INTO flujo_events (run_id, name, level, data)
 SELECT id, 'run.carried_on', %(level)s::text, %(data)s::text::jsonb FROM run;

@@ -42,10 +42,7 @@ claimed AS (
     WHERE a.key = h.key AND a.key = ANY(%(key)s::text[]) AND (h.run_status = 'running' OR h.run_id = ANY(ARRAY(SELECT id FROM queued)))
     RETURNING a.key, a.fence, a.run_id, a.claim_id
 ),
-begun AS (
-    UPDATE flujo_runs r SET status = 'running', started_at = now()
-    FROM queued q WHERE r.id = q.id AND r.id = ANY(ARRAY(SELECT id FROM queued))
-)
+begun AS (UPDATE flujo_runs r SET status = 'running', started_at = now() FROM queued q WHERE r.id = q.id AND r.id = ANY(ARRAY(SELECT id FROM queued)))
 SELECT c.key, c.fence, c.claim_id::text, EXISTS (
     SELECT 1 FROM (SELECT unnest(%(fan_out_of)s::text[]) AS of, unnest(%(fan_out_address)s::text[]) AS address) f
     WHERE f.of = c.key AND (SELECT s.aborted FROM flujo_scopes s WHERE s.run_id = c.run_id AND s.address = f.address)

@@ -1,16 +1,15 @@
--- The merge of one decision: the attempt's end, the moves of its scope and of those above it, scopes that are opened, what comes next, a
--- branch that closes, a child run that begins, the events and the run's end, or nothing at all. Ordinary steps go through conclude_many.sql
--- where they can.
--- Each part checks that the one before took effect, all of it or nothing, which also ensures this order. Every row is named by parameters,
--- even if a join would do: a plan made for small runs must serve one of ten thousand scopes. A late outcome only changes the spend.
--- FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 15). An attempt that closes without its
--- scopes and run following is an error that undoes the statement: flujo_undo() raises it. The commit notifies only those who wait for the
--- run's end: a commit that notifies holds a lock of the whole database (ADR 28). Locks in the one order: attempt → own scope → those above
--- it, deepest first (a parent's address is always shorter; the arrays come in that order, and ORDER BY keeps it) → the fan-out that is
--- aborted, which is above them all → run. The sibling that takes the lane is locked after these, and can close no circle: its scope and its
--- attempt are skipped if they are locked, so this never waits. Only a cancel, an abort, or another claim locks them. An attempt ends as cancelled
--- only where a fan-out around it is aborted: a failover may have lost an abort that its worker has read.
--- Where a value that was stored for the merge is gone, nothing is merged, and `merged` is NULL: a failover may have lost it since.
+-- The merge of one decision: the attempt's end, the moves of its scope and of those above it, new scopes, what comes next, a branch that closes, a
+-- child run, the events and the run's end, or nothing at all. Ordinary steps go through conclude_many.sql where they can. Each part checks that the
+-- one before took effect, all of it or nothing, which also ensures this order. Every row is named by parameters, even if a join would do: a plan made
+-- for small runs must serve one of ten thousand scopes. A late outcome changes nothing here; its spend is booked after it. FOR KEY SHARE meets the
+-- canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 15). An attempt that closes without its scopes and run following is an error
+-- that undoes the statement: flujo_undo() raises it. The commit notifies only those who wait for the run's end: a commit that notifies holds a lock
+-- of the whole database (ADR 28).
+--
+-- Locks in the one order: attempt → own scope → those above it, deepest first (a parent's address is always shorter; the arrays come in that order,
+-- and ORDER BY keeps it) → the fan-out that is aborted, which is above them all → run. The sibling that takes the lane is locked after these, and can
+-- close no circle: one that is locked is skipped, so this never waits. If all that wait are locked, none gets the lane here; idle_lanes.sql finds it.
+-- An attempt ends as cancelled only where a fan-out around it is aborted: a failover may have lost an abort that its worker has read. Where a failover has lost a value that was stored for it, nothing is merged, and `merged` is NULL.
 WITH unstored AS (
     SELECT 1 FROM unnest(%(stored_digest)s::text[]) AS v (digest) WHERE (SELECT true FROM flujo_blobs b WHERE b.digest = v.digest) IS NULL
 ),
@@ -40,14 +39,12 @@ moved AS (
         context = CASE WHEN NOT h.drops THEN coalesce(h.context, s.context) END, patch = coalesce(h.patch, s.patch),
         error = coalesce(h.error::jsonb, s.error), metadata = s.metadata || h.metadata::jsonb,
         closed_by = CASE WHEN h.status <> 'open' THEN %(key)s::text END, closed_at = CASE WHEN h.status <> 'open' THEN now() END
-    FROM held h WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_address)s::text[]) AND s.address = h.address
-    RETURNING 1
+    FROM held h WHERE s.run_id = %(run)s::text AND s.address = ANY(%(move_address)s::text[]) AND s.address = h.address RETURNING 1
 ),
 whole AS (SELECT 1 WHERE (SELECT count(*) FROM moved) = cardinality(%(move_address)s::text[])),
 aborted AS (
     UPDATE flujo_scopes SET aborted = true
-    WHERE run_id = %(run)s::text AND address = %(fan_out)s::text AND %(aborts)s::bool AND NOT aborted AND EXISTS (SELECT 1 FROM whole)
-    RETURNING 1
+    WHERE run_id = %(run)s::text AND address = %(fan_out)s::text AND %(aborts)s::bool AND NOT aborted AND EXISTS (SELECT 1 FROM whole) RETURNING 1
 ),
 live AS (
     SELECT r.id FROM flujo_runs r
@@ -66,7 +63,7 @@ opened AS (
         %(open_status)s::text[], %(open_waiting)s::bool[], %(open_held)s::bool[], %(open_error)s::text[], %(open_metadata)s::text[]
     ) AS o (address, parent, kind, step, name, place, output, context, lanes, cursor, version, status, waiting, held, error, metadata)
 ),
-merged AS (SELECT 1 AS place, live.id AS run, %(key)s::text AS key, %(fence)s::int AS fence FROM live),
+merged AS (SELECT 1 AS place, live.id AS run, %(key)s::text AS key, %(fence)s::int AS fence, %(claim_id)s::uuid AS claim_id FROM live),
 next AS (
 -- include next_attempts
 ),
@@ -79,8 +76,7 @@ child AS (
     SELECT %(child_run)s::text, r.fingerprint, r.reference, %(child_name)s::text, %(child_input)s::bytea, r.tenant, r.queue, r.priority,
            %(child_digest)s::text, %(child_trace_parent)s::text, to_timestamp(%(child_deadline)s::float8), r.aros, r.settings, %(child_limits)s::jsonb,
            %(child_root)s::text, r.id, %(child_at)s::text, CASE WHEN %(child_at)s::text IS NULL THEN %(child_context)s::bytea END
-    FROM live JOIN flujo_runs r ON r.id = live.id WHERE %(child_run)s::text IS NOT NULL
-    RETURNING id, reference, parent_run
+    FROM live JOIN flujo_runs r ON r.id = live.id WHERE %(child_run)s::text IS NOT NULL RETURNING id, reference, parent_run
 ),
 child_scope AS (
     INSERT INTO flujo_scopes (run_id, address, output, context, version)
@@ -96,32 +92,15 @@ child_story AS (
     INSERT INTO flujo_events (run_id, name, data)
     SELECT id, 'run.enqueued', jsonb_build_object('pipeline', reference, 'parent', parent_run) FROM child
 ),
-sibling AS (
-    SELECT s.address FROM flujo_scopes s
-    WHERE s.run_id = %(run)s::text AND s.parent = %(fan_out)s::text AND s.held AND s.status = 'open' AND %(takes)s::bool
-      AND EXISTS (SELECT 1 FROM live)
-      AND NOT EXISTS (SELECT 1 FROM flujo_scopes f WHERE f.run_id = %(run)s::text AND f.address = %(fan_out)s::text AND f.aborted)
-    ORDER BY s.place LIMIT 1 FOR UPDATE OF s SKIP LOCKED
-),
-first AS (
-    SELECT a.key FROM flujo_attempts a
-    WHERE a.run_id = %(run)s::text AND a.address = (SELECT address FROM sibling) AND a.ended_at IS NULL AND a.status IN ('ready', 'queued', 'running')
-      AND a.available_at = 'infinity' FOR UPDATE SKIP LOCKED
-),
-taken AS (
-    UPDATE flujo_attempts a SET available_at = now() + make_interval(secs => %(grace_s)s::float8)
-    WHERE a.key = (SELECT key FROM first) RETURNING a.key
-),
-lane AS (
-    UPDATE flujo_scopes s SET held = false, lanes = s.lanes || jsonb_build_object(%(fan_out)s::text, %(lane)s::int)
-    WHERE s.run_id = %(run)s::text AND s.address = (SELECT address FROM sibling) AND EXISTS (SELECT 1 FROM taken)
-),
+giving AS (SELECT 1 FROM live WHERE %(takes)s::bool),
+-- include next_in_lane
 story AS (
 -- include story
 ),
 spent AS (
 -- include spend
 ),
+ending AS (SELECT id FROM live),
 ended AS (
 -- include end_of_run
 )

@@ -1,9 +1,8 @@
--- The merges of ordinary steps, or of steps that close their branch, whose outcomes arrived during the previous such statement. Each has
--- the guarantees of conclude.sql. Lock first, then write. Each decision gets the lock of its attempt, then of its scope, then of its run,
--- or is left out without an answer: conclude.sql reports why, and waits for locks where this one skips them. So a group never waits, cannot
--- be part of a deadlock, and no decision undoes another one. A decision with all its locks is written without further checks. A run that
--- ends is locked as an UPDATE locks it. If another decision of the group belongs to the same run, that one is left out. Rows are named by
--- keys, one look-up for each: see group_settings.sql.
+-- The merges of ordinary steps, or of steps that close their branch, whose outcomes arrived during the previous such statement. Each has the
+-- guarantees of conclude.sql. Lock first, then write. Each decision gets the lock of its attempt, then of its scope, then of its run, or is left out
+-- without an answer: conclude.sql reports why, and waits for locks where this one skips them. So a group never waits, cannot be part of a deadlock,
+-- and no decision undoes another one. A decision with all its locks is written without further checks. A run that ends is locked as an UPDATE locks
+-- it. If another decision of the group belongs to the same run, that one is left out. Rows are looked up by key, one by one: see group_settings.sql.
 WITH decision AS MATERIALIZED (
     SELECT unnest(%(place)s::int[]) AS place, unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence, unnest(%(close_claim_id)s::uuid[]) AS claim_id,
            unnest(%(close_status)s::text[]) AS status, unnest(%(close_reason)s::text[]) AS reason, unnest(%(close_result)s::bytea[]) AS result,
@@ -18,14 +17,11 @@ attempt AS (
     SELECT d.place FROM decision d
     CROSS JOIN LATERAL (
         SELECT FROM flujo_attempts a
-        WHERE a.key = d.key AND a.status = 'running' AND a.fence = d.fence
-          AND (d.claim_id IS NULL OR a.claim_id = d.claim_id)
+        WHERE a.key = d.key AND a.status = 'running' AND a.fence = d.fence AND (d.claim_id IS NULL OR a.claim_id = d.claim_id)
         FOR NO KEY UPDATE SKIP LOCKED
     ) a
     WHERE NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude.sql gives it that
-        SELECT l.of FROM (
-            SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_run)s::text[]) AS run, unnest(%(lane_fan_out)s::text[]) AS fan_out
-        ) l
+        SELECT l.of FROM (SELECT unnest(%(lane_of)s::int[]) AS of, unnest(%(lane_run)s::text[]) AS run, unnest(%(lane_fan_out)s::text[]) AS fan_out) l
         WHERE (SELECT true FROM flujo_scopes h WHERE h.run_id = l.run AND h.parent = l.fan_out AND h.held AND h.status = 'open' LIMIT 1)
     )) AND NOT d.place = ANY(ARRAY(  -- where a stored value is gone, conclude.sql says so
         SELECT v.of FROM (SELECT unnest(%(stored_of)s::int[]) AS of, unnest(%(stored_digest)s::text[]) AS digest) v
@@ -61,8 +57,7 @@ merged AS (
     UPDATE flujo_attempts a
     SET status = h.status, reason = h.reason, output = h.result, error = h.error::jsonb, metadata = h.metadata::jsonb,
         latency_s = h.latency_s, code = h.code, input = h.input, answer = h.answer, ended_at = now()
-    FROM held h WHERE a.key = h.key AND a.key = ANY(%(close_key)s::text[])
-    RETURNING h.place, h.run, h.key, h.fence, h.claim_id
+    FROM held h WHERE a.key = h.key AND a.key = ANY(%(close_key)s::text[]) RETURNING h.place, h.run, h.key, h.fence, h.claim_id
 ),
 moved AS (
     UPDATE flujo_scopes s
@@ -83,23 +78,9 @@ story AS (
 -- include story
 ),
 spent AS (
-    INSERT INTO flujo_spends (key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd, model)
-    SELECT m.key, m.fence, coalesce(m.claim_id, '00000000-0000-0000-0000-000000000000'), m.run, u.input_tokens, u.output_tokens, u.requests, u.cost_usd, u.model
-    FROM (
-        SELECT unnest(%(spend_of)s::int[]) AS of, unnest(%(spend_input_tokens)s::bigint[]) AS input_tokens,
-               unnest(%(spend_output_tokens)s::bigint[]) AS output_tokens, unnest(%(spend_requests)s::int[]) AS requests,
-               unnest(%(spend_cost_usd)s::float8[]) AS cost_usd, unnest(%(spend_model)s::text[]) AS model
-    ) u JOIN merged m ON m.place = u.of
-    ON CONFLICT DO NOTHING
+-- include spend
 ),
 ended AS (
-    UPDATE flujo_runs r
-    SET status = e.status, reason = e.reason, error = e.error::jsonb, output = e.output, failed_key = e.failed_key, ended_at = now()
-    FROM (
-        SELECT unnest(%(run_of)s::int[]) AS of, unnest(%(run_status)s::text[]) AS status, unnest(%(run_reason)s::text[]) AS reason,
-               unnest(%(run_error)s::text[]) AS error, unnest(%(run_output)s::bytea[]) AS output, unnest(%(run_failed_key)s::text[]) AS failed_key
-    ) e JOIN merged m ON m.place = e.of
-    WHERE r.id = m.run AND r.id = ANY(ARRAY(SELECT id FROM ending))
-    RETURNING pg_notify('flujo_runs', r.id)
+-- include end_of_run
 )
 SELECT m.place, (SELECT n.claim_id::text FROM next n WHERE n.key = (%(ahead)s::text[])[m.place]) FROM merged m;

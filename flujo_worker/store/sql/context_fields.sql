@@ -1,4 +1,3 @@
--- Adds the fields that a context model has here, and gives those that it had before.
 WITH mine AS (
     INSERT INTO flujo_context_fields (model, digest, fields) VALUES (%(model)s::text, %(digest)s::text, %(fields)s::text::jsonb) ON CONFLICT DO NOTHING
 )

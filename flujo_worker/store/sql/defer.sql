@@ -7,25 +7,12 @@ WITH freed AS (
     WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int AND (%(claim_id)s::uuid IS NULL OR claim_id = %(claim_id)s::uuid)
     RETURNING run_id, losses
 ),
-held AS (
-    SELECT r.scope, r.usd, r.tokens FROM flujo_reservations r
-    WHERE r.key = %(key)s::text AND r.held AND EXISTS (SELECT 1 FROM freed WHERE losses = 0)
-    ORDER BY r.scope FOR UPDATE
-),
-given AS (
-    UPDATE flujo_reservations r SET held = false FROM held h WHERE r.key = %(key)s::text AND r.scope = h.scope
-),
-budget AS (
-    SELECT b.scope, h.usd, h.tokens FROM flujo_budgets b JOIN held h ON h.scope = b.scope ORDER BY b.scope FOR UPDATE OF b
-),
-back AS (
-    UPDATE flujo_budgets b SET reserved_usd = b.reserved_usd - g.usd, reserved_tokens = b.reserved_tokens - g.tokens
-    FROM budget g WHERE b.scope = g.scope
-),
+releasing AS (SELECT %(key)s::text AS key FROM freed WHERE losses = 0),
+-- include release_held
+,
 story AS (
     INSERT INTO flujo_events (run_id, attempt, fence, name, level, data)
-    SELECT freed.run_id, %(key)s::text, %(fence)s::int, %(name)s::text, %(level)s::text, %(data)s::text::jsonb
-    FROM freed
+    SELECT freed.run_id, %(key)s::text, %(fence)s::int, %(name)s::text, %(level)s::text, %(data)s::text::jsonb FROM freed
     WHERE %(name)s::text IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM flujo_events e WHERE e.run_id = freed.run_id AND e.attempt = %(key)s::text AND e.name = %(name)s::text
     )

@@ -10,8 +10,7 @@ WITH due AS (
             ELSE CASE WHEN a.sent_at < to_timestamp(%(epoch_start)s) THEN 'epoch' ELSE 'gone' END END AS why
     FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
     WHERE a.ended_at IS NULL AND a.available_at >= (SELECT live_since FROM flujo_sweeps) AND a.available_at < now() + interval '100 years'
-      AND r.ended_at IS NULL AND r.status <> 'parked' AND r.cancel_requested_at IS NULL
-      AND (r.deadline_at IS NULL OR r.deadline_at > now())
+      AND r.ended_at IS NULL AND r.status <> 'parked' AND r.cancel_requested_at IS NULL AND (r.deadline_at IS NULL OR r.deadline_at > now())
       AND (
         (a.status = 'ready' AND a.available_at <= now())
         OR (
@@ -33,9 +32,7 @@ WITH due AS (
             )
         )
       )
-    ORDER BY a.available_at
-    LIMIT %(limit)s
-    FOR UPDATE OF a SKIP LOCKED
+    ORDER BY a.available_at LIMIT %(limit)s FOR UPDATE OF a SKIP LOCKED
 ),
 marked AS (
     UPDATE flujo_attempts a
@@ -46,21 +43,17 @@ marked AS (
         ELSE a.loss END,
         losses = least(a.losses, 1000000) + (a.status = 'running')::int,
         losses_alone = least(a.losses_alone, 1000000) + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int
-    FROM due WHERE a.key = due.key
-    RETURNING a.*, due.why
+    FROM due WHERE a.key = due.key RETURNING a.*, due.why
 ),
 story AS (
     INSERT INTO flujo_events (run_id, attempt, fence, name, level, data)
     SELECT m.run_id, m.key, m.fence, 'attempt.lost', 'warning', jsonb_build_object('worker', m.worker, 'losses', m.losses, 'losses_alone', m.losses_alone)
     FROM marked m WHERE m.why = 'lost'
-    UNION ALL
-    SELECT m.run_id, m.key, m.fence, 'attempt.sent_again', 'info', jsonb_build_object('why', m.why, 'sends', m.sends)
+    UNION ALL SELECT m.run_id, m.key, m.fence, 'attempt.sent_again', 'info', jsonb_build_object('why', m.why, 'sends', m.sends)
     FROM marked m WHERE m.why IN ('epoch', 'gone')
 )
 SELECT m.why, m.fence, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance, m.units_from, m.pauses,
        s.version, s.output AS input, s.context, s.lanes::text, s.metadata ->> 'flujo.code' AS code,
        r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.settings::text, r.limits::text, r.gates IS NOT NULL AS is_gated,
        extract(epoch FROM r.deadline_at)::float8 AS deadline
-FROM marked m
-LEFT JOIN flujo_scopes s ON s.run_id = m.run_id AND s.address = m.address
-JOIN flujo_runs r ON r.id = m.run_id;
+FROM marked m LEFT JOIN flujo_scopes s ON s.run_id = m.run_id AND s.address = m.address JOIN flujo_runs r ON r.id = m.run_id;

@@ -1,9 +1,7 @@
 -- Give the requests of a batch their results: once, whoever reads them. The attempts that wait for them are due.
 WITH answered AS (
     UPDATE flujo_batch_requests r SET result = f.result, body = NULL
-    FROM unnest(%(ids)s::text[], %(results)s::bytea[]) AS f (id, result)
-    WHERE r.id = f.id AND r.result IS NULL
-    RETURNING r.run_id, r.place
+    FROM unnest(%(ids)s::text[], %(results)s::bytea[]) AS f (id, result) WHERE r.id = f.id AND r.result IS NULL RETURNING r.run_id, r.place
 ),
 gone AS (DELETE FROM flujo_batches WHERE id = %(batch)s::uuid)
 UPDATE flujo_attempts a SET available_at = now()

@@ -1,5 +1,4 @@
--- The attempts that ended after a position and before a time, in that order. The next attempt at a step is inserted by the commit that ends the one
--- before: without one the step has ended too.
+-- The commit that ends an attempt inserts the next one at its step: without one the step has ended too.
 SELECT a.ended_at AS ended, a.key, r.id AS run, r.trace_parent, r.name AS pipeline, r.tenant,
        CASE WHEN a.kind = 'resume' THEN a.created_at ELSE coalesce(a.started_at, a.created_at) END AS began, a.status, a.reason,
        a.error ->> 'feedback' AS feedback, a.error ->> 'type_name' AS error, a.address, a.step, a.number, a.kind, r.root, a.worker, a.fence, a.losses,

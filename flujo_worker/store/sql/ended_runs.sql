@@ -1,4 +1,3 @@
--- The runs that ended after a position and before a time, in that order.
 SELECT r.ended_at AS ended, r.id AS key, r.id AS run, r.trace_parent, r.name AS pipeline, r.tenant, r.created_at AS began, r.status, r.reason,
        r.error ->> 'feedback' AS feedback, r.error ->> 'type_name' AS error, r.parent_run, r.root, r.parent_run IS NOT NULL AND r.parent_address IS NULL AS is_background,
        p.version, l.links

@@ -1,4 +1,3 @@
--- The scopes that closed after a position and before a time, in that order.
 SELECT s.closed_at AS ended, s.run_id || ':' || s.address AS key, r.id AS run, r.trace_parent, r.name AS pipeline, r.tenant, s.opened_at AS began, s.status,
        s.closed_by AS reason, s.error ->> 'feedback' AS feedback, s.error ->> 'type_name' AS error, s.address, s.parent, r.root, s.kind,
        coalesce(nullif(s.name, ''), s.address) AS name, s.metadata ->> 'exit_reason' AS exit_reason, coalesce((s.metadata -> 'cache_hit') = 'true', false) AS is_cached

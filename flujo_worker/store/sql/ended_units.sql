@@ -1,4 +1,3 @@
--- The units that were answered after a position and before a time, in that order.
 SELECT u.settled_at AS ended, q.key, r.id AS run, r.trace_parent, r.name AS pipeline, r.tenant, u.began_at AS began, u.key AS attempt, u.operation, u.effect,
        u.tries, u.input_tokens, u.output_tokens, u.requests, u.cost_usd, u.model
 FROM flujo_units u JOIN flujo_runs r ON r.id = u.run_id

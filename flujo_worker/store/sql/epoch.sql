@@ -5,7 +5,6 @@ begun AS (
     INSERT INTO flujo_broker_epochs (epoch, started_at)
     SELECT %(epoch)s, CASE WHEN EXISTS (SELECT 1 FROM flujo_broker_epochs) THEN now() ELSE to_timestamp(0) END
     WHERE NOT EXISTS (SELECT 1 FROM known)
-    ON CONFLICT (epoch) DO UPDATE SET epoch = excluded.epoch
-    RETURNING started_at
+    ON CONFLICT (epoch) DO UPDATE SET epoch = excluded.epoch RETURNING started_at
 )
 SELECT started_at FROM known UNION ALL SELECT started_at FROM begun;

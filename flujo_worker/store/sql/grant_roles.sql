@@ -13,16 +13,12 @@ member AS (
     UNION ALL SELECT reader, client FROM names
     UNION ALL SELECT client, worker FROM names
 ),
-schema_right AS (
-    SELECT name, 'USAGE' AS word FROM role
-    UNION ALL SELECT owner, 'CREATE' FROM names
-),
+schema_right AS (SELECT name, 'USAGE' AS word FROM role UNION ALL SELECT owner, 'CREATE' FROM names),
 thing AS (
     SELECT CASE c.relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END AS kind, c.oid::regclass::text AS name, c.relname, pg_get_userbyid(c.relowner) AS owner
     FROM pg_class c, names n
     WHERE c.relnamespace = n.home::regnamespace AND starts_with(c.relname, 'flujo_') AND c.relkind IN ('r', 'p', 'v')
-    UNION ALL
-    SELECT 'FUNCTION', f.oid::regprocedure::text, f.proname, pg_get_userbyid(f.proowner) FROM pg_proc f, names n
+    UNION ALL SELECT 'FUNCTION', f.oid::regprocedure::text, f.proname, pg_get_userbyid(f.proowner) FROM pg_proc f, names n
     WHERE f.pronamespace = n.home::regnamespace AND starts_with(f.proname, 'flujo_')
 ),
 listed AS (
@@ -53,27 +49,19 @@ client_right (relname, words) AS (
 ),
 step (place, text) AS (
     SELECT 1 + place, format('CREATE ROLE %I NOLOGIN', name) FROM role WHERE is_new
-    UNION ALL
-    SELECT 10, format('GRANT %I TO %I', m.granted, m.name) FROM member m
+    UNION ALL SELECT 10, format('GRANT %I TO %I', m.granted, m.name) FROM member m
     WHERE CASE WHEN EXISTS (SELECT 1 FROM role r WHERE r.is_new AND r.name IN (m.granted, m.name)) THEN true
                ELSE NOT pg_has_role(m.name, m.granted, 'USAGE') END
-    UNION ALL
-    SELECT 11, format('GRANT %s ON SCHEMA %I TO %I', s.word, n.home, s.name) FROM schema_right s JOIN role r ON r.name = s.name, names n
+    UNION ALL SELECT 11, format('GRANT %s ON SCHEMA %I TO %I', s.word, n.home, s.name) FROM schema_right s JOIN role r ON r.name = s.name, names n
     WHERE CASE WHEN r.is_new THEN true ELSE NOT has_schema_privilege(s.name, n.home, s.word) END
-    UNION ALL
-    SELECT 12, format('ALTER %s %s OWNER TO %I', t.kind, t.name, n.owner) FROM thing t, names n WHERE t.owner <> n.owner
-    UNION ALL
-    SELECT 13, format('ALTER DEFAULT PRIVILEGES FOR ROLE %I IN SCHEMA %I GRANT SELECT ON TABLES TO %I', owner, home, reader) FROM names
+    UNION ALL SELECT 12, format('ALTER %s %s OWNER TO %I', t.kind, t.name, n.owner) FROM thing t, names n WHERE t.owner <> n.owner
+    UNION ALL SELECT 13, format('ALTER DEFAULT PRIVILEGES FOR ROLE %I IN SCHEMA %I GRANT SELECT ON TABLES TO %I', owner, home, reader) FROM names
     UNION ALL
     SELECT 13, format('ALTER DEFAULT PRIVILEGES FOR ROLE %I IN SCHEMA %I GRANT INSERT, UPDATE, DELETE ON TABLES TO %I', owner, home, worker) FROM names
-    UNION ALL
-    SELECT 14, format('REVOKE ALL ON %s FROM %I, %I, %I', readable, reader, client, worker) FROM listed, names
-    UNION ALL
-    SELECT 15, format('GRANT SELECT ON %s TO %I', readable, reader) FROM listed, names
-    UNION ALL
-    SELECT 15, format('GRANT INSERT, UPDATE, DELETE ON %s TO %I', writable, worker) FROM listed, names
-    UNION ALL
-    SELECT 15, format('GRANT %s ON %s TO %I', r.words, t.name, n.client) FROM client_right r JOIN thing t ON t.relname = r.relname, names n
+    UNION ALL SELECT 14, format('REVOKE ALL ON %s FROM %I, %I, %I', readable, reader, client, worker) FROM listed, names
+    UNION ALL SELECT 15, format('GRANT SELECT ON %s TO %I', readable, reader) FROM listed, names
+    UNION ALL SELECT 15, format('GRANT INSERT, UPDATE, DELETE ON %s TO %I', writable, worker) FROM listed, names
+    UNION ALL SELECT 15, format('GRANT %s ON %s TO %I', r.words, t.name, n.client) FROM client_right r JOIN thing t ON t.relname = r.relname, names n
     UNION ALL
     -- Partitions can only be made by the owner: workers have it done.
     SELECT 16, format(act, t.name, n.home, n.worker) FROM thing t, names n, unnest(ARRAY[

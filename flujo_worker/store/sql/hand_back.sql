@@ -1,7 +1,6 @@
--- Release the attempts of a worker that stops: those that it runs, and those whose message it has taken and not claimed. No loss is
--- counted, until it has happened so often that the step may be what stops its workers. Then the attempt is left without a worker, for which
--- a sweep counts a loss. If the process is broken, those that it runs are under suspicion of that. One whose row is locked is lost when this
--- worker's lease ends. Its reservations stay, because it may have spent some of them.
+-- Release the attempts of a worker that stops: those that it runs, and those whose message it has taken and not claimed. No loss is counted. Once it
+-- has happened so often that the step may be what stops its workers, the attempt is left without a worker: a sweep counts a loss. If the process is
+-- broken, those that it runs are suspects. One whose row is locked is lost when the lease ends. Reservations stay: some may be spent.
 WITH held AS (
     SELECT a.key, a.run_id, a.fence, CASE a.status WHEN 'running' THEN 1 + (
         SELECT count(*) FROM flujo_events e WHERE e.run_id = a.run_id AND e.attempt = a.key AND e.name = 'attempt.handed_back'
@@ -16,8 +15,7 @@ freed AS (
         waits_for = CASE WHEN h.times IS NULL THEN a.waits_for END, waits_since = CASE WHEN h.times IS NULL THEN a.waits_since END,
         loss = CASE WHEN h.times > %(most)s::int THEN jsonb_build_object('worker', NULL, 'how', NULL, 'at', now()) ELSE a.loss END,
         status = CASE WHEN h.times > %(most)s::int THEN a.status ELSE 'ready' END, started_at = CASE WHEN h.times > %(most)s::int THEN a.started_at END
-    FROM held h WHERE a.key = h.key
-    RETURNING a.key, a.status
+    FROM held h WHERE a.key = h.key RETURNING a.key, a.status
 ),
 story AS (
     INSERT INTO flujo_events (run_id, attempt, fence, name, level, data)

@@ -8,7 +8,5 @@ sized AS (
     SELECT a.id, f.size, sum(f.size) OVER (ORDER BY a.id) AS total
     FROM aged a CROSS JOIN LATERAL (SELECT count(*) AS size FROM flujo_family(a.id)) f
 ),
-family AS MATERIALIZED (
-    SELECT f.id FROM sized s CROSS JOIN LATERAL flujo_family(s.id) AS f (id) WHERE s.total - s.size < %(limit)s::int
-)
+family AS MATERIALIZED (SELECT f.id FROM sized s CROSS JOIN LATERAL flujo_family(s.id) AS f (id) WHERE s.total - s.size < %(limit)s::int)
 SELECT r.id FROM family JOIN flujo_runs r ON r.id = family.id FOR UPDATE OF r SKIP LOCKED;

@@ -6,9 +6,6 @@ WITH holder AS (
     ) r
     UNION SELECT unnest(%(holders)s::text[])
 ),
-taken AS (
-    SELECT r.scope FROM flujo_reservations r WHERE r.key = ANY(ARRAY(SELECT key FROM holder)) ORDER BY r.key, r.scope FOR UPDATE
-)
+taken AS (SELECT r.scope FROM flujo_reservations r WHERE r.key = ANY(ARRAY(SELECT key FROM holder)) ORDER BY r.key, r.scope FOR UPDATE)
 SELECT b.scope FROM flujo_budgets b
-WHERE b.scope = ANY(ARRAY(SELECT scope FROM taken UNION SELECT unnest(%(scopes)s::text[])))
-ORDER BY b.scope FOR UPDATE;
+WHERE b.scope = ANY(ARRAY(SELECT scope FROM taken UNION SELECT unnest(%(scopes)s::text[]))) ORDER BY b.scope FOR UPDATE;

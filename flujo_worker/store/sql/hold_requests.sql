@@ -4,11 +4,8 @@ WITH asked AS MATERIALIZED (
     SELECT q.scope, q.usd, q.tokens, b.limit_usd, b.limit_tokens, coalesce(r.usd, 0) AS own_usd, coalesce(r.tokens, 0) AS own_tokens,
            b.limit_usd - b.settled_usd - b.reserved_usd + coalesce(r.usd, 0) - q.usd AS left_usd,
            b.limit_tokens - b.settled_tokens - b.reserved_tokens + coalesce(r.tokens, 0) - q.tokens AS left_tokens
-    FROM (
-        SELECT unnest(%(scopes)s::text[]) AS scope, unnest(%(usd)s::text[])::numeric AS usd, unnest(%(tokens)s::bigint[]) AS tokens
-    ) q
-    JOIN flujo_budgets b ON b.scope = q.scope
-    LEFT JOIN flujo_reservations r ON r.key = %(key)s::text AND r.scope = q.scope AND r.held
+    FROM (SELECT unnest(%(scopes)s::text[]) AS scope, unnest(%(usd)s::text[])::numeric AS usd, unnest(%(tokens)s::bigint[]) AS tokens) q
+    JOIN flujo_budgets b ON b.scope = q.scope LEFT JOIN flujo_reservations r ON r.key = %(key)s::text AND r.scope = q.scope AND r.held
 ),
 judged AS MATERIALIZED (
     SELECT a.*, (a.left_usd < 0 AND a.usd > a.own_usd OR a.left_tokens < 0 AND a.tokens > a.own_tokens) IS TRUE AS is_refused FROM asked a

@@ -1,4 +1,3 @@
--- The attempt that closed a branch, and the first attempt of the sibling that got its lane.
 SELECT b.closed_by, (
     SELECT a.key FROM flujo_scopes s JOIN flujo_attempts a ON a.run_id = s.run_id AND a.address = s.address
     WHERE s.run_id = b.run_id AND s.parent = b.parent AND s.place > b.place AND s.lanes -> b.parent = b.lanes -> b.parent

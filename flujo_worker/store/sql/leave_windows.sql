@@ -1,13 +1,11 @@
--- A run that waits for a person or sleeps for more than a minute, itself or in a child run, gives back its places in windows, if any run waits and
--- nothing else of it could run. Found from the questions and sleeps: there are fewer of them than of places.
+-- A run that waits for a person or sleeps for more than a minute, itself or in a child run, gives back its places in windows, if any run waits at a
+-- gate that is not of its time and nothing else of it could run. Found from the questions and sleeps: there are fewer of them than of places.
 WITH RECURSIVE asking (run) AS (
     SELECT a.run_id FROM flujo_attempts a
     WHERE (a.question IS NOT NULL AND a.status = 'paused' OR a.waits_for = 'sleep' AND a.status = 'ready' AND a.available_at > now() + interval '1 min')
-      AND a.ended_at IS NULL AND EXISTS (SELECT 1 FROM flujo_waiting_runs)
-    UNION
-    SELECT r.parent_run FROM asking q CROSS JOIN LATERAL (
-        SELECT r.parent_run, r.parent_address FROM flujo_runs r WHERE r.id = q.run OFFSET 0
-    ) r
+      AND a.ended_at IS NULL
+      AND (EXISTS (SELECT 1 FROM flujo_waiting_runs w WHERE w.gate < %(start)s::text) OR EXISTS (SELECT 1 FROM flujo_waiting_runs w WHERE w.gate > %(start)s::text))
+    UNION SELECT r.parent_run FROM asking q CROSS JOIN LATERAL (SELECT r.parent_run, r.parent_address FROM flujo_runs r WHERE r.id = q.run OFFSET 0) r
     WHERE r.parent_run IS NOT NULL AND r.parent_address IS NOT NULL
 ),
 paused AS MATERIALIZED (

@@ -1,8 +1,6 @@
 -- The attempts whose rows another transaction holds: their own, their scope's, or their run's. To claim or to merge one would wait for it. What
 -- is free is held until the end of this statement, which is all of its transaction.
-WITH attempt AS (
-    SELECT a.key, a.run_id, a.address FROM flujo_attempts a WHERE a.key = ANY(%(keys)s::text[]) FOR NO KEY UPDATE SKIP LOCKED
-),
+WITH attempt AS (SELECT a.key, a.run_id, a.address FROM flujo_attempts a WHERE a.key = ANY(%(keys)s::text[]) FOR NO KEY UPDATE SKIP LOCKED),
 scope AS (
     SELECT s.run_id, s.address FROM flujo_scopes s
     WHERE (s.run_id, s.address) IN (SELECT a.run_id, a.address FROM flujo_attempts a WHERE a.key = ANY(%(keys)s::text[])) FOR NO KEY UPDATE SKIP LOCKED

@@ -1,5 +1,4 @@
--- The worker processes of one host that have not ended and run something. Their leases may be over: a replacement may take longer to start
--- than the lease lasts.
+-- The worker processes of one host that have not ended and run something. Their leases may be over: a replacement may take longer to start.
 SELECT w.id, w.pid FROM flujo_workers w
 WHERE w.host = %(host)s AND w.ended_at IS NULL
   AND w.id IN (

@@ -1,7 +1,6 @@
 -- Choose the attempts that ask next for free places: the first that wait, at one limit or at all. An attempt that is sent goes to the end
 -- of the line, because its queue may have no worker: if it has not asked after a while, the place is offered to the next one. Nothing is
--- granted here, so no lock is needed. Only the permit under this fence is released: an attempt that was taken from a worker may have another
--- one by now, or wait in the line.
+-- granted here, so no lock is needed. Only the permit under this fence is released: by now the attempt may have another one, or wait in the line.
 WITH gone AS (DELETE FROM flujo_permits WHERE key = %(key)s::text AND fence = %(fence)s::int),
 free AS (
     SELECT l.name, l.at_once - (
@@ -18,7 +17,5 @@ next AS (
     ORDER BY p.turn LIMIT greatest(free.places, 0) FOR UPDATE OF p SKIP LOCKED
     ) AS chosen
 )
-UPDATE flujo_permits p
-SET offered_at = now(), turn = DEFAULT
-FROM next WHERE p.key = next.key
-RETURNING p.key;
+UPDATE flujo_permits p SET offered_at = now(), turn = DEFAULT
+FROM next WHERE p.key = next.key RETURNING p.key;

@@ -7,8 +7,7 @@ WHERE r.ended_at IS NULL AND e.run_id = r.id
   AND EXISTS (
       SELECT FROM (
           (SELECT xid FROM flujo_events WHERE run_id IS NULL ORDER BY xid DESC LIMIT 1)
-          UNION ALL
-          SELECT t.xid FROM (SELECT id FROM flujo_runs WHERE ended_at IS NULL ORDER BY created_at LIMIT 100) s
+          UNION ALL SELECT t.xid FROM (SELECT id FROM flujo_runs WHERE ended_at IS NULL ORDER BY created_at LIMIT 100) s
           CROSS JOIN LATERAL (SELECT xid FROM flujo_events WHERE run_id = s.id ORDER BY xid DESC LIMIT 1) t
       ) sample WHERE sample.xid >= pg_snapshot_xmax(pg_current_snapshot())
   )

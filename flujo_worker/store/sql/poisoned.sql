@@ -1,6 +1,5 @@
--- Attempts that have used up their allowed losses while running alone, and are lost alone again. Other losses do not count. The last claim
--- is closed under a new fence, so that it is concluded only here. The row still names the lost worker: if the caller cannot close it, or
--- the answer is lost, the next sweep takes it again.
+-- Attempts that have used up their losses while running alone, and are lost alone again. The last claim is closed under a new fence, so that it is
+-- concluded only here. The row still names the lost worker: if the caller cannot close it, or the answer is lost, the next sweep takes it again.
 WITH taken AS (
     SELECT p.key FROM flujo_attempts p JOIN flujo_runs r ON r.id = p.run_id
     WHERE p.ended_at IS NULL AND p.available_at >= (SELECT live_since FROM flujo_sweeps)
@@ -12,5 +11,4 @@ WITH taken AS (
 )
 UPDATE flujo_attempts a SET fence = least(a.fence, 2147483646) + 1, loss =
 -- include latest_loss
-FROM taken WHERE a.key = taken.key
-RETURNING a.key, a.fence, a.loss ->> 'how' AS how;
+FROM taken WHERE a.key = taken.key RETURNING a.key, a.fence, a.loss ->> 'how' AS how;

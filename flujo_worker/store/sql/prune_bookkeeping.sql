@@ -1,6 +1,5 @@
--- Delete what only the fleet's past needs: workers whose lease is long over, broker epochs before the present one, tenants' budgets of days long gone,
--- permits of attempts that have ended, and limits at which no attempt has asked.
--- `tenant:` is where an index scan begins; the rest of the condition is about what follows it.
+-- Delete what only the fleet's past needs: workers whose lease is long over, broker epochs before the present one, tenants' budgets of days long
+-- gone, permits of attempts that have ended, and limits at which no attempt has asked. At `tenant:` an index scan begins.
 WITH setting AS (SELECT now() - make_interval(secs => %(older_s)s::float8) AS since),
 workers AS (DELETE FROM flujo_workers w USING setting WHERE w.lease_until < setting.since RETURNING 1),
 epochs AS (
@@ -12,9 +11,7 @@ budgets AS (
     WHERE b.scope >= 'tenant:' AND b.scope ~ '^tenant:.*:\d{4}-\d\d-\d\d$'
       AND right(b.scope, 10) < to_char(setting.since AT TIME ZONE 'UTC', 'YYYY-MM-DD') RETURNING 1
 ),
-permits AS (
-    DELETE FROM flujo_permits p WHERE NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.key = p.key AND a.ended_at IS NULL) RETURNING 1
-),
+permits AS (DELETE FROM flujo_permits p WHERE NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.key = p.key AND a.ended_at IS NULL) RETURNING 1),
 limits AS (
     DELETE FROM flujo_limits l USING setting
     WHERE l.asked_at < setting.since AND NOT EXISTS (SELECT 1 FROM flujo_permits p WHERE p.name = l.name) RETURNING 1

@@ -1,4 +1,3 @@
--- Gates that no run has come to for a while, and that none is at.
 DELETE FROM flujo_gates g
 WHERE g.touched_at < now() - interval '1 hour'
   AND NOT EXISTS (SELECT 1 FROM flujo_gate_places p WHERE p.gate = g.name) AND NOT EXISTS (SELECT 1 FROM flujo_waiting_runs w WHERE w.gate = g.name);

@@ -3,8 +3,7 @@
 -- Deletions that a crash loses are repeated, so this does not wait for the disk.
 WITH setting AS (SELECT set_config('synchronous_commit', 'off', true)),
 gone AS MATERIALIZED (
-    SELECT f.id, r.created_at, r.ended_at
-    FROM setting CROSS JOIN flujo_runs r CROSS JOIN LATERAL flujo_family(r.id) AS f (id)
+    SELECT f.id, r.created_at, r.ended_at FROM setting CROSS JOIN flujo_runs r CROSS JOIN LATERAL flujo_family(r.id) AS f (id)
     WHERE r.id = ANY(%(runs)s::text[]) AND r.parent_run IS NULL
       AND NOT EXISTS (SELECT 1 FROM flujo_family(r.id) AS k (id) WHERE k.id <> ALL(%(runs)s::text[]) OFFSET 0)
 ),
@@ -25,9 +24,7 @@ lost AS (
     FROM (SELECT count(*) AS runs FROM gone WHERE gone.ended_at > (
         SELECT min((v.value ->> 0)::timestamptz) FROM flujo_exports e, jsonb_each(e.positions) v)) g WHERE g.runs > 0
 ),
-reservations AS (
-    DELETE FROM flujo_reservations v USING gone JOIN flujo_attempts a ON a.run_id = gone.id WHERE v.key = a.key
-),
+reservations AS (DELETE FROM flujo_reservations v USING gone JOIN flujo_attempts a ON a.run_id = gone.id WHERE v.key = a.key),
 scopes AS (DELETE FROM flujo_scopes s USING gone WHERE s.run_id = gone.id),
 attempts AS (DELETE FROM flujo_attempts a USING gone WHERE a.run_id = gone.id),
 contexts AS (DELETE FROM flujo_contexts c USING gone WHERE c.run_id = gone.id),

@@ -1,7 +1,4 @@
--- Delete the oldest summaries of deleted runs that ended longer ago than this.
 DELETE FROM flujo_deleted_runs WHERE id = ANY(ARRAY(
     SELECT d.id FROM flujo_deleted_runs d
-    WHERE d.ended_at < now() - make_interval(secs => %(older_s)s::float8)
-    ORDER BY d.ended_at LIMIT %(limit)s::int
-    FOR UPDATE SKIP LOCKED
+    WHERE d.ended_at < now() - make_interval(secs => %(older_s)s::float8) ORDER BY d.ended_at LIMIT %(limit)s::int FOR UPDATE SKIP LOCKED
 ));

@@ -1,6 +1,5 @@
 -- Delete units of steps that ended so many seconds ago and have no open attempt; of those that were possibly done and paid more often than they have
--- answers, only the values. Looks at so many places after this one, in their order, and gives how many units it has dealt with and the last place.
--- A locked unit is left for the next time.
+-- answers, only the values. Looks at so many places after this one, and gives how many units it has dealt with and the last place. Locked units wait.
 WITH RECURSIVE setting AS (
     -- What is not exported yet waits for that, for a while.
     SELECT now() - greatest(make_interval(secs => %(older_s)s::float8),
@@ -9,8 +8,7 @@ WITH RECURSIVE setting AS (
 ),
 place (run_id, place, n) AS (
     (SELECT run_id, place, 1 FROM flujo_units WHERE (run_id, place) > (%(run)s::text, %(place)s::text) ORDER BY run_id, place LIMIT 1)
-    UNION ALL
-    SELECT u.run_id, u.place, p.n + 1 FROM place p CROSS JOIN LATERAL (
+    UNION ALL SELECT u.run_id, u.place, p.n + 1 FROM place p CROSS JOIN LATERAL (
         SELECT run_id, place FROM flujo_units WHERE (run_id, place) > (p.run_id, p.place) ORDER BY run_id, place LIMIT 1
     ) u
     WHERE p.n < %(limit)s::int
@@ -25,8 +23,7 @@ ended AS MATERIALIZED (
 held AS MATERIALIZED (
     SELECT u.run_id, u.place, u.digest, u.nth, u.tries = 1 AND u.settled_at IS NOT NULL AS is_certain
     FROM ended e JOIN flujo_units u ON (u.run_id, u.place) = (e.run_id, e.place)
-    WHERE (u.tries = 1 AND u.settled_at IS NOT NULL) OR u.answer IS NOT NULL OR u.asked IS NOT NULL
-    LIMIT %(units)s::int FOR UPDATE OF u SKIP LOCKED
+    WHERE (u.tries = 1 AND u.settled_at IS NOT NULL) OR u.answer IS NOT NULL OR u.asked IS NOT NULL LIMIT %(units)s::int FOR UPDATE OF u SKIP LOCKED
 ),
 gone AS (
     DELETE FROM flujo_units u USING held h

@@ -7,12 +7,8 @@ SELECT
             OR EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
         )
     ) AS is_suspect,
-    (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s::text) AS leased,
-    r.status AS run_status,
+    (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s::text) AS leased, r.status AS run_status,
     CASE WHEN (r.reference, r.fingerprint) <> (%(reference)s::text, %(fingerprint)s::text) THEN r.reference END AS goes_by,
     r.cancel_requested_at IS NOT NULL OR coalesce(r.deadline_at <= now(), false) AS stopped,
-    EXISTS (
-        SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted
-    ) AS aborted
-FROM flujo_attempts a LEFT JOIN flujo_runs r ON r.id = a.run_id
-WHERE a.key = %(key)s::text;
+    EXISTS (SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted) AS aborted
+FROM flujo_attempts a LEFT JOIN flujo_runs r ON r.id = a.run_id WHERE a.key = %(key)s::text;

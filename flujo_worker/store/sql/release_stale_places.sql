@@ -1,4 +1,4 @@
--- All places that are no longer held: of runs that have ended, or whose time is over; a time that has not begun ends with its run. There are no more places than runs under way.
+-- Places that are no longer held: of runs that have ended, or whose time is over; a time that has not begun ends with its run. There are no more places than live runs.
 DELETE FROM flujo_gate_places d
 USING (
     SELECT p.gate, p.run_id FROM flujo_gate_places p

@@ -3,8 +3,7 @@
 WITH forgotten AS (
     SELECT key FROM flujo_attempts
     WHERE worker = %(worker)s AND ended_at IS NULL AND available_at >= (SELECT live_since FROM flujo_sweeps)
-      AND status = 'running' AND NOT (key = ANY(%(kept)s::text[]))
-      AND started_at < now() - make_interval(secs => %(older_s)s)
+      AND status = 'running' AND NOT (key = ANY(%(kept)s::text[])) AND started_at < now() - make_interval(secs => %(older_s)s)
     ORDER BY key FOR UPDATE SKIP LOCKED
 )
 UPDATE flujo_attempts a

@@ -1,5 +1,4 @@
--- Let an attempt through, or let it wait, under the lock of hold_limit.sql. One that has waited takes any free place; one that asks for the first
--- time leaves the free places to those that wait.
+-- Let an attempt through, or let it wait, under the lock of hold_limit.sql. One that asks for the first time leaves free places to those that wait.
 WITH known AS (SELECT 1 FROM flujo_permits WHERE key = %(key)s::text AND name = %(name)s::text),
 in_use AS (
 -- include permits_in_use

@@ -33,9 +33,7 @@ judged AS MATERIALIZED (
                AND coalesce(settled_tokens + reserved_tokens + ahead_tokens + tokens <= limit_tokens, true) AS fits
     FROM ahead
 ),
-whole AS MATERIALIZED (
-    SELECT (SELECT count(*) FROM judged WHERE is_refused OR fits) = (SELECT count(*) FROM asked) AS yes
-),
+whole AS MATERIALIZED (SELECT (SELECT count(*) FROM judged WHERE is_refused OR fits) = (SELECT count(*) FROM asked) AS yes),
 reserved AS (
     UPDATE flujo_budgets b SET reserved_usd = b.reserved_usd + g.usd, reserved_tokens = b.reserved_tokens + g.tokens
     FROM (SELECT scope, sum(usd) AS usd, sum(tokens)::bigint AS tokens FROM judged WHERE NOT is_refused GROUP BY scope) g
@@ -45,12 +43,10 @@ written AS (
     INSERT INTO flujo_reservations (key, scope, run_id, usd, tokens, before_usd, before_tokens, held)
     SELECT j.key, j.scope, j.run_id, j.usd, j.tokens, j.limit_usd - j.settled_usd - j.reserved_usd,
            j.limit_tokens - j.settled_tokens - j.reserved_tokens, NOT j.is_refused
-    FROM judged j
-    ON CONFLICT (key, scope) DO UPDATE SET held = excluded.held, usd = excluded.usd, tokens = excluded.tokens,
-                                           before_usd = excluded.before_usd, before_tokens = excluded.before_tokens
+    FROM judged j ON CONFLICT (key, scope) DO UPDATE
+    SET held = excluded.held, usd = excluded.usd, tokens = excluded.tokens, before_usd = excluded.before_usd, before_tokens = excluded.before_tokens
 )
 SELECT of, scope, limit_usd, limit_tokens, settled_usd, settled_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
 FROM judged WHERE is_refused AND NOT fits
-UNION ALL
-SELECT 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE CASE WHEN (SELECT yes FROM whole) THEN false ELSE flujo_undo() END
+UNION ALL SELECT 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL WHERE CASE WHEN (SELECT yes FROM whole) THEN false ELSE flujo_undo() END
 ORDER BY of, scope;

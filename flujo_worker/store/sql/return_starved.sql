@@ -1,6 +1,5 @@
 -- An attempt that timed out while its process was starved waits in its row, without a worker, and retains its number. No loss is counted.
--- Once that has happened `most` times it stays as it is, and its worker concludes it as any other failure. Its reservation stays, because it
--- has spent some of it.
+-- After `most` times it stays as it is, and its worker concludes it as any other failure. Its reservation stays: some of it is spent.
 WITH held AS (
     SELECT a.key, a.run_id, a.fence, 1 + (
         SELECT count(*) FROM flujo_events e WHERE e.run_id = a.run_id AND e.attempt = a.key AND e.name = %(name)s::text
@@ -12,8 +11,7 @@ WITH held AS (
 freed AS (
     UPDATE flujo_attempts a
     SET status = 'ready', worker = NULL, started_at = NULL, sends = 0, waits_for = NULL, waits_since = NULL, available_at = now() + make_interval(secs => %(delay_s)s::float8)
-    FROM held h WHERE a.key = h.key AND h.times <= %(most)s::int
-    RETURNING a.key
+    FROM held h WHERE a.key = h.key AND h.times <= %(most)s::int RETURNING a.key
 ),
 story AS (
     INSERT INTO flujo_events (run_id, attempt, fence, name, level, data)

@@ -1,7 +1,11 @@
 -- Runs that are to be wound down: someone asked, their deadline is over, or they have passed a limit, which is their error. One whose row
--- somebody else has locked would only hold the others up.
+-- somebody else has locked would only hold the others up. Two indexes have these runs alone, however many are live.
 SELECT r.id, r.error IS NOT NULL AS failed,
        coalesce(r.deadline_at > now(), true) OR (SELECT true FROM flujo_inputs i WHERE i.run_id = r.id AND i.kind = 'cancel' LIMIT 1) IS TRUE AS cancelled
 FROM flujo_runs r
-WHERE r.status IN ('queued', 'running', 'parked') AND (r.cancel_requested_at IS NOT NULL OR r.deadline_at <= now())
-ORDER BY r.created_at LIMIT %(limit)s FOR NO KEY UPDATE OF r SKIP LOCKED;
+WHERE r.id = ANY(ARRAY(
+    (SELECT c.id FROM flujo_runs c WHERE c.cancel_requested_at IS NOT NULL AND c.ended_at IS NULL ORDER BY c.cancel_requested_at LIMIT 10 * %(limit)s::int)
+    UNION
+    (SELECT d.id FROM flujo_runs d WHERE d.deadline_at <= now() AND d.ended_at IS NULL ORDER BY d.deadline_at LIMIT 10 * %(limit)s::int)
+)) AND r.ended_at IS NULL AND (r.cancel_requested_at IS NOT NULL OR r.deadline_at <= now())
+ORDER BY r.created_at LIMIT %(limit)s::int FOR NO KEY UPDATE OF r SKIP LOCKED;

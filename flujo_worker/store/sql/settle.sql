@@ -1,8 +1,7 @@
--- Book what attempts under limits have spent, once for each of their claims. Release the reservations of attempts that have ended, and
--- all those of a run that has ended. The part that a limit does not cover is overrun. An attempt that has not ended retains its reservation, and so does, until its
--- run ends, one that was lost. hold_budgets.sql has locked all changed rows before: values must not be computed from rows that still change.
--- In a group only merges of this transaction are settled. If the spend exceeds a limit, the group is rolled back, and each is merged
--- alone: a breach is reported only to the one that caused it.
+-- Book what attempts under limits have spent, once for each of their claims. Release the reservations of attempts that have ended, and all those of a run
+-- that has ended. The part that a limit does not cover is overrun. An attempt that is live, or was lost, retains its reservation. hold_budgets.sql has
+-- locked all changed rows before: values must not be computed from rows that still change. In a group only merges of this transaction are settled. If the
+-- spend exceeds a limit, the group is rolled back, and each is merged alone: a breach is reported only to the one that caused it.
 WITH merged AS MATERIALIZED (
     SELECT d.of, a.key, d.fence, coalesce(d.claim_id, '00000000-0000-0000-0000-000000000000') AS claim_id, a.run_id,
            d.releases AND a.ended_at IS NOT NULL AS releases, d.of = ANY(%(run_of)s::int[]) AS ends
@@ -24,16 +23,14 @@ bill AS MATERIALIZED (
 ),
 spent AS (
     INSERT INTO flujo_spends (key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd, model)
-    SELECT key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd, model FROM bill
-    ON CONFLICT DO NOTHING
+    SELECT key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd, model FROM bill ON CONFLICT DO NOTHING
     RETURNING key
 ),
 freed AS MATERIALIZED (
     SELECT r.key, r.scope, r.usd, r.tokens, true AS is_own FROM merged m
     CROSS JOIN LATERAL (SELECT r.* FROM flujo_reservations r WHERE r.key = m.key OFFSET 0) r
     WHERE m.releases AND r.held
-    UNION ALL
-    SELECT r.key, r.scope, r.usd, r.tokens, false FROM merged m
+    UNION ALL SELECT r.key, r.scope, r.usd, r.tokens, false FROM merged m
     CROSS JOIN LATERAL (SELECT r.* FROM flujo_reservations r WHERE r.run_id = m.run_id AND r.held OFFSET 0) r
     WHERE m.ends AND NOT EXISTS (SELECT 1 FROM merged o WHERE o.key = r.key AND o.releases)
 ),
@@ -48,8 +45,7 @@ change AS MATERIALIZED (
         SELECT f.scope, CASE WHEN f.is_own THEN f.usd ELSE 0 END AS own_usd, CASE WHEN f.is_own THEN f.tokens ELSE 0 END AS own_tokens,
                f.usd AS back_usd, f.tokens AS back_tokens, 0 AS usd, 0 AS tokens
         FROM freed f
-        UNION ALL
-        SELECT r.scope, 0, 0, 0, 0, k.usd, k.input_tokens + k.output_tokens
+        UNION ALL SELECT r.scope, 0, 0, 0, 0, k.usd, k.input_tokens + k.output_tokens
         FROM bill k CROSS JOIN LATERAL (SELECT r.scope FROM flujo_reservations r WHERE r.key = k.key OFFSET 0) r
         WHERE EXISTS (SELECT 1 FROM spent s WHERE s.key = k.key)
     ) parts GROUP BY scope

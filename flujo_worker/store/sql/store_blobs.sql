@@ -1,10 +1,9 @@
--- Values by digest, parts by key; what is there already is touched. Those that share parts are stored only if these are all there: the missing are given.
--- In order of their digests, so that two who store the same do not wait for each other.
--- One that was not touched lately may be deleted at this moment, so it is there only if it could be touched.
+-- Values by digest, parts by key; what is there already is touched. Those that share parts are stored only if these are all there: the missing are
+-- given. In order of their digests, so that two who store the same do not wait for each other. One that was not touched lately may be deleted at this
+-- moment, so it is there only if it could be touched.
 WITH touched AS (
     UPDATE flujo_blobs SET touched_at = now()
-    WHERE digest = ANY(%(shared)s::text[]) AND touched_at < now() - interval '10 minutes'
-    RETURNING digest
+    WHERE digest = ANY(%(shared)s::text[]) AND touched_at < now() - interval '10 minutes' RETURNING digest
 ),
 missing AS (
     SELECT digest FROM unnest(%(shared)s::text[]) AS s (digest)
@@ -14,8 +13,7 @@ missing AS (
 stored AS (
     INSERT INTO flujo_blobs (digest, body)
     SELECT b.digest, b.body FROM unnest(%(digests)s::text[], %(bodies)s::bytea[]) AS b (digest, body)
-    WHERE NOT EXISTS (SELECT FROM missing)
-    ORDER BY b.digest
+    WHERE NOT EXISTS (SELECT FROM missing) ORDER BY b.digest
     ON CONFLICT (digest) DO UPDATE SET touched_at = now()
 )
 SELECT digest FROM missing;

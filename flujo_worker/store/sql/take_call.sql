@@ -1,5 +1,4 @@
--- A call that names a worker was lost with it. One's own is taken again when its process could not finish it; that it is not at work on it,
--- it knows itself.
+-- A call that names a worker was lost with it. A worker takes its own call again if it could not finish it: it knows what it is working on.
 UPDATE flujo_hook_calls c
 SET worker = %(worker)s, tries = least(c.tries, 1000000) + (c.worker IS NOT NULL)::int,
     losses_alone = least(c.losses_alone, 1000000) + (c.worker IS NOT NULL AND c.alone)::int, alone = %(room)s::text = 'alone'

@@ -9,9 +9,7 @@ WITH span AS (
     ) AS until
     FROM flujo_sweeps s WHERE s.tallied_to < now() - make_interval(secs => %(lag_s)s::float8 * 1.5) FOR UPDATE
 ),
-moved AS (
-    UPDATE flujo_sweeps s SET tallied_to = span.until FROM span WHERE span.until > span.since
-),
+moved AS (UPDATE flujo_sweeps s SET tallied_to = span.until FROM span WHERE span.until > span.since),
 added AS (
     INSERT INTO flujo_tallies AS t (name, labels, value)
     SELECT c.name, c.labels, c.value FROM span CROSS JOIN LATERAL flujo_counted(span.since, span.until) c WHERE span.until > span.since

@@ -1,5 +1,4 @@
--- The state of waiting runs, and of their gates' places, once these are locked. A run whose rows somebody else has locked waits for a later admission,
--- so that the others need not.
+-- The state of waiting runs, and of their gates' places, once these are locked. A run whose rows are locked waits for a later admission.
 WITH waiting AS (SELECT w.* FROM flujo_waiting_runs w WHERE w.run_id = ANY(%(runs)s::text[]) FOR UPDATE SKIP LOCKED),
 free AS (SELECT a.key FROM flujo_attempts a WHERE a.key = ANY(ARRAY(SELECT key FROM waiting)) FOR NO KEY UPDATE SKIP LOCKED)
 SELECT w.run_id, w.gate, w.flow, w.priority, w.arrived, r.gates::text AS gates,

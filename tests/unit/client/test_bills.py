@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from flujo_client.cli.bills import compare, plain_name, read_bill
+from flujo_client.cli.spend import compare, plain_name, read_bill
 from flujo_client.contract.spend import Counted, DayOfModel
 from flujo_client.errors import ClientError
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.blueprint.finding import Mark
-from flujo_client.blueprint.read import MAX_BYTES, read
-from flujo_client.blueprint.write import dump
+from flujo_client.blueprint.read import MAX_BYTES, dump, read
 from flujo_client.errors import BlueprintError
 from tests.support.breadth import large
 

@@ -1,7 +1,7 @@
 """The async client and its handle have the names, the parameters and the answers of the sync ones."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -35,12 +35,13 @@ def test_a_method_takes_and_gives_the_same(sync, other, name):
     assert theirs.return_annotation == as_async(ours.return_annotation)
     if name in AT_ONCE:
         return
-    gives = inspect.isasyncgenfunction if "Iterator[" in ours.return_annotation else inspect.iscoroutinefunction
+    yields = any(f"{each.__name__}[" in ours.return_annotation for each in (Generator, Iterator))
+    gives = inspect.isasyncgenfunction if yields else inspect.iscoroutinefunction
     assert gives(getattr(other, name))
 
 
 def as_async(annotation):
     """Replace the sync names in an annotation, if it is a text, by the async ones."""
-    for name in (Iterator.__name__, RunHandle.__name__):
+    for name in (Generator.__name__, Iterator.__name__, RunHandle.__name__):
         annotation = annotation.replace(name, f"Async{name}") if isinstance(annotation, str) else annotation
     return annotation

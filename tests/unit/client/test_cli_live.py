@@ -7,7 +7,7 @@ from rich.console import Console
 
 from flujo_client.cli.lens_watch import _lines
 from flujo_client.cli.live_tree import LiveTexts, bar, live_tree
-from flujo_client.cli.saying import SpokenText
+from flujo_client.cli.saying import SpokenText, is_printed
 from flujo_client.contract.stream import StreamEvent
 from flujo_client.contract.trace import TraceNode
 
@@ -58,6 +58,11 @@ def test_a_step_shows_what_it_says_how_far_it_is_and_how_long_it_runs():
     )
 
 
+def test_what_a_run_waits_for_is_below_its_name():
+    lines = drawn(live_tree(run_of(), LiveTexts(), 61.0, "Sleeps at nap until 12:00 (in 2 h).")).splitlines()
+    assert lines[1].strip() == "Sleeps at nap until 12:00 (in 2 h)."
+
+
 def test_a_container_has_a_bar_and_of_many_children_those_that_run():
     items = [node(f"item {at}", "item", "succeeded" if at < 90 else "running", duration_s=1.0) for at in range(100)]
     text = drawn(live_tree(run_of(node("each", "map", "running", *items)), LiveTexts(), 5.0))
@@ -84,7 +89,7 @@ def test_what_is_withdrawn_or_lost_is_no_longer_shown():
     for kind in ("withdrawn", "gap"):
         texts.take(token("a"))
         texts.take(StreamEvent(kind, {}, "write"))
-        assert texts.said == {}
+        assert texts.text == {}
 
 
 def test_plain_lines_are_whole_and_name_their_step():
@@ -95,8 +100,8 @@ def test_plain_lines_are_whole_and_name_their_step():
         token("lost"), StreamEvent("gap", {}), token("found\n"),
     ]  # fmt: skip
     assert [line for event in events for line in _lines(event, said)] == [
-        "[write] one", "[write] two words", "[each/0/write] inner", "[each/0/write] withdrawn: the step begins anew",
-        "some of what was said is lost", "[write] found",
+        "[write] one", "[write] two words", "[each/0/write] inner", "[each/0/write] withdrawn: its attempt failed, or its worker is gone",
+        "some of the text is lost", "[write] found",
     ]  # fmt: skip
 
 
@@ -105,7 +110,16 @@ def test_the_spoken_text_is_printed_as_it_comes(capsys):
     spoken.take([token("On"), token("ce"), StreamEvent("withdrawn", {}, "write"), token("Twice"), StreamEvent("end")])
     told = capsys.readouterr()
     assert (told.out, spoken.text) == ("Once\nTwice\n", "Twice")
-    assert told.err.split("\n")[:-1] == ["[write]", "this text is void: the step begins anew", "[write]"]
+    assert told.err.split("\n")[:-1] == [
+        "[write]",
+        "this text is void: its attempt failed, or its worker is gone",
+        "[write]",
+    ]
+
+
+def test_an_output_that_was_said_is_not_printed_again():
+    assert is_printed("Once", " Once \n")
+    assert not any(is_printed(*each) for each in [("Once", "Twice"), (1, "1"), ("", None)])
 
 
 def test_a_message_begins_below_the_text_that_is_under_way(capsys):

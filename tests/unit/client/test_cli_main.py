@@ -156,7 +156,11 @@ def test_exit_codes(error, code):
         (["enqueue", "a:b", "--deadline", "0"], "0.0 is not in the range x>0"),
         (["enqueue", "a:b", "--max-tokens", "-1"], "-1 is not in the range x>=0"),
         (["enqueue", "a:b", "--max-tokens", "9" * 20], "Invalid value for --max-tokens"),
-        (["run", "a:b", "--max-cost-usd", "nan"], "Invalid value for --max-cost-usd"),
+        (["run", "a:b", "--max-cost-usd", "nan"], "nan is not a number"),
+        (["run", "a:b", "--timeout", "nan"], "nan is not a number"),
+        (["runs", "cancel", "x", "--timeout", "nan"], "nan is not a number"),
+        (["enqueue", "a:b", "--deadline", "nan"], "nan is not a number"),
+        (["enqueue", "a:b", "--debounce", "nan"], "nan is not a number"),
         (["enqueue", "a:b", "--queue"], "Option '--queue' requires an argument"),
         (["run", "a:b", "--timeout", "-1"], "-1.0 is not in the range x>=0"),
         (["lens", "list", "--status", "asleep"], "'asleep' is not one of"),
@@ -296,7 +300,7 @@ def test_a_command_whose_libraries_are_missing_says_what_to_install(plug_in):
 
 def test_without_the_workers_package_its_commands_say_so(monkeypatch):
     """The operators' commands are in the help of a bare client, and say what they need (SYS-29)."""
-    monkeypatch.setattr("flujo_client.cli.main.entry_points", lambda **_: ())
+    monkeypatch.setattr("flujo_client.cli.plugins.entry_points", lambda **_: ())
     told = flujo("worker")
     assert (told.exit_code, "pip install 'flujo-worker[worker]'" in told.stderr) == (2, True)
 

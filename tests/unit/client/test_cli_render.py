@@ -348,6 +348,19 @@ def test_child_runs_are_listed_at_80_columns():
     """)
 
 
+def test_runs_of_schedules_keep_their_ids_whole():
+    """They end with a time, which the runs of other schedules and of other days have too."""
+    runs = [run_of(id="nightly.20270104T013000Z"), run_of(id="order-7", status="running", ended_at=None)]
+    shown = {drawn(runs_table(runs, NOW, is_narrow=is_narrow)) for is_narrow in (False, True)}
+    assert shown == {
+        lines("""
+    run                       pipeline  status     age       took
+    nightly.20270104T013000Z  review    failed   3 min  1 min 0 s
+    order-7                   review    running  3 min
+    """)
+    }
+
+
 def test_runs_on_a_narrow_terminal():
     """The end of an id names its run, and leaves the pipeline's name its room."""
     background = run_of(id=f"{RUN}.01234567890123456789", parent_run=RUN, name="a-very-long-name-for-a-pipeline")
@@ -376,8 +389,10 @@ def test_runs_say_where_they_stopped_at_80_columns():
 
 
 def test_runs_that_a_program_reads_have_a_line_each():
-    table = runs_table([run_of(), run_of(id="run_2")], NOW, sentences={RUN: sentence("Failed.\nx")}, in_lines=True)
-    [head, first, second] = drawn(table, width=200).splitlines()
+    runs = [run_of(), run_of(id="run_2"), run_of(id=f"{RUN}.01234567890123456789")]
+    table = runs_table(runs, NOW, sentences={RUN: sentence("Failed.\nx")}, in_lines=True)
+    [head, first, second, child] = drawn(table, width=200).splitlines()
+    assert child.startswith(f"{RUN}.01234567890123456789  review")
     assert head.endswith("explanation")
     assert first.endswith("Failed. x")
     assert second.endswith("1 min 0 s")

@@ -71,6 +71,15 @@ def test_a_redis_url_that_no_one_could_read_is_refused_at_once(password):
     assert "hun" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["postgresql://app:hunter2 secret@db/shop", "postgresql://app:hunter2secret@db/shop\n"])
+def test_a_url_with_a_space_is_refused_for_that(url):
+    with pytest.raises(
+        SettingsError, match="must be a URL without spaces or control characters; write a space"
+    ) as caught:
+        ConfigManager(environ={"DATABASE_URL": url, "REDIS_URL": BROKER}).settings()
+    assert "hunter2" not in str(caught.value)
+
+
 SENTINELS = "sentinel://:hunter2secret@a:26379/2;sentinel://:hunter2secret@b:26379/2"
 
 

@@ -8,6 +8,7 @@ import pytest
 from flujo_client.config.manager import Settings
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, ParkedPlan
 from flujo_client.contract.records import WorkerRecord
+from flujo_client.contract.schedules import ScheduleRecord, Timing
 from flujo_client.health.app_rules import READ, AppFacts
 from flujo_client.health.doctor import Facts, diagnose, modules_asked_about
 from flujo_client.health.finding import worst
@@ -41,6 +42,13 @@ def parked(*, is_pinned=False, is_live=False, build=None, reason=""):
     return ParkedPlan("shop:p", "0a1b", build, 2, is_pinned, is_live, reason)
 
 
+def schedule(**row):
+    timing = Timing(every_s=900)
+    return ScheduleRecord(
+        "nightly", "shop:p", timing, "", "skip", "last", slot_at=None, due_at=None, **{"is_paused": False} | row
+    )
+
+
 def facts(*, settings=None, database=None, broker=None, **rest):
     values = {"workers": (worker(),), "build": "1.0", "now": NOW} | rest
     return Facts(
@@ -52,7 +60,7 @@ def facts(*, settings=None, database=None, broker=None, **rest):
 
 
 def test_where_all_is_well_nothing_is_to_be_changed():
-    findings = diagnose(facts())
+    findings = diagnose(facts(schedules=(schedule(), schedule(is_paused=True, last_error="it was paused"))))
     assert {each.level for each in findings} == {"ok"}
     assert [each.change for each in findings] == [None] * len(findings)
     assert "hunter2" not in str(findings)
@@ -111,6 +119,13 @@ CASES = {
     "pinned to code that is up": (
         {"database": {"parked": (parked(is_pinned=True, build="blue", is_live=True, reason="it is pinned"),)}},
         "error", "2 runs of shop:p are parked: it is pinned", "the runs then continue",
+    ),
+    "schedule that fails": (
+        {"schedules": (schedule(last_error="no module named 'shop'"),)},
+        "error", "schedule 'nightly' does not fire: no module named 'shop'", "flujo schedules run-now nightly",
+    ),
+    "read-only": (
+        {"database": {"is_read_only": True}}, "error", "does not accept writes: no run can continue", "target_session_attrs=read-write",
     ),
     "all stop": (
         {"workers": (replace(worker(), is_stopping=True),)}, "warning", "no worker is running", "flujo up",

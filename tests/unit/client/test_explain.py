@@ -198,6 +198,12 @@ CAUSES = {
         failed("draft", fault(**BUDGET, budget="run", unit="usd", limit=0.05, spent=0.084, spender="draft")),
         "Stopped after draft: the run's budget of $0.05 is used up ($0.084 spent).",
     ),
+    "budget beside others": (
+        failed(
+            "draft", fault(**BUDGET, budget="run", unit="usd", limit=0.05, spent=0.04, reserved=0.02, spender="draft")
+        ),
+        "Stopped after draft: the run's budget of $0.05 is used up ($0.04 spent, $0.02 reserved).",
+    ),
     "budget refused": (
         failed("draft", fault(**BUDGET, budget="run", unit="usd", limit=0.05, spent=0.004, asked=0.07, reserved=0)),
         "Did not start draft: it asks for $0.07, and the run's budget of $0.05 has $0.004 spent and $0 reserved.",
@@ -235,6 +241,26 @@ CAUSES = {
         replace(ended("cancelled", canceller="mona", cancel_note="wrong shop"), failed=CRAWL),
         "Cancelled by mona while at crawl: “wrong shop”.",
     ),
+    "cancelled at an event": (
+        replace(ended("cancelled"), failed=attempt("pay", kind="resume", question={"event": "paid"})),
+        "Cancelled by someone who gave no name while it waited for event paid at pay.",
+    ),
+    "cancelled at a question": (
+        replace(ended("cancelled"), failed=attempt("approve", kind="resume", question=QUESTION)),
+        "Cancelled by someone who gave no name while it waited for an answer at approve.",
+    ),
+    "cancelled asleep": (
+        replace(ended("cancelled"), failed=attempt("nap", waits_for="sleep")),
+        "Cancelled by someone who gave no name while it slept at nap.",
+    ),
+    "replaced in a schedule": (
+        ended(
+            "cancelled",
+            replaced_by="sync.20270104T013000Z",
+            reason="replaced by run sync.20270104T013000Z (singleton 'schedule sync')",
+        ),
+        "Replaced by run sync.20270104T013000Z: singleton 'schedule sync'.",
+    ),
     "replaced": (
         ended(
             "cancelled",
@@ -261,6 +287,10 @@ CAUSES = {
             parked={"kind": "import", "what": "pipeline 'gone:pipeline' not found: no module named 'gone'", "at": NOW},
         ),
         "Parked: no worker can load it: pipeline 'gone:pipeline' not found: no module named 'gone'.",
+    ),
+    "newer code": (
+        ended("parked", parked={"kind": "newer", "what": "12bbe80ddf9f", "at": NOW}),
+        "Parked: the workers were started before its code (plan 12bbe80ddf9f).",
     ),
     "changed code": (
         ended("parked", parked={"kind": "code", "what": "step 'score' was renamed to 'rank'", "at": NOW}),
@@ -365,6 +395,18 @@ CAUSES = {
         live(step="render", queue="doomed", losses=1, loss={"worker": "worker-12292"}),
         "Waits at render: no worker consumes queue doomed; its last one, worker-12292, died.",
     ),
+    "no worker with the keys": (
+        live(FleetFacts(workers=2, lacking={"q": ("signing_keys.b", "value_keys.a")})),
+        "Waits at pay: the workers of queue q take no work, because they lack signing_keys.b, value_keys.a.",
+    ),
+    "no worker with a key that can be read": (
+        live(FleetFacts(workers=1, lacking={"q": ()})),
+        "Waits at pay: the workers of queue q take no work, because they lack a key.",
+    ),
+    "another worker with the keys": (
+        live(FleetFacts(workers=2, queues={"q": QueueFacts(2, 2)}, lacking={"q": ("value_keys.a",)})),
+        "Waits at pay for a slot: queue q, 2 of 2 slots busy.",
+    ),
     "no workers": (
         live(ASLEEP),
         "Waits at pay: no worker is alive.",
@@ -406,6 +448,15 @@ CAUSES = {
         "Is being cancelled by mona while at pay.",
     ),
     "between steps": (RunFacts(run=run(), fleet=CALM), "Between two steps."),
+    "between steps without a worker": (RunFacts(run=run(), fleet=ASLEEP), "Between two steps: no worker is alive."),
+    "between steps without a coordinator": (
+        RunFacts(run=run(), fleet=FleetFacts(workers=1, queues={"q": QueueFacts(4)})),
+        "Between two steps: no worker consumes queue flujo.control.",
+    ),
+    "between steps of a site with its own queue": (
+        RunFacts(run=run(), fleet=replace(CALM, control_queue="shop.control")),
+        "Between two steps: no worker consumes queue shop.control.",
+    ),
     "done": (ended("succeeded", created_at=before(seconds=64)), "Done in 1 min 4 s."),
     "done by a fallback": (
         ended("succeeded", created_at=before(seconds=22.2), fell_back="search"),
@@ -416,6 +467,28 @@ CAUSES = {
         "Done in 28.4 s, with a repaired answer.",
     ),
 }
+
+
+def test_the_hint_how_to_send_an_event_names_the_run():
+    waits = live(step="pay", kind="resume", status="paused", available_at=None, question={"event": "all paid"})
+    assert explain(waits).fix == "Send it: `flujo send run_desk 'all paid' VALUE`."
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [({"type": "string"}, "VALUE"), ({"type": "object"}, "--input-json JSON"), ("damaged", "VALUE")],
+)
+def test_the_hint_how_to_send_an_event_names_how_to_write_its_value(schema, value):
+    question = {"event": "paid", "schema": schema}
+    waits = live(step="pay", kind="resume", status="paused", available_at=None, question=question)
+    assert explain(waits).fix == f"Send it: `flujo send run_desk paid {value}`."
+
+
+@pytest.mark.parametrize("question", [QUESTION, {"event": "paid"}])
+def test_a_wait_that_is_over_needs_a_worker(question):
+    row = {"step": "pay", "kind": "resume", "status": "paused", "question": question, "available_at": before(seconds=3)}
+    assert explain(live(ASLEEP, **row)).text == "Its time to wait is over at pay: no worker is alive."
+    assert explain(live(**row)).cause in ("person", "event")
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -13,7 +13,7 @@ from flujo_client.contract.stream import StreamEvent
 from flujo_client.errors import KeyMissing
 from flujo_client.live import host
 from flujo_client.live.access import User
-from flujo_client.live.ag_ui import Telling
+from flujo_client.live.ag_ui import AgUiState
 from flujo_client.live.app import live_app
 from tests.support.ag_ui import read_sse, shown, verify
 
@@ -90,10 +90,10 @@ def texts(messages):
 
 def told(events):
     """What a browser has that was there from the beginning."""
-    telling = Telling(RUN)
+    state = AgUiState(RUN)
 
     async def tell():
-        return [each for event in events for each in await telling.tell(event)]
+        return [each for event in events for each in await state.apply(event)]
 
     return shown([each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in asyncio.run(tell())])
 

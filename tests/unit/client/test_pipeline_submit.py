@@ -1,11 +1,12 @@
 """From what a caller gives to what enqueue records; everything that can be refused is refused here."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from pydantic import BaseModel
 
-from flujo_client import PipelineContext, Settings
+from flujo_client import PipelineContext, RunLimit, Settings
 from flujo_client.api.operations import FoundPipeline, new_run_of
 from flujo_client.config.models import Worker
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, Envelope
@@ -55,12 +56,50 @@ def test_steps_go_to_the_queue_that_the_settings_name():
     assert new_run_of(settings, found, 1, {"queue": "theirs"}).first.queue == "theirs"
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"priority": True}, "priority True must be from 0"),
+        ({"priority": 5.0}, r"priority 5\.0 must be from 0"),
+        ({"trace_parent": 5}, "trace_parent '5' is not a W3C trace context"),
+        ({"deadline_s": "60"}, "`deadline_s` must be a number of seconds, got a str"),
+        ({"deadline_s": True}, "`deadline_s` must be a number of seconds, got a bool"),
+        ({"deadline_s": timedelta(hours=1), "delay_s": 1}, "`deadline_s` must be a number of seconds, got a timedelta"),
+        ({"run_limits": 5}, "`run_limits` must be a list of RunLimits, got a int"),
+        ({"run_limits": "crm"}, "`run_limits` must be a list of RunLimits, got a str"),
+        ({"run_limits": RunLimit("crm", 5)}, "`run_limits` must be a list of RunLimits, got a RunLimit"),
+        ({"tenant": None}, "tenant 'None' must have 1 to 200"),
+        ({"tenant": 5}, "tenant '5' must have 1 to 200"),
+        ({"queue": 5}, "queue '5' must have 1 to 200"),
+        ({"idempotency_key": 5}, "an idempotency key must have 1 to 200"),
+        ({"metadata": [("a", 1)]}, "`metadata` must be a mapping, got a list"),
+        ({"limits": {"total_tokens_limit": 5}}, "`limits` must be a UsageLimits, got a dict"),
+    ],
+)
+def test_an_option_of_another_type_is_named(options, said):
+    found = FoundPipeline(compile_plan(pipeline_of("a"), default_name="p"), "m:p", None)
+    with pytest.raises(ConfigurationError, match=said):
+        new_run_of(Settings(), found, 1, options)
+
+
+def test_a_run_id_of_another_type_is_named():
+    found = FoundPipeline(compile_plan(pipeline_of("a"), default_name="p"), "m:p", None)
+    with pytest.raises(ConfigurationError, match="run id 5 may contain only letters"):
+        new_run_of(Settings(), found, 1, {}, run_id=5)
+
+
 def test_what_is_streamed_is_in_the_settings_of_the_run():
     """The caller's word counts above what the pipeline asks for; messages carry it, so later attempts and child runs have it too."""
     found = FoundPipeline(compile_plan(pipeline_of("a"), default_name="p"), "m:p", None)
     for own, wanted, stream in [("", None, None), ("", True, "all"), ("steps", None, "steps"), ("all", False, None)]:
         new = new_run_of(Settings(), replace(found, stream=own), 1, {"stream": wanted})
         assert Envelope.from_wire(loads(dumps(new.first.to_wire()))).ticket.settings.get("stream") == stream
+
+
+def test_a_stream_that_is_neither_true_nor_false_is_refused():
+    found = FoundPipeline(compile_plan(pipeline_of("a"), default_name="p"), "m:p", None)
+    with pytest.raises(ConfigurationError, match="`stream` must be True, False or None, got 'yes'"):
+        new_run_of(Settings(), found, 1, {"stream": "yes"})
 
 
 def test_a_stream_without_redis_is_refused():

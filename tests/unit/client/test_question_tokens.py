@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.contract.approval import Approval, Bound, check_answer, choose, make_token, read_token
+from flujo_client.contract.approval import Approval, check_answer, choose, make_token, read_token
 from flujo_client.errors import ResumeError
 from flujo_client.transport.wire import sign
 
@@ -30,12 +30,12 @@ def refusal(text, keys=KEYS, now=0.0):
 
 
 def test_a_token_says_which_question():
-    assert read_token(token(), KEYS, now=0.0) == Bound("run_1", "run_1::ask:resume")
+    assert read_token(token(), KEYS, now=0.0) == ("run_1", "run_1::ask:resume")
 
 
 def test_any_of_the_keys_may_have_signed_it():
     """Keys are rotated: the first signs, all verify."""
-    assert read_token(token(keys=KEYS[1:]), KEYS, now=0.0).run_id == "run_1"
+    assert read_token(token(keys=KEYS[1:]), KEYS, now=0.0)[0] == "run_1"
 
 
 def test_without_a_key_there_is_no_token():
@@ -45,7 +45,7 @@ def test_without_a_key_there_is_no_token():
 
 def test_a_token_ends_with_its_question():
     made = token(expires=AT)
-    assert read_token(made, KEYS, now=AT.timestamp() - 1).run_id == "run_1"
+    assert read_token(made, KEYS, now=AT.timestamp() - 1)[0] == "run_1"
     assert refusal(made, now=AT.timestamp()) == "QUESTION_EXPIRED"
 
 

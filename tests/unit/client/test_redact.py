@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from flujo_client.redact import hide_fields, redact, redact_tree
+from flujo_client.redact import hide_fields, preview, redact, redact_start, redact_tree
 
 KEYS = {
     "OpenAI": "sk-" + "a1B2c3D4" * 6,
@@ -377,6 +377,18 @@ HOSTILE = [
     "\\",
     "'",
 ]
+
+
+@pytest.mark.parametrize("secret", [*KEYS.values(), *TOLD_IN_TEXT, f"postgres://me:{'x' * 300}@db"])
+@pytest.mark.parametrize("at", [0, 190, 200, 450, 456])
+@pytest.mark.parametrize("most", [10, 200])
+def test_a_preview_of_a_start_is_that_of_the_whole_text(secret, at, most):
+    text = f"{'words and ' * 200}"[:at] + f" {secret} " + "and words " * 200
+    assert preview(redact_start(text, most), most) == preview(redact(text), most)
+
+
+def test_a_long_text_without_a_sign_at_its_start_is_not_searched():
+    assert len(redact_start("words and " * 200)) < 500
 
 
 @pytest.mark.large

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import BaseModel
 
-from flujo_client import Step
+from flujo_client import Pipeline, Step
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.read import read_result
 from flujo_client.contract.records import AttemptRecord, RunRecord
 from flujo_client.contract.results import Aborted, Failed, Paused, PipelineResult, StepResult
-from flujo_client.errors import PausedException, PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
+from flujo_client.errors import ClientError, PausedException, PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
 from flujo_client.serial import Resolver
 from tests.support.builders import packed
 
@@ -38,6 +38,9 @@ def history(*attempts, resolve=ALL, fetch=dict.fromkeys):
 
 def result(run, *attempts, resolve=ALL, fetch=dict.fromkeys):
     return read_result(run, attempts, resolve=resolve, fetch=fetch)
+
+
+loud = Pipeline([Step("shout", str.upper)])
 
 
 def test_a_step_result_has_the_promised_fields_and_defaults():
@@ -150,10 +153,14 @@ def test_an_abort_comes_back_as_itself():
 
 
 @pytest.mark.parametrize("status", ["queued", "running", "parked"])
-def test_a_run_that_continues_raises_nothing(status):
-    got = result(run(status))
-    assert got.raise_for_status() is got
-    assert (got.success, got.status) == (False, status)
+def test_a_run_that_continues_has_no_output_yet(status):
+    """None looked like an output, so that tests passed whose run was parked."""
+    got = result(run(status, reason="this worker lacks a package"))
+    assert (got.success, got.status, got.unchecked().output) == (False, status, None)
+    for read in (got.raise_for_status, lambda: got.output):
+        with pytest.raises(ClientError, match=f"run run_1 is {status}: this worker lacks a package") as caught:
+            read()
+        assert caught.value.error_code == "RUN_IS_LIVE"
 
 
 def test_a_fault_survives_its_journey():
@@ -208,3 +215,8 @@ def test_the_engines_result_need_not_be_checked(engine):
     assert engine.result(run_id, check=False).output is None
     with pytest.raises(RunFailed, match="ValueError: no stock"):
         _ = engine.result(run_id).output
+
+
+def test_the_engine_runs_what_the_client_enqueues(engine):
+    assert engine.run(Step("a", str.upper), "x").output == "X"
+    assert engine.run(f"{__name__}:loud", "x").output == "X"

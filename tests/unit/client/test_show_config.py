@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.cli.main import cli
-from flujo_client.config.manager import _VARIABLES, MEANINGS
+from flujo_client.config.manager import _VARIABLES, meanings
 
 TOML = """\
 database_url = "postgresql://app:hunter2@db/app"
@@ -67,7 +67,7 @@ def shown(flujo):
 def test_every_value_is_told_with_its_source(shown, tmp_path, name, value, source, place):
     found = shown(FLUJO_WORKER_MAX_LOST="5", FLUJO_BROKER_URL="", REDIS_URL="redis://other/1")[name]
     whole = str(tmp_path / place) if source == "file" else place
-    assert found == {"name": name, "value": value, "source": source, "place": whole, "meaning": MEANINGS[name]}
+    assert found == {"name": name, "value": value, "source": source, "place": whole, "meaning": meanings()[name]}
 
 
 def test_every_setting_is_told(shown):

@@ -12,6 +12,7 @@ from recorded import EXAMPLES, NOW, C, Recorder, S, pipelines, run
 
 from flujo_client.contract.records import AttemptRecord, EventRecord
 from flujo_client.contract.trace import CHILDREN, build_trace, spent
+from flujo_client.serial import Packed
 from tests.support.builders import packed
 
 
@@ -54,6 +55,12 @@ def test_the_root_says_what_was_asked_for_without_its_secrets():
     assert facts["flujo.input"].startswith('{"topic":"bees","db_password":***,"iban":"***","more":"xxx')
     assert len(facts["flujo.input"]) == 200
     assert "flujo.is_background" not in facts
+
+
+def test_an_input_whose_key_is_missing_hides_nothing_else():
+    root = build_trace(run(input=Packed.from_bytes(b"e\x02k1sealed")), (), (), ())
+    why = "(cannot be read: encrypted with the key 'k1', which `value_keys` lacks here)"
+    assert (root.attributes["flujo.input"], root.attributes["flujo.pipeline.version"]) == (why, "1")
 
 
 def test_a_run_in_the_background_says_so():

@@ -77,9 +77,9 @@ def test_ends_are_admitted_after_together_and_again_where_a_gate_was_locked():
         enough.set()
         return Admitted(["key"])
 
-    thread = AdmissionThread()
+    thread = AdmissionThread(admit_after)
     thread.ended("lost")
-    thread.start(admit_after)
+    thread.start()
     assert tried.wait(30)
     for run in ("r0", "r1"):
         thread.ended(run)

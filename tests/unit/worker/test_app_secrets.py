@@ -4,7 +4,7 @@ import pickle
 
 from flujo_client.config.manager import Settings
 from flujo_client.transport.wire import register
-from flujo_worker.celery_app.app import _own_app
+from flujo_worker.celery_app.own_app import own_app
 
 SETTINGS = Settings(
     database_url="postgresql://app:hunter2@db/app",
@@ -16,7 +16,7 @@ SETTINGS = Settings(
 
 def test_celery_s_report_and_reprs_show_no_password():
     register(SETTINGS.keys())
-    app = _own_app(SETTINGS)
+    app = own_app(SETTINGS)
     told = app.bugreport(), app.conf.humanize(with_defaults=True), repr(app.conf.table(with_defaults=True))
     for text in (*told, repr(app), repr(app.connection()), repr(app.backend), app.backend.as_uri()):
         assert "hunter2" not in text

@@ -58,6 +58,14 @@ def test_an_event_may_come_before_its_step(engine):
     assert engine.answer(run, "yes").output == 1
 
 
+def test_an_early_event_needs_no_sweep(engine):
+    run = engine.enqueue(Pipeline([WaitForEvent("paid"), Step("b", lambda data: data + 1)]))
+    engine.stores.client.send(run, "paid", "a", packed(1))
+    while engine.bus:
+        engine.deliver(engine.bus.popleft())
+    assert (engine.stores.reads.read_run(run).status, engine.result(run).output) == ("succeeded", 2)
+
+
 def test_branches_that_wait_for_one_name_take_one_event_each(engine):
     run = started(engine, Pipeline([Step.parallel("both", {each: WaitForEvent(each, event="go") for each in "ab"})]))
     engine.send(run, "go", 1)
@@ -136,6 +144,7 @@ def test_a_run_keeps_so_many_events_and_no_more(engine):
     [
         ({"event": ""}, "event must be a text"),
         ({"timeout_s": 0}, "timeout_s must be a number of seconds above 0"),
+        ({"timeout_s": float("inf")}, "above 0 and up to 316224000, ten years, got inf"),
         ({"on_timeout": "escalate"}, "on_timeout 'escalate' must be one of fail, default"),
         ({"on_timeout": "default"}, "on_timeout 'default' needs timeout_s"),
         ({"timeout_s": 1, "on_timeout": "default", "input_schema": Payment, "default": "x"}, "does not fit"),

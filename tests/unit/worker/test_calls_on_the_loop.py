@@ -78,3 +78,14 @@ def test_cancelling_before_the_coroutine_begins_means_that_it_never_does(loop):
     blocking.result(10)
     loop.submit(answer()).result(10)
     assert not begun.is_set()
+
+
+def test_a_loop_that_its_code_stops_continues(loop):
+    """Else every call of the process waits for ever."""
+
+    async def stop():
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0.01)
+        return await answer()
+
+    assert loop.submit(stop()).result(timeout=10) == loop.submit(answer()).result(timeout=10)

@@ -10,6 +10,7 @@ from flujo_client.errors import PipelineError, ReplayError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import loads
 from flujo_worker.domain.carry_on import AT_ONCE
+from flujo_worker.ports import ClaimId
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import member
@@ -150,7 +151,7 @@ def test_a_run_waits_for_a_branch_that_runs_under_the_old_code(engine):
     [told] = named(engine, run, "run.waits_for_old_code")
     assert f"step '{first.step}' is running under the old code" in told.data["reason"]
     assert named(engine, run, "run.carried_on") == []
-    engine.stores.attempts.defer(first.key, 1, 0.0)
+    engine.stores.attempts.defer(ClaimId(first.key, 1), 0.0)
     engine.drain()
     assert engine.stores.reads.read_run(run).status == "succeeded"
     assert len(named(engine, run, "run.carried_on")) == 1
@@ -165,8 +166,10 @@ def test_a_worker_with_older_code_parks_the_run(engine):
     reference = engine.stores.reads.read_run(run).reference
     engine._local.put(new, reference=reference)
     engine.drain()
-    assert engine.stores.reads.read_run(run).status == "parked"
-    assert "this worker was started before the code that the run uses" in engine.stores.reads.read_run(run).reason
+    parked = engine.stores.reads.read_run(run)
+    assert parked.status == "parked"
+    assert "this worker was started before the code that the run uses" in parked.reason
+    assert (parked.parked["kind"], parked.parked["what"]) == ("newer", compile_plan(old).fingerprint[:12])
 
 
 def sweeper(engine):
@@ -216,7 +219,7 @@ def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monk
     for run in (stays, goes):
         [row] = [each for each in engine.history(run) if each.ended_at is None]
         assert engine.stores.attempts.claim(row.key, "local", max_lost=3).fence
-        assert engine.stores.plan_moves.park(row.key, 1, "other code")
+        assert engine.stores.plan_moves.park(ClaimId(row.key, 1), "other code")
     engine.deploy(old, steps("z", "a", "b"))
     sweeping = sweeper(engine)
     for _ in range(2):

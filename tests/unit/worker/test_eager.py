@@ -7,7 +7,7 @@ from celery import Celery
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step, StepConfig
 from flujo_client.config.manager import ConfigManager
-from flujo_client.errors import ClientError, ConfigurationError, PipelineError, RunNotFound
+from flujo_client.errors import ClientError, ConfigurationError, IdempotencyConflict, PipelineError, RunNotFound
 
 
 def here(_):
@@ -63,7 +63,26 @@ def test_a_run_is_performed_at_once_in_the_calling_thread(client, pipeline):
     run = client.enqueue(pipeline, 1, run_id="mine")
     assert (run.id, run.status(), run.result().output) == ("mine", "succeeded", [threading.get_ident()] * 2)
     assert client.get_run("mine").status() == "succeeded"
-    assert client.enqueue(pipeline, 1, run_id="mine") is run
+
+
+@pytest.mark.parametrize("name", ["run_id", "idempotency_key"])
+def test_a_run_is_performed_once_for_its_id_and_its_key(client, name):
+    first, again = (client.enqueue(fine, 1, **{name: "order-17"}) for _ in range(2))
+    assert (first.id, first.is_new, again.is_new) == (again.id, True, False)
+    assert again.result() is first.result()
+    with pytest.raises(IdempotencyConflict, match="another pipeline, input"):
+        client.enqueue(fine, 2, **{name: "order-17"})
+    assert client.enqueue(fine, 2, tenant="acme", idempotency_key="order-17").is_new
+
+
+def test_a_run_that_is_found_again_waits_for_its_commit_too(client):
+    connection = DjangoConnection()
+    runs = [client.enqueue(fine, 1, idempotency_key="order-17", connection=connection) for _ in range(2)]
+    assert [run.status() for run in runs] == ["queued", "queued"]
+    for commit in connection.at_commit:
+        commit()
+        assert [run.status() for run in runs] == ["succeeded", "succeeded"]
+    assert runs[0].result() is runs[1].result()
 
 
 def test_a_run_in_a_transaction_is_performed_at_its_commit_once(client):
@@ -88,7 +107,8 @@ def test_what_needs_a_database_or_is_wrong_is_refused(client, app):
         client.enqueue(f"{__name__}:nothing")
     with pytest.raises(RunNotFound, match="run_1"):
         client.get_run("run_1")
-    for ask in (client.list_runs, client.enqueue(fine, 1).events, lambda: client.enqueue_many(fine, [1])):
+    run = client.enqueue(fine, 1)
+    for ask in (client.list_runs, run.events, run.stream, lambda: client.enqueue_many(fine, [1])):
         with pytest.raises(ClientError, match="eagerly"):
             ask()
     with pytest.raises(ConfigurationError, match="eagerly"):

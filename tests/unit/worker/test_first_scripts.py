@@ -7,6 +7,10 @@ from textwrap import dedent
 
 import pytest
 
+from flujo_client import Pipeline, Step
+from flujo_client.errors import ClientError
+from flujo_worker import LocalEngine
+
 SHOP = """
     from dataclasses import dataclass
     from enum import Enum
@@ -108,3 +112,13 @@ def test_what_a_session_defines_is_not_sent_to_workers(tmp_path):
     refused = python(tmp_path, text, "-")
     assert "the class Item is defined in an interactive session, where no worker can import it" in refused.stderr
     assert python(tmp_path, text).stdout == "sent\n", "a worker imports a script by its name"
+
+
+def test_a_closed_engine_says_so_and_still_has_its_results():
+    pipeline = Pipeline([Step("double", lambda number: 2 * number)])
+    with LocalEngine() as engine:
+        run = engine.run(pipeline, 4)
+        engine.close()  # and the block closes it once more
+    assert engine.result(run.run_id).output == 8
+    with pytest.raises(ClientError, match="this LocalEngine is closed"):
+        engine.run(pipeline, 4)

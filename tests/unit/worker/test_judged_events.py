@@ -1,5 +1,8 @@
 """Every judgement of an output is an event, whatever comes of it: what `flujo lens evals` lists."""
 
+import sys
+from types import ModuleType
+
 import pytest
 
 from flujo_client import Checklist, ChecklistItem, Pipeline, Step, StepConfig, ValidationResult
@@ -47,3 +50,8 @@ def test_a_judged_checklist_and_an_evaluators_score():
 def test_a_checklist_that_is_not_judged_yet_and_other_outputs_are_none():
     assert judged(Step("plan", lambda _: Checklist(items=[ChecklistItem(description="short")]))) == []
     assert judged(Step("other", lambda _: {"score": 0.3})) == []
+
+
+def test_a_step_ends_while_another_thread_imports_the_classes_of_judgements(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flujo_client.contract.recipes", ModuleType("flujo_client.contract.recipes"))
+    assert judged(Step("a", lambda _: 1)) == []

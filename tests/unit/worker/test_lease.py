@@ -35,7 +35,8 @@ class Roll:
         self.kept = set(kept)
         return set()
 
-    def hand_back(self, worker, keys):
+    def hand_back(self, worker, keys, *, is_broken):
+        self.is_broken = is_broken
         return set(keys)
 
     def renew(self, worker, lease_s, held):
@@ -159,6 +160,15 @@ def test_what_begins_while_all_is_interrupted_is_interrupted_too(lease):
     assert lease.hand_back() == {"late"}
 
 
+def test_a_broken_process_stays_broken_while_it_hands_back(roll, lease):
+    lease.interrupt(is_broken=True)
+    lease.interrupt()
+    with working(lease, "suspect", 1):
+        pass
+    assert lease.hand_back() == {"suspect"}
+    assert roll.is_broken
+
+
 def test_a_request_to_stop_is_heard_once(roll):
     told = []
     lease = Lease(
@@ -172,3 +182,16 @@ def test_a_request_to_stop_is_heard_once(roll):
         roll.wait()
     lease.stop()
     assert told == [1]
+
+
+def test_work_that_does_not_end_is_cancelled_again_and_told_of_once(roll, lease, caplog):
+    caplog.set_level("INFO", logger="flujo_worker.attempts.lease")
+    cancels = []
+    with working(lease, "a", 1) as held:
+        held.on_cancel = lambda: cancels.append("a")
+        roll.renewals = [set, set, set]
+        roll.wait()
+    assert len(cancels) == 3
+    assert [line for line in caplog.messages if "no longer belongs" in line] == [
+        "attempt a no longer belongs to this worker"
+    ]

@@ -94,7 +94,6 @@ class Process:
             lambda *_: None,
             Evaluator(self.stores, catalog, bench),
             backoff=Backoff(),
-            loaded_plan=catalog.plan,
             effects=effects,
         )
         self.stores.leases.register_worker(member("w"), 3600.0)

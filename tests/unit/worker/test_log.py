@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import sys
+import traceback
 import warnings
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.redact import redact_tree
-from flujo_worker.observe.log import configure, emit, write_line
+from flujo_worker.observe.log import configure, emit, set_outside_listener, write_line
 from flujo_worker.observe.story import MAX_EVENTS
 
 SECRET = "hunter2"
@@ -34,6 +35,17 @@ def lines(monkeypatch):
     logging.captureWarnings(capture=False)
     root.handlers[:], root.level = before
     structlog.reset_defaults()
+
+
+def test_our_own_events_go_through_structlog():
+    """What Postgres is written from is a processor of structlog's."""
+    files = []
+    set_outside_listener(lambda _: files.extend(frame.filename for frame in traceback.extract_stack()))
+    try:
+        emit("unit.possibly_done")
+    finally:
+        set_outside_listener(None)
+    assert any(Path(structlog.__file__).parent in Path(each).parents for each in files)
 
 
 def connect(data):

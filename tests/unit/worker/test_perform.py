@@ -25,7 +25,7 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.attempts.code import PipelineLoading
+from flujo_worker.attempts.needs import Preparation
 from flujo_worker.changed_code.code_registry import LoadedPipeline
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim
@@ -74,13 +74,13 @@ def categories(engine, result):
 
 def test_loading_a_pipelines_code_does_not_count_as_the_steps_time(engine, monkeypatch):
     """The first attempt after a worker's start imports the code."""
-    load = PipelineLoading.entry
+    prepare = Preparation.of
 
-    async def slowly(loading, envelope):
+    async def slowly(preparation, attempt):
         time.sleep(0.3)  # noqa: ASYNC251 - the engine for tests has no loop here
-        return await load(loading, envelope)
+        await prepare(preparation, attempt)
 
-    monkeypatch.setattr(PipelineLoading, "entry", slowly)
+    monkeypatch.setattr(Preparation, "of", slowly)
     began = time.monotonic()
     latency_s = run_one(engine, Agent()).step_history[0].latency_s
     assert latency_s <= time.monotonic() - began - 0.3

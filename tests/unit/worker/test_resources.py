@@ -463,7 +463,7 @@ def test_leaving_has_the_attempts_timeout(engine, error, said):
             await asyncio.Event().wait()
 
     agent = raising(error) if error else takes
-    result = run_with(engine, Slow(), agent, config=StepConfig(max_retries=0, timeout_s=0.2))
+    result = run_with(engine, Slow(), agent, config=StepConfig(max_retries=0, timeout_s=0.8))
     assert fault(engine, result).type_name == said
 
 

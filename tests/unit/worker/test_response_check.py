@@ -94,6 +94,15 @@ def test_what_it_accepts_is_only_what_it_names():
     assert attempt.fault.code == "ANSWER_FILTERED"
 
 
+def test_a_refusal_is_told_in_the_model_s_own_words():
+    message = {"role": "assistant", "content": None, "refusal": "I cannot help with that."}
+    whole = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    [attempt], *_ = ran(Said(body=json.dumps({**whole, "choices": [choice]}).encode()))
+    assert attempt.fault.code == "ANSWER_FILTERED"
+    assert attempt.fault.message == "the model refused to answer: 'I cannot help with that.'"
+
+
 def test_an_unknown_finish_reason_is_refused_when_the_step_is_made():
     with pytest.raises(ValueError, match="accept_finish_reasons"):
         StepConfig(accept_finish_reasons=["stop"])

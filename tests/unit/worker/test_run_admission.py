@@ -89,6 +89,8 @@ def test_windows_are_multiplied_by_weights_and_replaced_by_caps():
         (lambda: gates(debounce_s=-5), "`debounce_s` must be seconds, more than 0"),
         (lambda: gates(debounce_key="x"), "`debounce_key` needs `debounce_s`"),
         (lambda: gates(singleton_key="x", singleton="once"), "`singleton` must be one of 'return', 'queue', 'replace'"),
+        (lambda: gates(singleton="queue"), "`singleton` needs `singleton_key`"),
+        (lambda: gates(run_limits=RunLimit("x", 1)), "`run_limits` must be a list of RunLimits, got a RunLimit"),
         (lambda: gates(run_limits=["crm"]), r"run_limits\[0\] must be a RunLimit, got a str"),
         (lambda: gates(throttle=5), "`throttle` must be a Throttle, got a int"),
         (

@@ -24,8 +24,9 @@ WORKERS = {
 
 def ran(pipeline, settings, value="in", **options):
     """A run of a client with these settings, on a worker that has others: its result, its events and what its attempts reserved."""
-    with LocalEngine(Settings.model_validate(WORKERS)) as engine:
-        run = engine.enqueue(pipeline, value, settings=settings, **options)
+    with LocalEngine(Settings.model_validate(WORKERS)) as engine, pytest.MonkeyPatch.context() as client:
+        client.setattr(RunSettings, "table", lambda _: settings)
+        run = engine.enqueue(pipeline, value, **options)
         engine.drain()
         return engine.result(run), engine.story(run), engine.history(run)
 

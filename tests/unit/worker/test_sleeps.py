@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from flujo_client import ParallelStep, Pipeline, RunLimit, Sleep, Step
+from flujo_client import ParallelStep, Pipeline, RunLimit, Sleep, SleepUntil, Step
 from flujo_client.errors import ConfigurationError, PipelineError
 from flujo_client.pipeline.check import check
 from flujo_worker.testing import LocalEngine
@@ -49,6 +49,12 @@ def test_a_run_goes_on_at_its_time_with_what_it_had(engine, times, slept):
     took, result = slept_s(engine, Step("a", work), Sleep("nap", **times(engine)), Step("b", work))
     assert took == pytest.approx(slept, abs=0.2)
     assert (result.output_, [each.name for each in result.step_history]) == ("x++", ["a", "nap", "b"])
+
+
+def test_sleep_until_is_a_sleep_with_a_time(engine):
+    sleep = SleepUntil("nap", in_an_hour(engine), meta={"a": 1})
+    assert (type(sleep), sleep.meta) == (Sleep, {"a": 1})
+    assert slept_s(engine, sleep)[0] == pytest.approx(HOUR_S, abs=0.2)
 
 
 def test_its_sleep_is_an_event(engine):

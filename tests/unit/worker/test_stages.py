@@ -70,9 +70,9 @@ def test_a_limit_that_drops_an_attempt_has_its_outcome_at_once(engine):
 def test_what_a_step_needs_is_found_out_once(engine, monkeypatch):
     found, find = [], Needs._found
 
-    def counted(needs, entry, path, aros, address):
+    def counted(needs, entry, path, *rest):
         found.append(path)
-        return find(needs, entry, path, aros, address)
+        return find(needs, entry, path, *rest)
 
     monkeypatch.setattr(Needs, "_found", counted)
     pipeline = Pipeline([Step("s", fails, config=StepConfig(max_retries=3))])

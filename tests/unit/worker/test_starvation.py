@@ -173,23 +173,33 @@ def test_a_third_of_its_time_is_too_much_to_lose(seconds, late_s, verdict):
 
 @given(
     most=st.integers(1, 2000),
-    share=st.floats(0, 1),
+    late=st.lists(st.floats(0, 1), min_size=1, max_size=3),
     running=st.integers(0, 2000),
     used=st.floats(0.01, 1),
+    is_crowded=st.booleans(),
 )
-def test_fewer_attempts_when_late_more_when_in_time_and_always_some(most, share, running, used):
+def test_fewer_attempts_when_late_more_when_in_time_and_always_some(most, late, running, used, is_crowded):
     now = max(min(most, LEAST), int(most * used))
-    then = attempts_allowed(now, most, running, share)
+    then = attempts_allowed(now, most, running, late, is_crowded=is_crowded)
     assert min(most, LEAST) <= then <= most
-    assert then <= now or share < 0.1
-    assert then >= now or share > 0.2
+    assert then <= now or late[-1] < 0.1
+    assert then >= now or min(late[-1 if is_crowded else -3 :]) > 0.2
 
 
-def test_it_recovers_whole():
+@pytest.mark.parametrize(("is_crowded", "seconds"), [(True, 60), (False, 11)])
+def test_it_recovers_whole_and_soon_from_its_own_work(is_crowded, seconds):
     now = 8
-    for _ in range(60):
-        now = attempts_allowed(now, 500, 500, 0.0)
+    for _ in range(seconds):
+        now = attempts_allowed(now, 500, 500, [0.0], is_crowded=is_crowded)
     assert now == 500
+
+
+def test_a_burst_of_its_own_work_slows_nothing():
+    """500 agents that begin at once keep the loop busy for some seconds, and then wait for their models."""
+    late = [0.0, 0.9, 0.9, 0.1, 0.0]
+    allowed = [attempts_allowed(500, 500, 500, late[:at], is_crowded=False) for at in range(1, 6)]
+    assert allowed == [500] * 5
+    assert attempts_allowed(500, 500, 500, [0.9, 0.9, 0.9], is_crowded=False) == 350
 
 
 class Slots:

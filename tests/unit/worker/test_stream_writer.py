@@ -1,6 +1,7 @@
 """What an attempt streams: nothing of a secret, however its text is cut; bounded; and nothing at all where nobody asks for it."""
 
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,7 @@ from hypothesis import strategies as st
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.redact import redact
 from flujo_worker import progress, stream_text
-from flujo_worker.streams.live_redaction import MOST_HELD, LiveRedaction
-from flujo_worker.streams.shown import MOST_BYTES, cut
+from flujo_worker.streams.shown import MOST_BYTES, MOST_HELD, LiveRedaction, cut
 from flujo_worker.streams.writer import MOST_WAITING, Writer
 from flujo_worker.testing import LocalEngine
 
@@ -56,6 +56,15 @@ def test_prose_is_shown_as_it_comes():
     assert fed(["Once ", "upon", " a ", "time"]) == ["Once ", "upon", " a ", "time", ""]
 
 
+@pytest.mark.parametrize("text", ["a" * 100_000, "\u6f22" * 4095 + "1", "a1" * 50_000])
+def test_a_long_word_costs_no_more_than_its_length(text):
+    """A search for its beginning took 8 seconds, in the one thread that writes the streams of all attempts."""
+    redaction, began = LiveRedaction(), time.process_time()
+    shown = [redaction.feed(text[: len(text) // 2]), redaction.feed(text[len(text) // 2 :]), redaction.rest()]
+    assert "".join(shown) == text
+    assert time.process_time() - began < 0.1 + len(text) / 200_000
+
+
 def test_what_is_held_back_is_bounded():
     shown = fed(["password: '", "x" * MOST_HELD, "y"])
     assert "".join(shown).startswith("password: ***")
@@ -63,7 +72,7 @@ def test_what_is_held_back_is_bounded():
 
 
 def writer(calls):
-    return Writer("run_1", ":tell", 1, 1, lambda _, at: calls.append(at))
+    return Writer("run_1", ":tell", 1, 1, lambda each: calls.append(each.is_urgent))
 
 
 def delta(text, index=0):
@@ -74,7 +83,7 @@ def test_deltas_of_one_part_are_one_entry():
     stream = writer([])
     for event in (delta("a "), delta("b "), delta("c ", 1), delta("d ", 0)):
         stream.put("token", event)
-    assert [data["delta"]["content_delta"] for _, data in stream.take().entries] == ["a b ", "c ", "d "]
+    assert [data["delta"]["content_delta"] for _, data in stream.take()] == ["a b ", "c ", "d "]
 
 
 def test_what_nobody_writes_is_dropped_and_missed():
@@ -82,22 +91,28 @@ def test_what_nobody_writes_is_dropped_and_missed():
     for number in range(MOST_WAITING + 10):
         stream.put("log", {"number": number})
     stream.put("step_end", {})
-    kinds = [kind for kind, _ in stream.take().entries]
+    kinds = [kind for kind, _ in stream.take()]
     assert kinds == ["log"] * MOST_WAITING + ["gap", "step_end"]
     stream.put("log", {})
-    assert stream.take().entries == []
+    assert stream.take() == []
 
 
-def test_the_first_token_goes_at_once_and_the_next_ones_together():
+def test_the_first_token_much_text_and_a_question_go_at_once_and_all_else_together():
     calls = []
     stream = writer(calls)
-    stream.put("step_start", {})
-    stream.take()
-    stream.put("token", delta("a"))
-    stream.take()
-    stream.put("token", delta("b"))
-    stream.put("token", delta("c" * 3000))
-    assert [at > 0 for at in calls] == [True, False, True, False]
+    for kind, data in [
+        ("step_start", {}),
+        ("token", delta("a")),
+        ("token", delta("b")),
+        ("token", delta("c" * 3000)),
+        ("log", {"text": "d"}),
+        ("question", {"message": "e"}),
+    ]:
+        stream.put(kind, data)
+        stream.take()
+    assert calls == [False, True, False, True, False, True]
+    writer(calls).put("step_end", {})
+    assert not calls[-1]
 
 
 def test_a_batch_that_was_lost_is_missed_and_the_end_is_written_again():
@@ -105,7 +120,8 @@ def test_a_batch_that_was_lost_is_missed_and_the_end_is_written_again():
     stream.put("token", delta("a "))
     stream.put("step_end", {})
     stream.lose(stream.take())
-    assert [kind for kind, _ in stream.take().entries] == ["gap", "step_end"]
+    stream.put("token", delta("b "))
+    assert [kind for kind, _ in stream.take()] == ["gap", "step_end"]
 
 
 def test_large_results_are_cut_and_say_so():
@@ -113,6 +129,14 @@ def test_large_results_are_cut_and_say_so():
     assert small["name"] == "look"
     assert small["content"].endswith(f"… ({2 * MOST_BYTES} characters)")
     assert small["list"][-1] == "… (100 items)"
+
+
+def test_a_text_that_cannot_be_stored_costs_no_entry():
+    """It raised, in the one thread that writes the streams of all attempts, and their entries were lost with it."""
+    stream = writer([])
+    stream.put("log", {"text": "a\udcff\n"})
+    stream.put("progress", {"done": 1, "total": 2, "text": "\ud800"})
+    assert [data["text"] for _, data in stream.take()] == ["a\ufffd\n", "\ufffd"]
 
 
 @pytest.mark.parametrize(

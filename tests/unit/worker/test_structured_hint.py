@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from flujo_client.serial import digest
 from flujo_worker.agents import make_agent_async
-from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.call import call_agent, callee_of
 from flujo_worker.agents.scripted import scripted_model
 from flujo_worker.agents.shaping import Shaping
 
@@ -39,7 +39,7 @@ def threads():
 def call(threads):
     def call(agent, shaping, **options):
         with capture_logs() as told:
-            answer = asyncio.run(call_agent(agent, "in", options, threads=threads, shaping=shaping))
+            answer = asyncio.run(call_agent(callee_of(agent), "in", options, threads=threads, shaping=shaping))
         return answer, [(each["event"], each.get("reason")) for each in told]
 
     return call
@@ -72,7 +72,7 @@ def test_who_takes_it_by_name_is_given_it(call, agent, mode):
 def test_what_is_told_names_form_and_hash(threads):
     """M-067, M-156."""
     with capture_logs() as told:
-        asyncio.run(call_agent(takes, "in", {}, threads=threads, shaping=shaping()))
+        asyncio.run(call_agent(callee_of(takes), "in", {}, threads=threads, shaping=shaping()))
     assert (told[0]["mode"], told[0]["form"], told[0]["schema_hash"]) == ("auto", "json_schema", digest(OWN))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from flujo_worker.aros.validation_feedback import LONGEST, misfit
+from flujo_worker.aros.typed import LONGEST, misfit
 from flujo_worker.runtime.faults import ErrorCategory, describe
 
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 WORKER = """
 import os, signal, sys, time
 from flujo_worker.cli import supervise
-from flujo_worker.cli.parent import follow
+from flujo_worker.cli.supervise import follow
 supervise.AT_LEAST_S = 0.1
 parent = supervise.supervise()
 follow(parent)

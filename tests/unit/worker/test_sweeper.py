@@ -10,6 +10,7 @@ from flujo_client.config.models import TemplateSettings
 from flujo_client.plan.plan import Backoff
 from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.ports import ClaimId
 from flujo_worker.recovery.lost_work import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_S
 from flujo_worker.store.memory.backlog import BacklogInMemory
 from flujo_worker.store.memory.budgets import BudgetsInMemory
@@ -49,7 +50,7 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
         new = enqueued()
         stores.client.record(new)
         stores.plan_moves.park(
-            new.first.key, stores.attempts.claim(new.first.key, "w", max_lost=3).fence, "no such code here"
+            ClaimId(new.first.key, stores.attempts.claim(new.first.key, "w", max_lost=3).fence), "no such code here"
         )
     catalog = CodeRegistry(["shapes"], lambda _: None)
     coordinator = Coordinator(stores, lambda *_: None, Evaluator(stores, catalog, NO_CODE), backoff=Backoff())

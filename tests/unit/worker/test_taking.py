@@ -25,8 +25,7 @@ from flujo_worker.domain.values import FanOut
 from flujo_worker.engine.claim_ahead import Taker
 from flujo_worker.engine.engine import Engine, LoopEffects
 from flujo_worker.errors import WireError
-from flujo_worker.ports import Claim, Committed
-from flujo_worker.runtime.effects import ClaimTerms
+from flujo_worker.ports import Claim, ClaimTerms, Committed
 from tests.support.builders import decided, enqueued, failed, following, pipeline_of, succeeded
 
 FIRST = enqueued().first

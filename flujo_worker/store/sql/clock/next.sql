@@ -7,8 +7,7 @@ due (what, at) AS (
     SELECT 'attempt ' || key, available_at FROM live WHERE status IN ('ready', 'paused')
     UNION ALL SELECT 'the deadline of run ' || id, deadline_at FROM flujo_runs WHERE ended_at IS NULL
     UNION ALL SELECT 'admission of run ' || run_id, not_before FROM flujo_waiting_runs
-    UNION ALL
-    SELECT 'admission of run ' || w.run_id, p.until FROM flujo_waiting_runs w JOIN flujo_gate_places p ON p.gate = w.gate
+    UNION ALL SELECT 'admission of run ' || w.run_id, p.until FROM flujo_waiting_runs w JOIN flujo_gate_places p ON p.gate = w.gate
     WHERE p.until > now()
     UNION ALL SELECT 'schedule ' || name, due_at FROM flujo_schedules WHERE NOT is_paused AND %(fires)s::bool
 ),

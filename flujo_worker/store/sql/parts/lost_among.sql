@@ -1,8 +1,7 @@
         SELECT k.key FROM unnest(%(keys)s::text[], %(fences)s::int[]) AS k (key, fence)
         WHERE NOT EXISTS (
             SELECT 1 FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
-            WHERE a.key = k.key AND a.fence = k.fence AND a.status = 'running' AND a.worker = %(id)s
-              AND r.cancel_requested_at IS NULL
+            WHERE a.key = k.key AND a.fence = k.fence AND a.status = 'running' AND a.worker = %(id)s AND r.cancel_requested_at IS NULL
               AND NOT EXISTS (
                   SELECT 1 FROM flujo_scopes f
                   WHERE f.run_id = a.run_id AND f.aborted

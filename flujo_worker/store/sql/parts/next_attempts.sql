@@ -19,5 +19,4 @@
                    unnest(%(next_claimed_by)s::text[]) AS claimed_by
         ) f JOIN merged m ON m.place = f.of
     ) n
-    RETURNING key, claim_id,
-              CASE WHEN status = 'paused' THEN pg_notify('flujo_runs', run_id) END
+    RETURNING key, claim_id, CASE WHEN status = 'paused' THEN pg_notify('flujo_runs', run_id) END

@@ -9,7 +9,6 @@ from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import Key
 from flujo_client.pipeline.optional import OptionalStep
-from flujo_client.plan import kinds
 
 
 def _build(build: Building, data: Data) -> OptionalStep:
@@ -21,7 +20,6 @@ def _write(writing: Writing, step: OptionalStep) -> dict[str, Any]:
 
 
 KIND: Final = BlueprintKind(
-    spec=kinds.OPTIONAL,
     step=OptionalStep,
     keys={"body": Key(BODY, "What may fail.", required=True)},
     build=_build,
