@@ -3,7 +3,9 @@
 A person's `BEGIN; SELECT … FOR UPDATE` in psql, a report, a frozen process: each holds rows for as long as it likes.
 """
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -201,3 +203,22 @@ def test_every_statement_of_a_worker_is_bounded(site, prepare):
         assert stores.backlog.stop(run.id, "cancelled", "no longer needed")
     finally:
         stores.close()
+
+
+def test_a_session_that_has_just_ended_its_transaction_holds_nothing(site):
+    """Postgres reads locks and sessions one after the other: a short transaction may end between the two."""
+    over = threading.Event()
+
+    def lock_and_let_go():
+        with site.connection() as connection:
+            while not over.is_set():
+                connection.execute("SELECT 1 FROM flujo_budgets FOR UPDATE")
+                connection.rollback()
+
+    with ThreadPoolExecutor(4) as sessions:
+        busy = [sessions.submit(lock_and_let_go) for _ in range(4)]
+        try:
+            assert [site.client.ask(operator_requests.lock_holders()) for _ in range(400)] == [[]] * 400
+        finally:
+            over.set()
+        assert [each.result() for each in busy] == [None] * 4
