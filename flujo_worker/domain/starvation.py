@@ -19,7 +19,7 @@ CALM: Final = 0.1
 """The share of the last second below which more are taken again."""
 LEAST: Final = 8
 """Attempts that a process runs at once however late its loop is: the load may be another process's."""
-_SHRINK, _GROW, _GROW_CROWDED = 0.7, 0.5, 0.02
+_SHRINK, _GROW = 0.7, 1.5
 
 
 def is_starved(seconds: float, late_s: float) -> bool:
@@ -30,16 +30,19 @@ def is_starved(seconds: float, late_s: float) -> bool:
 def attempts_allowed(now: int, most: int, running: int, late: Sequence[float], *, is_crowded: bool) -> int:
     """Return how many attempts a process may run at once from now on: more while its loop is in time, fewer if it stays late.
 
+    What makes a loop late is attempts that begin or end: those that wait for their models cost it nothing. So while it is in time it takes half as
+    many again as it runs, however few it was to take a second before.
+
     Args:
         now: how many it may run so far.
         most: its configured concurrency.
         running: how many it runs.
         late: the shares of the last seconds for which its event loop was late, the latest last.
-        is_crowded: whether other processes had the CPU when it was late last. Their load may stay, so fewer are taken at once, and more slowly.
+        is_crowded: whether other processes had the CPU when it was late last. Their load may stay, so fewer are taken at once.
     """
     looks = 1 if is_crowded else OWN_WORK
     if len(late) >= looks and min(late[-looks:]) > SLOW_DOWN:
         return min(now, max(LEAST, int(min(now, running) * _SHRINK)))
     if late[-1] < CALM:
-        return min(most, now + ceil(most * _GROW_CROWDED if is_crowded else now * _GROW))
+        return min(most, ceil(max(now, running) * _GROW))
     return now

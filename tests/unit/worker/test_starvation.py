@@ -186,12 +186,19 @@ def test_fewer_attempts_when_late_more_when_in_time_and_always_some(most, late, 
     assert then >= now or min(late[-1 if is_crowded else -3 :]) > 0.2
 
 
-@pytest.mark.parametrize(("is_crowded", "seconds"), [(True, 60), (False, 11)])
-def test_it_recovers_whole_and_soon_from_its_own_work(is_crowded, seconds):
+@pytest.mark.parametrize("is_crowded", [True, False])
+def test_it_recovers_whole_and_soon(is_crowded):
     now = 8
-    for _ in range(seconds):
-        now = attempts_allowed(now, 500, 500, [0.0], is_crowded=is_crowded)
+    for _ in range(11):
+        now = attempts_allowed(now, 500, now, [0.0], is_crowded=is_crowded)
     assert now == 500
+
+
+def test_attempts_that_wait_for_their_models_slow_no_others():
+    """In one second of twenty that the loop is late, hundreds have begun and wait: the next second begins half as many again."""
+    allowed = attempts_allowed(500, 500, 300, [0.9], is_crowded=True)
+    assert allowed == 210
+    assert attempts_allowed(allowed, 500, 300, [0.9, 0.0], is_crowded=True) == 450
 
 
 def test_a_burst_of_its_own_work_slows_nothing():
