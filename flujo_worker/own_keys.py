@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Event
 from flujo_worker.errors import StoreError
-from flujo_worker.store.key_marks import clients_key_marks
+from flujo_worker.store.reencrypt import clients_key_marks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.config.manager import Settings
 
 logger = logging.getLogger(__name__)
 

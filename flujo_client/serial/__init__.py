@@ -9,8 +9,7 @@ from flujo_client.serial.packed import Outline, Packed
 from flujo_client.serial.resolve import MAIN, Resolver, importable, is_ours, reference
 from flujo_client.serial.stored import stored, stored_safely
 from flujo_client.serial.strict import decode, encode, is_plain_key
-from flujo_client.serial.text import storable_text
-from flujo_client.serial.tree import Tree, canonical, digest, dumps, loads
+from flujo_client.serial.tree import Tree, canonical, digest, dumps, loads, storable_text
 from flujo_client.serial.types_refused import refused_type
 
 __all__ = ["MAIN", "Manifest", "Outline", "Packed", "Resolver", "Tree", "canonical", "cipher_in_use", "decode"]

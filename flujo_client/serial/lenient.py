@@ -28,8 +28,7 @@ from pydantic import BaseModel, NameEmail
 
 from flujo_client.serial.custom import serializer_for
 from flujo_client.serial.library_types import ADDRESSES, URLS
-from flujo_client.serial.text import storable_text
-from flujo_client.serial.tree import is_mock, type_name
+from flujo_client.serial.tree import is_mock, storable_text, type_name
 
 if TYPE_CHECKING:
     from flujo_client.serial.tree import Tree

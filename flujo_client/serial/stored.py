@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import copysign
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial.lenient import safe_serialize
 from flujo_client.serial.rule import EncodingRefused, step_to
-from flujo_client.serial.text import is_storable_text, storable_text
-from flujo_client.serial.tree import Tree, dumps, type_name
+from flujo_client.serial.tree import Tree, dumps, is_storable_text, storable_text, type_name
 from flujo_client.sizes import MAX_NESTING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _INTEGER_FROM: Final = 1e16
 """From here on Postgres gives a float back as an integer."""

@@ -19,8 +19,7 @@ from flujo_client.serial import names
 from flujo_client.serial.custom import deserializer_for, serializer_for
 from flujo_client.serial.rule import EncodingRefused, EncodingRule, Entries, step_to
 from flujo_client.serial.rules import BY_TAG, MAP, SETS, reference_of, rule_of
-from flujo_client.serial.text import is_storable_text
-from flujo_client.serial.tree import Tree
+from flujo_client.serial.tree import Tree, is_storable_text
 
 MAX_DEPTH: Final = 64
 _TAG: Final = "$"

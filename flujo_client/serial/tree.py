@@ -1,7 +1,7 @@
-"""Trees of plain JSON and their bytes.
+"""Trees of plain JSON and their bytes, and the text that Postgres can store.
 
 A tree is None, bool, int, float, str, a list of trees, or a dict from str to tree: what `encode` gives and `decode`
-takes. This module only turns trees into bytes and back; it knows no tags.
+takes. This module knows no tags.
 """
 
 from __future__ import annotations
@@ -63,3 +63,25 @@ def is_mock(kind: type) -> bool:
 def type_name(kind: type) -> str:
     """Return a type's name for people: `datetime.date`, but `int`."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def is_storable_text(text: str) -> bool:
+    """Return whether Postgres stores a text unchanged: it has neither a NUL nor a lone surrogate."""
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def storable_text(text: str, *, most: int | None = None) -> str:
+    """Replace characters that Postgres does not accept, and join pairs of surrogates. An ellipsis replaces text beyond `most` characters."""
+    if most is not None and len(text) > most:
+        text = f"{text[: most - 1]}…"
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.replace("\0", "\N{SYMBOL FOR NULL}")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from flujo_client.serial.text import storable_text
+from flujo_client.serial.tree import storable_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flujo_client.transport.redis import Redis
 
 LIST_KEY = "flujo:dead_letters"

@@ -12,12 +12,12 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from flujo_client.serial import renewed
-from flujo_client.transport.postgres import options
-from flujo_worker.store.postgres.statements import Connection, execute
+from flujo_client.transport.postgres import options, unreachable
+from flujo_worker.errors import StoreError
+from flujo_worker.store.postgres.statements import Connection, execute, statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
 
 _BLOCKS: Final = 64
 """The number of blocks of a table that are read at once: half a megabyte, plus the rows' large values."""
@@ -68,3 +68,12 @@ def _renew(connection: Connection, names: Mapping[str, sql.Composable], block: i
         if body != row["value"]:
             changed += connection.execute(_WRITE.format(**names), [body, row["place"], row["value"]]).rowcount
     return changed
+
+
+def clients_key_marks(url: str) -> frozenset[str]:
+    """Return the marks that the clients of the latest runs have recorded. Raises StoreError."""
+    try:
+        with psycopg.connect(url, **options(url), autocommit=True) as connection:
+            return frozenset(str(mark) for (mark,) in connection.execute(statement("key_marks").text))
+    except psycopg.Error as error:
+        raise StoreError(f"the marks of keys were not read: {unreachable(url, error).message}", cause=error) from error

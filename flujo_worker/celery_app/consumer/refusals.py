@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.config.manager import Settings
 from flujo_client.errors import ServiceUnreachable
-from flujo_client.serial.text import storable_text
+from flujo_client.serial.tree import storable_text
 from flujo_client.transport.brokers import dead_letters_for
 from flujo_client.transport.dead_letters import MOST_BYTES
 from flujo_client.transport.redis import RedisError
 from flujo_worker.celery_app.consumer.private_names import raw_of
-from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.config.manager import Settings
     from flujo_client.transport.dead_letters import DeadLetters
     from flujo_client.transport.rabbit import RabbitBroker
+    from flujo_worker.errors import WireError
 
 logger = logging.getLogger(__name__)
 

@@ -5,24 +5,122 @@ For tests and the in-process engine. One lock makes each act one commit. Their c
 
 from __future__ import annotations
 
-from flujo_worker.ports import Stores
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from flujo_client.contract.schedules import ScheduleRecord, due_at
+from flujo_worker.domain.schedules import DueSchedule, Fired
+from flujo_worker.ports import PendingHookCall, Room, Stores
 from flujo_worker.store.memory.admission import AdmissionInMemory
 from flujo_worker.store.memory.attempts import AttemptsInMemory
 from flujo_worker.store.memory.backlog import BacklogInMemory
-from flujo_worker.store.memory.blobs import BlobsInMemory
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.client import ClientInMemory
 from flujo_worker.store.memory.code import CodeInMemory, PlanMovesInMemory
 from flujo_worker.store.memory.exports import ExportsInMemory
-from flujo_worker.store.memory.hook_calls import HookCallsInMemory
 from flujo_worker.store.memory.leases import LeasesInMemory
 from flujo_worker.store.memory.limits import LimitsInMemory
 from flujo_worker.store.memory.reads import ReadsInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
-from flujo_worker.store.memory.schedules import SchedulesInMemory
+from flujo_worker.store.memory.rows import TakenCall, when
 from flujo_worker.store.memory.scopes import ScopesInMemory
-from flujo_worker.store.memory.tables import Tables
+from flujo_worker.store.memory.tables import InMemory, Tables
 from flujo_worker.store.memory.units import BatchesInMemory, UnitsInMemory
+from flujo_worker.store.shared_rules import fairly
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from flujo_client.serial import Packed
+
+
+class BlobsInMemory(InMemory):
+    """The port `BlobStore`."""
+
+    def store(self, blobs: Sequence[Packed]) -> None:
+        self._t.keep(blobs)
+
+    def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
+        return {digest: self._t.blobs[digest] for digest in digests if digest in self._t.blobs}
+
+
+class HookCallsInMemory(InMemory):
+    """The port `HookCallStore`."""
+
+    def pending(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
+        free = [key for key, taken in self._t.owed.items() if self._is_free(taken, worker, may_judge=may_judge)]
+        calls = [self._call(*key) for key in free]
+        return fairly(calls, lambda call: (call.reference, call.fingerprint))[:limit]
+
+    def take(self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared") -> int | None:
+        taken = self._t.owed.get(_key(call))
+        if taken is None or not self._t.is_leased(worker) or not self._is_free(taken, worker, may_judge=may_judge):
+            return None
+        taken.losses, taken.losses_alone = _losses(taken)
+        taken.worker, taken.is_alone = worker, room == "alone"
+        return taken.losses_alone
+
+    def release(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
+        taken = self._t.owed.get(_key(call))
+        if taken is not None and taken.worker == worker:
+            self._t.owed[_key(call)] = TakenCall(losses=taken.losses + losses, losses_alone=taken.losses_alone + losses)
+
+    def settle(self, call: PendingHookCall, worker: str) -> None:
+        taken = self._t.owed.get(_key(call))
+        if taken is not None and taken.worker == worker:
+            del self._t.owed[_key(call)]
+
+    def _is_free(self, taken: TakenCall, worker: str, *, may_judge: bool) -> bool:
+        return taken.worker in (None, worker) or (may_judge and not self._t.is_leased(taken.worker))
+
+    def _call(self, run: str, payload: str, attempt: str) -> PendingHookCall:
+        ticket = self._t.runs[run].ticket
+        losses = _losses(self._t.owed[run, payload, attempt])
+        return PendingHookCall(run, payload, attempt, ticket.reference, ticket.fingerprint, ticket.root, *losses)
+
+
+def _losses(taken: TakenCall) -> tuple[int, int]:
+    """Count the losses, and those alone: a call that names a worker was lost with it when the next one asks."""
+    is_lost = taken.worker is not None
+    return taken.losses + is_lost, taken.losses_alone + (is_lost and taken.is_alone)
+
+
+def _key(call: PendingHookCall) -> tuple[str, str, str]:
+    return call.run, call.payload, call.attempt
+
+
+class SchedulesInMemory(InMemory):
+    """The port `ScheduleStore`."""
+
+    def add(self, record: ScheduleRecord, body: Packed) -> None:
+        """Store a schedule, or replace that of its name."""
+        known = self._t.schedules.get(record.name)
+        if known is not None:
+            kept = known.record if known.record.timing == record.timing else record
+            record = replace(record, is_paused=known.record.is_paused, slot_at=kept.slot_at, due_at=kept.due_at)
+        self._t.schedules[record.name] = DueSchedule(record, "", bytes(body), when(self._t.clock()))
+
+    def due(self, limit: int) -> list[DueSchedule]:
+        now = when(self._t.clock())
+        rows = [each for each in self._t.schedules.values() if not each.record.is_paused]
+        found = [(each.record.due_at, each.record.name, each) for each in rows if each.record.due_at is not None]
+        return [replace(each, now=now) for at, _, each in sorted(found, key=lambda row: row[:2])[:limit] if at <= now]
+
+    def advance(self, due: DueSchedule, fired: Fired) -> bool:
+        known = self._t.schedules.get(due.record.name)
+        if known is None or (known.record.slot_at, known.record.timing) != (due.record.slot_at, due.record.timing):
+            return False
+        record, now, slot = known.record, when(self._t.clock()), fired.next_slot
+        next_due = None if slot is None else due_at(record.name, slot, record.timing)
+        if fired.again_s is not None:
+            next_due = now + timedelta(seconds=fired.again_s)
+        if fired.last_slot is not None:
+            record = replace(record, last_slot=fired.last_slot, last_run=fired.run, last_error=fired.error)
+        record = replace(record, slot_at=slot, due_at=next_due, last_error=fired.error or record.last_error)
+        failing_since = None if fired.again_s is None else known.failing_since or now
+        self._t.schedules[record.name] = replace(known, record=record, failing_since=failing_since)
+        return True
 
 
 class MemoryStores(Stores):

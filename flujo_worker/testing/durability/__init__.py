@@ -7,9 +7,8 @@ The script tells `serve` how the engine makes an agent durable, begins a job, go
 pydantic-ai alone and nothing of Flujo Worker; nothing of Flujo Worker imports it.
 """
 
-from flujo_worker.testing.durability.cases import CASES, Case
 from flujo_worker.testing.durability.command import CommandEngine, serve
-from flujo_worker.testing.durability.judging import DurabilityEngine, EngineVerdict, State, judge
+from flujo_worker.testing.durability.judging import CASES, Case, DurabilityEngine, EngineVerdict, State, judge
 from flujo_worker.testing.durability.workloads import Durable, Notes, workload
 
 __all__ = [
