@@ -34,29 +34,6 @@ if TYPE_CHECKING:
     from flujo_worker.runtime.progress import progress, stream_text
     from flujo_worker.testing import LocalEngine
 
-_HOME = {
-    "AgentResult": "agents",
-    "AgentTool": "agents",
-    "BaseAgent": "agents",
-    "FlujoAgent": "agents",
-    "FlujoWorker": "celery_app.app",
-    "LocalEngine": "testing",
-    "PlanGeneratorAgent": "agents",
-    "TemplatedAgent": "agents",
-    "make_agent_async": "agents",
-    "make_reflection_agent": "agents",
-    "make_repair_agent": "agents",
-    "make_review_agent": "agents",
-    "make_self_improvement_agent": "agents",
-    "make_solution_agent": "agents",
-    "make_templated_agent_async": "agents",
-    "make_validator_agent": "agents",
-    "progress": "runtime.progress",
-    "scripted_model": "agents.scripted",
-    "stream_text": "runtime.progress",
-    "unit": "durable.function_unit",
-}
-
 __version__: str
 __all__ = [
     "AgentResult",
@@ -80,6 +57,14 @@ __all__ = [
     "stream_text",
     "unit",
 ]
+_HOME = dict.fromkeys(__all__, "agents") | {
+    "FlujoWorker": "celery_app.app",
+    "LocalEngine": "testing",
+    "progress": "runtime.progress",
+    "scripted_model": "agents.scripted",
+    "stream_text": "runtime.progress",
+    "unit": "durable.function_unit",
+}
 __all__ += flujo_client.__all__
 
 
