@@ -69,12 +69,10 @@ class RunState:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the run can move no more."""
         return self.status not in LIVE_RUN
 
     @property
     def open_attempts(self) -> Iterator[AttemptPlace]:
-        """Yield the attempts that have not ended."""
         return (each for each in self.attempts if each.status in OPEN_ATTEMPT)
 
 

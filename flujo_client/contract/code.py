@@ -52,12 +52,10 @@ class AwaitedCode:
     """The key of the attempt whose context does not fit its model; empty if the run waits for code."""
 
     def to_tree(self) -> dict[str, Any]:
-        """Return it as plain data."""
         return {"path": self.path, "conversation": list(self.conversation), "attempt": self.attempt}
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> AwaitedCode:
-        """Read it from a row."""
         return cls(tree["path"], tuple(tree["conversation"]), tree.get("attempt", ""))
 
 
@@ -97,11 +95,9 @@ class CodeVersion:
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> CodeVersion:
-        """Read a stored version."""
         return cls({str(name): tuple(map(str, digests)) for name, digests in tree.items()}, texts or {})
 
     def to_tree(self) -> dict[str, list[str]]:
-        """Return the version as plain data."""
         return {name: list(digests) for name, digests in self.parts.items()}
 
     @property

@@ -43,13 +43,11 @@ class ParkedPlan:
     """Parked runs that use one plan of a pipeline."""
 
     reference: str
-    """The pipeline's reference."""
     fingerprint: str
     """The first 12 characters of the plan's fingerprint."""
     build: str | None
     """The build name of workers with the plan's code; None if they have none."""
     runs: int
-    """The number of parked runs."""
     is_pinned: bool
     """Whether only code with that plan may continue them."""
     is_live: bool
@@ -104,7 +102,6 @@ class DatabaseFacts:
     waiting: tuple[tuple[str, int], ...] = ()
     """The number of attempts that wait in each queue."""
     parked: tuple[ParkedPlan, ...] = ()
-    """Plans that parked runs use."""
     models: tuple[str, ...] = ()
     """The models that the agents of recently run pipelines name."""
 

@@ -77,7 +77,6 @@ class Fault:
             object.__setattr__(self, "details", _bounded(self.details))
 
     def to_tree(self) -> dict[str, Any]:
-        """Return the fault as plain data."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "raised"}
 
     @property
@@ -124,7 +123,6 @@ class Usage:
 
     @property
     def is_nothing(self) -> bool:
-        """Return whether there is nothing to record."""
         return not (self.input_tokens or self.output_tokens or self.requests or self.cost_usd)
 
     def __add__(self, other: Usage) -> Usage:
@@ -174,9 +172,7 @@ class Outcome:
     """The result of one attempt."""
 
     kind: OutcomeKind
-    """The kind of ending, such as a success."""
     output: Packed | None = None
-    """The step's output, for a success."""
     context: Packed | None = None
     """The context after a success; None when it is unchanged."""
     fault: Fault | None = None

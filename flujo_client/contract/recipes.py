@@ -128,8 +128,6 @@ class SearchBounds(BaseModel):
 
 
 class SearchState(BaseModel):
-    """The state of a search."""
-
     bounds: SearchBounds
     goal: Any = None
     beam: list[list[Any]] = [[]]

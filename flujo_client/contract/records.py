@@ -132,7 +132,6 @@ class RunSummary:
 
     id: str
     name: str
-    """The pipeline's name."""
     tenant: str
     status: str
     created_at: datetime

@@ -126,7 +126,6 @@ class Broker:
         return self._prefix + (f"{queue}{SEPARATOR}{step}" if step else queue)
 
     def close(self) -> None:
-        """Close the connections."""
         self.redis.connection_pool.disconnect()
 
     def new_connection(self) -> Any:

@@ -70,7 +70,6 @@ class DeadLetter:
     detail: str
     """The reason in words."""
     bytes: int
-    """Its size."""
 
 
 class DeadLetters:

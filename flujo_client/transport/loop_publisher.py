@@ -73,7 +73,6 @@ class LoopPublisher:
             loop.call_soon(self._send)  # after the others that the loop wakes at this moment
 
     def close(self) -> None:
-        """Close the connection; to be called when the loop is closed."""
         if self._connection is not None:
             self._connection.disconnect()
 

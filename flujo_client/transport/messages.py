@@ -25,8 +25,6 @@ _OURS: Final = {"lang": "py", "kwargsrepr": "{}", "origin": "flujo", "ignore_res
 
 
 class TaskMessage(NamedTuple):
-    """A task message."""
-
     headers: Mapping[str, Any]
     """All of them; the task's id is `id`."""
     body: bytes

@@ -59,7 +59,6 @@ class RabbitBroker:
         self._link: _Link | None = None
 
     def reach(self) -> None:
-        """Make sure that RabbitMQ answers."""
         self._perform(_Link.ping)
 
     def publish(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
@@ -67,7 +66,6 @@ class RabbitBroker:
         self._publish([self._writer.write(envelope) for envelope in envelopes], first=first)
 
     def request_sweep(self, queue: str) -> None:
-        """Ask a worker to sweep at once."""
         self._publish([self._writer.request_sweep(queue)])
 
     def depths(self, queues: Iterable[str]) -> dict[str, int]:
@@ -95,7 +93,6 @@ class RabbitBroker:
         return BrokerFacts(version=self._perform(lambda link: link.version), is_kept=True)
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._drop()
 
@@ -177,7 +174,6 @@ class _Link:
         return self._returned
 
     def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
-        """Declare a durable queue."""
         with self._aside() as channel:
             channel.queue_declare(queue, durable=True, auto_delete=False, arguments=dict(arguments))
 

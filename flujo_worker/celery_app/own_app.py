@@ -24,7 +24,6 @@ HEARTBEAT_S: Final = 20
 
 
 def own_app(settings: Settings, **options: Any) -> Celery:
-    """Make the application."""
     backend = None if settings.result_backend_url is None else settings.results()
     app = Celery("flujo", broker=settings.broker(), backend=backend, set_as_current=False, **options)
     app.conf.update(_for_rabbitmq(settings) if settings.uses_rabbitmq else _for_redis(settings))

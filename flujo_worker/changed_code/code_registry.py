@@ -95,7 +95,6 @@ class LoadedPipeline:
     steps: dict[str, Step]
 
     def node_of(self, envelope: Envelope) -> Node:
-        """Return the plan's node of the step that an attempt is at."""
         return self.plan.node(envelope.address, envelope.step)
 
     def resources_at(self, path: str) -> Any:
@@ -178,7 +177,6 @@ class CodeRegistry:
         self._live: dict[Any, Any] = {}
 
     def has(self, reference: str) -> bool:
-        """Return whether this process has loaded it."""
         return reference in self._entries
 
     def loaded(self, reference: str) -> LoadedPipeline:
@@ -225,15 +223,12 @@ class CodeRegistry:
         return made
 
     def resources(self, named: Any) -> Any:
-        """Find live resources; a reference is imported."""
         return self._found(named, RESOURCES)
 
     def hook(self, named: Any) -> Any:
-        """Find a live hook; a reference is imported."""
         return self._found(named, HOOK)
 
     def invariant(self, named: Any) -> Any:
-        """Find the live function of an invariant; a reference is imported."""
         return judge_of(named, partial(self._found, what=INVARIANT))
 
     def _found(self, thing: Any, what: str) -> Any:

@@ -75,7 +75,6 @@ def shapes_of_model(model: type[BaseModel]) -> dict[str, frozenset[str]]:
 
 
 def shape_of(tree: Any) -> str:
-    """Return what a stored value is."""
     return _OTHER if isinstance(tree, dict) and "$" in tree else _PLAIN[type(tree)]
 
 

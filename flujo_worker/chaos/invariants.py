@@ -55,7 +55,6 @@ def judge(site: Site, acknowledged: Collection[str], observed: Observed) -> list
 
 
 def violations(site: Site, name: str, acknowledged: Collection[str] = ()) -> list[str]:
-    """Return what violates an invariant."""
     amounts: dict[str, Any] = {"cost_usd": COST_USD, "tokens": TOKENS}
     return [row["what"] for row in site.rows(name, acknowledged=list(acknowledged), **amounts)]
 

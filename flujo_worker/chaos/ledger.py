@@ -28,7 +28,6 @@ _PAUSE_S: Final = 0.1
 
 
 def sql(name: str) -> str:
-    """Read the statement `sql/<name>.sql`."""
     return written(name, HOME)
 
 

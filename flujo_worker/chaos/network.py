@@ -97,7 +97,6 @@ class Network:
         return process
 
     def link(self, process: subprocess.Popen[bytes]) -> Link:
-        """Return the link of a worker."""
         return next(self.links[number] for number, user in self._users.items() if user is process)
 
     def change(self, act: Callable[[], Any]) -> None:

@@ -44,7 +44,6 @@ class Relay:
             self._open[way].clear()
 
     def release(self) -> None:
-        """Deliver in both directions."""
         for way in WAYS:
             self._open[way].set()
 
@@ -60,7 +59,6 @@ class Relay:
             task.cancel()
 
     async def close(self) -> None:
-        """Close everything."""
         self._server.close()
         tasks = (*self._carried, *self._abandoned)
         for task in tasks:

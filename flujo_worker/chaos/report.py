@@ -15,8 +15,6 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A fault that happened."""
-
     fault: str
     over_at: float
     """When it happened, or when a lasting one ended, in Unix seconds of the server's clock."""
@@ -28,8 +26,6 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class InvariantResult:
-    """An invariant, and what violates it."""
-
     name: str
     promise: str
     violations: Sequence[str]
@@ -61,11 +57,9 @@ class Report:
 
     @property
     def violations(self) -> int:
-        """Return the number of violations of all invariants."""
         return sum(len(each.violations) for each in self.verdicts)
 
     def tree(self) -> dict[str, Any]:
-        """Return the report as plain data."""
         return {
             "seed": self.seed,
             "seconds": self.seconds,
@@ -112,7 +106,6 @@ def _away(strikes: Sequence[Strike], start: float, end: float) -> float:
 
 
 def overall(each: Sequence[Recovery]) -> Recovery:
-    """Return the recovery of all faults together."""
     return Recovery("all", sum(one.times for one in each), [second for one in each for second in one.seconds])
 
 
@@ -124,7 +117,6 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
 
 
 def verdict_table(report: Report) -> Table:
-    """Draw the invariants."""
     table = _table("Invariants", "promise", "violations")
     for each in report.verdicts:
         color = "red" if each.violations else "green"
@@ -133,12 +125,10 @@ def verdict_table(report: Report) -> Table:
 
 
 def violations_text(report: Report) -> str:
-    """Name the first violations of each invariant."""
     return "\n".join(f"{each.name}: {violation}" for each in report.verdicts for violation in each.violations[:SHOWN])
 
 
 def recovery_table(report: Report) -> Table:
-    """Draw the faults and the recovery times."""
     table = _table("Recovery, in seconds", "fault", "times", "p50", "p99", "max")
     for each in [*report.recoveries, overall(report.recoveries)]:
         values = percentiles(each.seconds).values()
@@ -155,7 +145,6 @@ def _table(title: str, first: str, *figures: str) -> Table:
 
 
 def summary(report: Report) -> str:
-    """Describe the storm in a few lines."""
     totals = report.totals
     repeated = totals["effects"] - totals["merged"]
     lost = f" {totals['lost']} more were acknowledged, and lost in a failover." if totals["lost"] else ""

@@ -113,7 +113,6 @@ class Site:
         return psycopg.connect(url, autocommit=True, application_name=f"{APPLICATION}-monkey", **options(url))
 
     def close(self) -> None:
-        """End the workers and close every connection."""
         self.fleet.stop()
         self.client.close()
         self.broker.close()

@@ -34,11 +34,9 @@ class Traffic:
         """For each run that `enqueue` has returned, when that was called, in seconds of the server's clock."""
 
     def start(self) -> None:
-        """Begin to enqueue."""
         self._producing = self._thread.submit(self._produce)
 
     def stop(self) -> None:
-        """Stop enqueueing; raises the thread's error, if any."""
         self._stopped.set()
         self._thread.shutdown()
         self._producing.result()

@@ -166,12 +166,10 @@ class CallFuture(Future[T]):
         self.limits: list[within] = []
 
     def result(self, timeout: float | None = None) -> T:
-        """Wait for the result, in a thread."""
         self._wait(timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the error, in a thread."""
         self._wait(timeout)
         return super().exception(0)
 
@@ -259,12 +257,10 @@ class Loop:
 
     @property
     def is_running(self) -> bool:
-        """Return whether its thread lives."""
         return self._thread.is_alive()
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no coroutine is on it."""
         return not self._calls
 
     @property
@@ -332,11 +328,9 @@ class Loop:
         return call.name, place
 
     def _place(self) -> Place:
-        """Return the place that the loop's thread is at."""
         return place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no public access
 
     def place(self, task: asyncio.Task[Any] | None) -> Place:
-        """Return the place that a task is at."""
         if task is None or asyncio.current_task(self._loop) is task:
             return self._place()
         return place_of(task.get_coro())

@@ -59,7 +59,6 @@ def refuse_greenlets(pool: str, queues: Iterable[str]) -> None:
 
 
 def is_patched_by_eventlet() -> bool:
-    """Return whether eventlet has replaced the threads of this process."""
     patcher: Any = sys.modules.get("eventlet.patcher")
     return patcher is not None and bool(patcher.is_monkey_patched("thread"))
 

@@ -45,7 +45,6 @@ class RecurringWork:
         self._thread = threading.Thread(target=self._repeat, name=thread, daemon=True)
 
     def start(self) -> Self:
-        """Do the work from now on."""
         self._thread.start()
         return self
 

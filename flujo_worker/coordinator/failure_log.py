@@ -71,7 +71,6 @@ def _event(fault: Fault) -> tuple[Any, Any]:
 
 
 def log_failures(decision: Decision) -> None:
-    """Log the failures of a decision."""
     envelope, fault = decision.notice.envelope, decision.notice.outcome.fault
     if fault is None and decision.end is None:
         return

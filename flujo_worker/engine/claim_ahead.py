@@ -81,7 +81,6 @@ class ClaimAhead:
         return replace(decision, next=(replace(following, claimed_by=self.worker, to_reserve=tuple(to_reserve)),))
 
     def note(self, decision: Decision, committed: Committed) -> None:
-        """Remember the claim that a merge has made."""
         if committed.claim_id is not None:
             key = decision.next[0].key_in(decision.notice.envelope.ticket.run)
             self._claimed = key, Claim(FENCE, over=committed.over, claim_id=committed.claim_id)

@@ -130,7 +130,6 @@ class RedisPublisher(BrokerPublisher):
             return {queue: self._head(queue) for queue in queues}
 
     def close(self) -> None:
-        """Close the connections."""
         self._publisher.close()
         self._broker.close()
 

@@ -71,7 +71,6 @@ class Engine:
 
     @property
     def is_running(self) -> bool:
-        """Return whether its thread lives."""
         return self._thread.is_alive()
 
     def begin(self, work: Coroutine[Any, Any, object]) -> None:

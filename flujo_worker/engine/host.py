@@ -278,7 +278,6 @@ class Host:
         return await self._attempts.signal_join(join_signal.run, join_signal.address)
 
     def sweep(self) -> None:
-        """Sweep now, whichever worker's turn it is."""
         self._upkeep.sweeper.sweep()
 
     def health_check(self) -> None:

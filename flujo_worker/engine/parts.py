@@ -184,7 +184,6 @@ class Upkeep:
         )
 
     def _fire_schedules(self) -> None:
-        """Fire the schedules that are due, by enqueueing as a client does."""
         due = [] if self.enqueue is None else self._schedules.due(DUE_SCHEDULES)
         if due and self.enqueue is not None:
             from flujo_worker.recovery.schedules import ScheduleFiring

@@ -48,7 +48,6 @@ class RabbitPublisher(BrokerPublisher):
         return {queue: 0.0 if depth else None for queue, depth in self.depths(queues).items()}
 
     def close(self) -> None:
-        """Close the connection."""
         self._thread.shutdown()
         self._broker.close()
 

@@ -115,12 +115,10 @@ class Services:
                 writer.put("question", {"message": each.question["message"]})
 
     def note_refused(self, verdict: Verdict) -> None:
-        """Count an outcome that came too late."""
         if self.metrics is not None:
             self.metrics.refused(verdict)
 
     def sample(self) -> None:
-        """Take the gauges of this process."""
         if self.metrics is not None:
             used, late_s, silent_s = len(self.lease.keys), self.loop.late_s, self.lease.silent_s
             self.metrics.sample(self.worker(), slots=self._slots, used=used, late_s=late_s, silent_s=silent_s)
@@ -134,7 +132,6 @@ class Services:
 
     @cached_property
     def streams(self) -> StreamWriters:
-        """Return what writes the streams of runs."""
         from flujo_worker.streams.writers import StreamWriters
 
         return StreamWriters(self.settings)
@@ -144,7 +141,6 @@ class Services:
         self.streams.withdraw(envelope, fence)
 
     def worker(self) -> str:
-        """Return the id of this process's present incarnation."""
         return self.lease.worker
 
     def close(self) -> None:

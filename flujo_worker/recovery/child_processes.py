@@ -71,7 +71,6 @@ class ChildProcess:
             self._channel.sendall(b"stop\n")
 
     def kill(self) -> None:
-        """End it, if it has not ended."""
         if self._pid is not None and self.how is None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)

@@ -32,8 +32,6 @@ class Queues(Protocol):
 
 
 class HealthCheck:
-    """Makes and stores reports."""
-
     def __init__(self, facts: HealthInPostgres, queues: Queues, settings: Settings) -> None:
         self._facts, self._queues, self._health = facts, queues, settings.health
         self._on_change = settings.runs.on_change

@@ -90,7 +90,6 @@ class HookDelivery:
         return False
 
     def call_hooks(self, call: PendingHookCall) -> bool:
-        """Call the hooks, and do what follows."""
         entry = self._hooks.catalog.entry(call.reference, call.fingerprint)
         called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
         failpoints.hit("hooks_called")

@@ -119,7 +119,6 @@ class LostWork:
             self._rows.move(run, f"winding down {fan_out}", self._stores.scopes.wind_down_branches, run, fan_out)
 
     def _give_lanes(self) -> None:
-        """Give idle lanes to branches that wait for one."""
         for run, fan_out, lane in self._stores.scopes.idle_lanes(BATCH):
             self._rows.move(run, f"giving a lane of {fan_out}", self._stores.scopes.give_lane, run, fan_out, lane)
 

@@ -68,8 +68,6 @@ SELECT n FROM unnest(%s::text[]) AS n WHERE (SELECT indisvalid FROM pg_index WHE
 
 
 class Migration(NamedTuple):
-    """One file of `migrations/`."""
-
     version: int
     name: str
     sql: str

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ADMITTED_AT_ONCE = 200
-"""The number of waiting runs that one admission reads."""
 GRACE_S = 1.0
 MAX_FORKS = 20
 """The number of forks that are followed back to find the plans of a run."""
@@ -50,7 +49,6 @@ def published(decision: Decision) -> int:
 
 
 def held_branches(decision: Decision) -> set[str]:
-    """Return the addresses of branches that wait for a lane."""
     return {each.address for each in decision.next if each.held}
 
 

@@ -118,7 +118,6 @@ class EagerRun(RunHandle):
                 self.work.result.raise_for_status()
 
     def status(self) -> str:
-        """Return the run's status."""
         return "queued" if self.work.result is None else self.work.result.run_status
 
     def result(self, timeout: float | None = None, *, check: bool = True) -> PipelineResult:  # noqa: ARG002 - no one waits

@@ -162,7 +162,6 @@ class AttemptPool(TaskPool, Taker):
 
     @property
     def running(self) -> int:
-        """Return how many run."""
         return self._taken - self._done
 
     def allow(self, attempts: int) -> None:

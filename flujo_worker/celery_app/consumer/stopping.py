@@ -104,7 +104,6 @@ def retire_child(hand_back: Callable[[], object]) -> NoReturn:
 
 
 def stop() -> None:
-    """Stop this worker in order."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -23,8 +23,6 @@ from flujo_worker.store.shared_rules import SUSPECT_AFTER, due_after_s, given_la
 
 
 class AttemptsInMemory(InMemory):
-    """The port `AttemptStore`."""
-
     def __init__(self, tables: Tables, budgets: BudgetsInMemory, scopes: ScopesInMemory) -> None:
         super().__init__(tables)
         self._budgets, self._scopes = budgets, scopes

@@ -13,8 +13,6 @@ from flujo_worker.store.memory.tables import InMemory, Tables
 
 
 class BacklogInMemory(InMemory):
-    """The port `BacklogStore`."""
-
     def __init__(self, tables: Tables, budgets: BudgetsInMemory) -> None:
         super().__init__(tables)
         self._budgets = budgets

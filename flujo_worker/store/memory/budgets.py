@@ -100,7 +100,6 @@ class BudgetsInMemory(InMemory):
             self.unreserve(str(row.key))
 
     def unreserve(self, key: str) -> None:
-        """Release what an attempt still holds."""
         for scope, held in self._t.reservations.get(key, {}).items():
             if held.is_held:
                 held.is_held = False

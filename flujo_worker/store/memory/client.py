@@ -22,8 +22,6 @@ from flujo_worker.store.shared_rules import GRACE_S
 
 
 class ClientInMemory(InMemory):
-    """Records runs, and changes them."""
-
     def __init__(self, tables: Tables, admission: AdmissionInMemory) -> None:
         super().__init__(tables)
         self._admission = admission

@@ -30,8 +30,6 @@ _SCOPE_PLACE = attrgetter(*ScopePlace._fields)
 
 
 class CodeInMemory(InMemory):
-    """The port `CodeStore`."""
-
     def plan(self, fingerprint: str) -> Plan | None:
         return self._t.plans.get(fingerprint)
 
@@ -94,8 +92,6 @@ class CodeInMemory(InMemory):
 
 
 class PlanMovesInMemory(InMemory):
-    """The port `PlanMoveStore`."""
-
     def __init__(self, tables: Tables, code: CodeInMemory) -> None:
         super().__init__(tables)
         self._code = code

@@ -31,8 +31,6 @@ BEFORE_S = 60.0
 
 
 class ExportsInMemory(InMemory):
-    """The port `ExportStore`."""
-
     def begin(self, worker: str, *, patience_s: float, margin_s: float) -> Export | None:
         now, (holder, looked_at) = self._t.clock(), self._t.exporting
         if holder != worker and self._t.is_leased(holder) and looked_at >= now - patience_s:

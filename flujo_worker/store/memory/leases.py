@@ -13,8 +13,6 @@ from flujo_worker.store.shared_rules import HANDED_BACK_MOST, HANDED_BACK_OFTEN
 
 
 class LeasesInMemory(InMemory):
-    """The port `LeaseStore`."""
-
     def __init__(self, tables: Tables, limits: LimitsInMemory, scopes: ScopesInMemory) -> None:
         super().__init__(tables)
         self._limits, self._scopes = limits, scopes

@@ -15,8 +15,6 @@ from flujo_worker.store.memory.tables import InMemory, Tables
 
 
 class LimitsInMemory(InMemory):
-    """The port `LimitStore`."""
-
     def __init__(self, tables: Tables, attempts: AttemptsInMemory) -> None:
         super().__init__(tables)
         self._attempts = attempts

@@ -107,7 +107,6 @@ class ReadsInMemory(InMemory):
         return [event for event in self._t.events if event.run_id is None]
 
     def read_corrections(self, run_id: str) -> list[records.CorrectionRecord]:
-        """Read a run's entries in the correction ledger."""
         return [each for each in self._t.corrections if each.run_id == run_id]
 
     def read_budgets(self) -> dict[str, Budget]:

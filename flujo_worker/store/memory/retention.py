@@ -18,8 +18,6 @@ _TENANT_DAY: Final = re.compile(r"tenant:.*:\d{4}-\d\d-\d\d")
 
 
 class RetentionInMemory(InMemory):
-    """The port `RetentionStore`."""
-
     def begin_pruning(self, every_s: float) -> bool:
         is_due = self._t.pruned_at <= self._t.clock() - every_s
         if is_due:

@@ -42,8 +42,6 @@ MAX_DOUBLINGS = 5
 
 @dataclass
 class StoredRun:
-    """One row of the runs."""
-
     ticket: RunHeader
     plan: Plan
     input: Packed
@@ -118,8 +116,6 @@ class StoredRun:
 
 @dataclass
 class StoredScope:
-    """One row of the scopes."""
-
     address: str
     output: Packed
     context: Packed | None
@@ -197,8 +193,6 @@ class StoredEvent:
 
 @dataclass
 class StoredAttempt:
-    """One row of the attempts."""
-
     key: AttemptKey
     kind: AttemptKind
     queue: str
@@ -246,7 +240,6 @@ class StoredAttempt:
 
     @property
     def is_held(self) -> bool:
-        """Return whether the attempt waits for a lane."""
         return self.status == "ready" and self.available_at == inf
 
     @property
@@ -285,7 +278,6 @@ class StoredAttempt:
         return self.is_own_loss and self.losses_alone >= max_lost
 
     def cancel(self, reason: str, now: float) -> None:
-        """Close the attempt, whichever worker has it."""
         self.move("cancelled")
         self.reason, self.ended_at = reason, now
 

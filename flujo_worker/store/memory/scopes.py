@@ -17,8 +17,6 @@ JOIN: Final = "join"
 
 
 class ScopesInMemory(InMemory):
-    """The port `ScopeStore`."""
-
     def scope(self, run: str, address: str) -> ScopeRow | None:
         scope = self._t.scopes.get((run, address))
         return None if scope is None else scope.row()

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 
 class BlobsInMemory(InMemory):
-    """The port `BlobStore`."""
-
     def store(self, blobs: Sequence[Packed]) -> None:
         self._t.keep(blobs)
 
@@ -46,8 +44,6 @@ class BlobsInMemory(InMemory):
 
 
 class HookCallsInMemory(InMemory):
-    """The port `HookCallStore`."""
-
     def pending(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
         free = [key for key, taken in self._t.owed.items() if self._is_free(taken, worker, may_judge=may_judge)]
         calls = [self._call(*key) for key in free]
@@ -91,8 +87,6 @@ def _key(call: PendingHookCall) -> tuple[str, str, str]:
 
 
 class SchedulesInMemory(InMemory):
-    """The port `ScheduleStore`."""
-
     def add(self, record: ScheduleRecord, body: Packed) -> None:
         """Store a schedule, or replace that of its name."""
         known = self._t.schedules.get(record.name)

@@ -202,7 +202,6 @@ class Tables:
         return run.status in ("queued", "running") and run.stopped_at is None and not self.is_over(run)
 
     def replace(self, run: str, reason: str, *, by: str) -> None:
-        """Cancel a run to make room for another one."""
         row = self.runs[run]
         row.replaced_by = by
         row.asked, row.note, row.stopped_at = True, row.note or reason, row.stopped_at or self.clock()
@@ -260,7 +259,7 @@ class Tables:
 
 
 class InMemory:
-    """A small store over the tables. Each of its public methods is one commit."""
+    """A small store over the tables: `LeasesInMemory` is the port `LeaseStore`, and so on. Each of its public methods is one commit."""
 
     def __init__(self, tables: Tables) -> None:
         self._t = tables

@@ -19,8 +19,6 @@ from flujo_worker.store.memory.tables import InMemory, Tables
 
 
 class UnitsInMemory(InMemory):
-    """The port `UnitStore`."""
-
     def __init__(self, tables: Tables, budgets: BudgetsInMemory) -> None:
         super().__init__(tables)
         self._budgets = budgets
@@ -113,8 +111,6 @@ class StoredBatch:
 
 
 class BatchesInMemory(InMemory):
-    """The port `BatchStore`."""
-
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self._batches: dict[str, StoredBatch] = {}

@@ -19,8 +19,6 @@ EACH: Final = 50
 
 
 class AdmissionInPostgres(InPostgres):
-    """The port `AdmissionStore`."""
-
     def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:
         gates: set[str] | None = None
         if ended is not None:

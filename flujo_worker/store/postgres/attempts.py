@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 
 class AttemptsInPostgres(InPostgres):
-    """The port `AttemptStore`."""
-
     def __init__(self, pool: RetryingPool, scopes: ScopesInPostgres) -> None:
         super().__init__(pool)
         self._scopes = scopes

@@ -18,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 
 class BacklogInPostgres(InPostgres):
-    """The port `BacklogStore`."""
-
     def mark_sent(self, ages: Mapping[str, float]) -> None:
         self._pool.do("mark_sent", {"keys": list(ages), "ages": list(ages.values())}, home=CLIENT)
 

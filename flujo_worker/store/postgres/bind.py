@@ -52,7 +52,6 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
 
 
 def bind_next(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Return the parameters of the attempts that follow."""
     rows = [(each.notice.envelope.ticket.run, grace_s(published(each)), each.next) for each in decisions]
     return {
         **placed("next", entities.NEW_ATTEMPT, [each.next for each in decisions]),
@@ -82,7 +81,6 @@ def bind_spends(usages: Sequence[Usage]) -> dict[str, Any]:
 
 
 def events_of(decision: Decision) -> Sequence[Event]:
-    """Return the events that a decision adds."""
     return (*decision.notice.outcome.events, *decision.events)
 
 

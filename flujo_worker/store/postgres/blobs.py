@@ -46,7 +46,6 @@ class Recent:
                     self._let_go(self._blobs.popitem(last=False)[1])
 
     def find(self, digests: Collection[str]) -> dict[str, Packed]:
-        """Return those that are remembered."""
         with self._lock:
             found = {digest: self._blobs[digest] for digest in digests if digest in self._blobs}
             for digest in found:
@@ -86,8 +85,6 @@ def _weight(blob: Packed) -> int:
 
 
 class BlobsInPostgres(InPostgres):
-    """The port `BlobStore`."""
-
     def __init__(self, pool: RetryingPool) -> None:
         super().__init__(pool)
         self._recent = Recent()

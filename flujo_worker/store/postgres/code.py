@@ -22,8 +22,6 @@ from flujo_worker.store.shared_rules import MAX_FORKS, story_of
 
 
 class CodeInPostgres(InPostgres):
-    """The port `CodeStore`."""
-
     def plan(self, fingerprint: str) -> Plan | None:
         rows = self._pool.rows("plan", {"fingerprint": fingerprint})
         return plan_of(rows[0], fingerprint) if rows else None
@@ -78,8 +76,6 @@ def bind_plan(reference: str, plan: Plan, worker: str | None) -> dict[str, Any]:
 
 
 class PlanMovesInPostgres(InPostgres):
-    """The port `PlanMoveStore`."""
-
     def run_state(self, run: str) -> RunState | None:
         return self._pool.with_retry(lambda connection: _read(connection, run))
 

@@ -31,8 +31,6 @@ _ROWS: Final[Mapping[Kind, tuple[str, type[Any]]]] = {
 
 
 class ExportsInPostgres(InPostgres):
-    """The port `ExportStore`."""
-
     def begin(self, worker: str, *, patience_s: float, margin_s: float) -> Export | None:
         rows = self._pool.rows("begin_export", {"worker": worker, "patience_s": patience_s, "margin_s": margin_s})
         if not rows:

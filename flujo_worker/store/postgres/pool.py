@@ -179,7 +179,7 @@ class RetryingPool:
 
 
 class InPostgres:
-    """A small store on the connections of a pool."""
+    """A small store on the connections of a pool: `LeasesInPostgres` is the port `LeaseStore`, and so on."""
 
     def __init__(self, pool: RetryingPool) -> None:
         self._pool = pool

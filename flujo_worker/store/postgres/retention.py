@@ -17,8 +17,6 @@ MOST: Final = 2**31 - 1
 
 
 class RetentionInPostgres(InPostgres):
-    """The port `RetentionStore`."""
-
     def begin_pruning(self, every_s: float) -> bool:
         return bool(self._pool.rows("begin_pruning", {"every_s": every_s}))
 

@@ -15,8 +15,6 @@ from flujo_worker.store.shared_rules import grace_s
 
 
 class ScopesInPostgres(InPostgres):
-    """The port `ScopeStore`."""
-
     def scope(self, run: str, address: str) -> ScopeRow | None:
         rows = self._pool.rows("scope", {"run": run, "address": address})
         return scope_of(rows[0]) if rows else None

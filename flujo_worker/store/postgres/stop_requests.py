@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class StopRequests(InPostgres):
-    """Requests to stop, in the rows of workers and runs."""
-
     def request(self, names: Collection[str]) -> list[str]:
         """Ask the live workers that have one of these ids, or are on one of these hosts, to stop in order; return their ids."""
         return sorted(row["id"] for row in self._pool.rows("request_stop", {"names": list(names)}))

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 
 class LeasesInPostgres(InPostgres):
-    """The port `LeaseStore`."""
-
     def register_worker(
         self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()
     ) -> set[str]:
@@ -90,8 +88,6 @@ class LeasesInPostgres(InPostgres):
 
 
 class LimitsInPostgres(InPostgres):
-    """The port `LimitStore`."""
-
     def request_permit(self, request: PermitRequest) -> bool:
         parameters = {"name": request.name, "at_once": request.at_once, "key": request.key, "fence": request.fence}
 
@@ -135,8 +131,6 @@ class LimitsInPostgres(InPostgres):
 
 
 class HookCallsInPostgres(InPostgres):
-    """The port `HookCallStore`."""
-
     def pending(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
         rows = self._pool.rows("pending_hook_calls", {"worker": worker, "limit": limit, "may_judge": may_judge})
         return [PendingHookCall(row.pop("run_id"), **row) for row in rows]
@@ -157,8 +151,6 @@ def _named(call: PendingHookCall) -> dict[str, str]:
 
 
 class RecordsInPostgres(InPostgres):
-    """The port `RecordStore`."""
-
     def reply(self, key: str) -> Reply | None:
         rows = self._pool.rows("reply", {"key": key}, binary=True)
         return reply_of(rows[0]) if rows else None
@@ -176,8 +168,6 @@ class RecordsInPostgres(InPostgres):
 
 
 class SchedulesInPostgres(InPostgres):
-    """The port `ScheduleStore`."""
-
     def due(self, limit: int) -> list[DueSchedule]:
         if not (rows := self._pool.rows("due_schedules", {"limit": limit})):
             return []
@@ -242,7 +232,6 @@ class PostgresStores(Stores):
         )
 
     def open(self) -> Self:
-        """Open the pool; connections are made as they are needed."""
         self.pool.open()
         return self
 

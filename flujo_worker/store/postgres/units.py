@@ -38,8 +38,6 @@ STATEMENTS: Final = ("begin_units", "settle_units")
 
 
 class UnitsInPostgres(InPostgres):
-    """The port `UnitStore`."""
-
     def recorded(self, run: str, places: Collection[str]) -> list[RecordedUnit]:
         rows = self._pool.rows("units", {"run": run, "places": list(places)}, binary=True)
         return [_recorded(row) for row in rows]
@@ -74,8 +72,6 @@ class UnitsInPostgres(InPostgres):
 
 
 class BatchesInPostgres(InPostgres):
-    """The port `BatchStore`."""
-
     def ask(self, request: BatchedRequest) -> RequestState:
         [row] = self._pool.rows("ask_in_batch", {**asdict(request), "body": bytes(request.body)})
         result = row.pop("result")
