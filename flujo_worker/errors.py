@@ -52,13 +52,7 @@ class TaskNotEnded(WorkerError):
 
 
 class WireError(WorkerError):
-    """A message that is refused.
-
-    Args:
-        message: what is wrong with it, without its body.
-        reason: the label that it is counted under.
-        cause: the error behind this one.
-    """
+    """A message that is refused: what is wrong with it, without its body, and as `reason` the label that it is counted under."""
 
     code = "WIRE"
 

@@ -362,11 +362,8 @@ class ScopeStore(Protocol):
     def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
         """Create the join's work row if all branches are closed and no child run is live; return whether it exists and is live.
 
-        Args:
-            run: the run.
-            address: of the fan-out, or of the import that waits for a child run.
-            queue: the join's queue.
-            by: who signals: chord, worker or sweeper; recorded in the event `join.rung` if this signal created the row.
+        The address is that of the fan-out, or of the import that waits for a child run. `by` is who signals: chord, worker or sweeper; recorded
+        in the event `join.rung` if this signal created the row.
         """
 
     def child_run(self, run: str) -> ChildRunRow | None:
@@ -583,9 +580,7 @@ class AdmissionStore(Protocol):
     def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:
         """Release the places of runs that have ended, and let waiting runs pass gates with room.
 
-        Args:
-            ended: runs that have ended just now; None: find all places that are no longer held.
-            again: gates to check in addition to those of the places.
+        `ended`: runs that have ended just now; None: find all places that are no longer held. `again`: gates to check besides theirs.
         """
 
     def prune_gates(self) -> None:

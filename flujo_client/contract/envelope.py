@@ -150,11 +150,7 @@ class Envelope:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Envelope:
-        """Read an envelope from a message.
-
-        Raises:
-            SerializationError: it is not an envelope, is one of another version, or its key does not fit its fields.
-        """
+        """Read an envelope. Raises SerializationError: it is not one, is one of another version, or its key does not fit its fields."""
         try:
             if wire["v"] != WIRE_VERSION:
                 message = f"an envelope of version {wire['v']}; this worker reads {WIRE_VERSION}"

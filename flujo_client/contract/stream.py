@@ -95,11 +95,7 @@ def pack_data(data: Mapping[str, Any]) -> bytes:
 
 
 def read_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> StreamEvent:
-    """Read an entry.
-
-    Raises:
-        SerializationError: its data is encrypted with a key that this process lacks, or damaged.
-    """
+    """Read an entry. Raises SerializationError: its data is encrypted with a key that this process lacks, or damaged."""
     address, _, step = fields[b"p"].decode().rpartition(":")
     kind: Any = fields[b"k"].decode()
     data = Packed.from_bytes(fields[b"d"]).tree() if fields[b"d"] else {}

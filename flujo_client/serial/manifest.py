@@ -44,10 +44,7 @@ class Manifest:
 
     @classmethod
     def read(cls, digest: str, body: bytes) -> Self | None:
-        """Read the blob of a digest; None if it is not a manifest.
-
-        Raises SerializationError if it belongs to another value, or is damaged.
-        """
+        """Read the blob of a digest; None if it is not a manifest. Raises SerializationError if it is another value's, or damaged."""
         if body[:1] != _FORM:
             return None
         if body[1:_LIST] != _checksum(digest, body[_LIST:]):

@@ -24,8 +24,7 @@ _INTEGER_FROM: Final = 1e16
 def stored(tree: Tree, *, path: str) -> str:
     """Write a tree as JSON text that jsonb gives back equal; errors call it `path`.
 
-    Raises:
-        SerializationError: it is not plain JSON, or jsonb cannot hold a part of it; the place is named.
+    Raises SerializationError: it is not plain JSON, or jsonb cannot hold a part of it; the place is named.
     """
     try:
         _check(tree, 0, {})

@@ -79,8 +79,7 @@ def end_task(app: Celery, payload: PostRunPayload) -> None:
 def passable(app: Celery, output: Any) -> Any:
     """Return a run's output as the app's serializers can send it: with pickle as it is, else as plain data, with the fields of models.
 
-    Raises:
-        PydanticSerializationError: it cannot be made plain.
+    Raises PydanticSerializationError: it cannot be made plain.
     """
     return output if app.conf.result_serializer == app.conf.task_serializer == "pickle" else to_jsonable_python(output)
 

@@ -48,11 +48,9 @@ def at_join(migrations: ContextMigrations, entry: LoadedPipeline, ticket: RunHea
 
 
 class _Join:
-    """The contexts of one join.
+    """The contexts of one join: `start` is what the branches began with, as it is stored, and `began` the same of the present model.
 
-    Attributes:
-        found: the migrations that were made.
-        start: what the branches began with, as it is stored; `began` is the same of the present model.
+    `found` are the migrations that were made.
     """
 
     def __init__(

@@ -115,11 +115,7 @@ class Coordinator:
         return self.effects.run(self.merge(notice))
 
     async def merge(self, notice: AttemptReport, plan: Plan | None = None) -> ConcludeResult:
-        """Merge an attempt's outcome, and publish what follows.
-
-        Args:
-            notice: the outcome.
-            plan: the run's; read from the store when None.
+        """Merge an attempt's outcome, and publish what follows; the run's `plan` is read from the store when None.
 
         Returns:
             merged: done. repeated: done before. stale or stopped: rejected, only the spend was recorded.
@@ -165,11 +161,7 @@ class Coordinator:
             self._signal_parent(run, by="sweeper")
 
     def admit(self, ended: Collection[str] | None = None, again: Collection[str] = ()) -> Admitted:
-        """Let waiting runs begin if there is room for them, and publish their first messages.
-
-        `ended`: runs that have ended just now; None: look for all places that are free. `again`: gates to look at besides those of the
-        places.
-        """
+        """Let waiting runs begin as the store's `admit` does, and publish their first messages."""
         admitted = self._stores.admission.admit(ended, again=again)
         if envelopes := self._stores.backlog.envelopes(admitted.keys):
             failpoints.hit("runs_admitted")

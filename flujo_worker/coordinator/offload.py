@@ -22,10 +22,7 @@ WORTH_SHARING = 512
 
 
 def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, list[Packed]]:
-    """Return the decision with references, and the values to store for them.
-
-    `inline`: the size in bytes above which a value is stored once and referenced.
-    """
+    """Return the decision with references for values of more bytes than `inline`, and these values, to be stored once."""
     least = min(inline, WORTH_SHARING)
     first = () if decision.child_run is None else (decision.child_run.first,)
     holders: tuple[DataclassInstance, ...]

@@ -48,11 +48,7 @@ MOST_HELD: Final = 10_000
 
 
 class BrokerPublisher:
-    """What the publishers of all brokers have in common.
-
-    Attributes:
-        is_muted: whether it sends nothing, because others would refuse what this process signs.
-    """
+    """What the publishers of all brokers have in common. Muted, they send nothing: others would refuse what this process signs."""
 
     def __init__(self, broker: Broker | RabbitBroker) -> None:
         self._broker, self.is_muted = broker, False

@@ -27,11 +27,7 @@ BOOT = (
 
 
 class ChildProcess:
-    """One process, and the socket for its order and its messages. One thread reads them.
-
-    Attributes:
-        how: how it ended, once that is known.
-    """
+    """One process, and the socket for its order and its messages. One thread reads them. `how` is how it ended, once that is known."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel, self._unread = channel, b""

@@ -274,13 +274,9 @@ def _missing_indexes(connection: Connection) -> dict[str, str]:
 def require_current(url: str, *, patience_s: float = 0.0) -> None:
     """Refuse a database that is older than this code, or so much newer that this code cannot work with it.
 
-    Args:
-        url: a libpq connection string.
-        patience_s: seconds to retry while Postgres does not answer.
-
     Raises:
         SchemaVersionError: with what to do.
-        ServiceUnreachable: Postgres does not answer.
+        ServiceUnreachable: Postgres does not answer, for `patience_s` seconds.
     """
     until, has_warned = time.monotonic() + patience_s, False
     while True:

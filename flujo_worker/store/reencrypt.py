@@ -31,13 +31,8 @@ _WRITE: Final = sql.SQL("UPDATE {table} SET {column} = $1 WHERE ctid = $2::text:
 def reencrypt(url: str) -> Iterator[int]:
     """Encrypt all values with the first key of this process; yield how many were changed, some blocks at a time.
 
-    Rows that workers move meanwhile are found by another pass; the last one changes nothing.
-
-    Args:
-        url: a libpq connection string.
-
-    Raises:
-        SerializationError: a value is damaged, or its key is missing here.
+    Rows that workers move meanwhile are found by another pass; the last one changes nothing. Raises SerializationError: a value is damaged,
+    or its key is missing here.
     """
     with psycopg.connect(
         url, **options(url), autocommit=True, row_factory=dict_row, cursor_factory=psycopg.RawCursor

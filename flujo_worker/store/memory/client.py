@@ -106,8 +106,7 @@ class ClientInMemory(InMemory):
     def fork(self, new: NewFork) -> str | None:
         """Record a run that begins again at a step of another; None when that one is gone, live or retried before, or the key is taken.
 
-        Raises:
-            IdempotencyConflict: the key is in use for other work.
+        Raises IdempotencyConflict: the key is in use for other work.
         """
         ticket, old = new.first.ticket, self._t.runs.get(new.forked_from)
         found = self._t.under(ticket.tenant, new.idempotency_key, new.digest)

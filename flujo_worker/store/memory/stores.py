@@ -118,11 +118,7 @@ class SchedulesInMemory(InMemory):
 
 
 class MemoryStores(Stores):
-    """Everything Postgres would remember, in dictionaries.
-
-    Args:
-        tables: the rows, which begin empty.
-    """
+    """Everything Postgres would remember, in `Tables`, which begin empty."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables, admission = tables, AdmissionInMemory(tables)

@@ -38,11 +38,7 @@ T = TypeVar("T")
 
 
 class Tables:
-    """Everything Postgres would remember, in dictionaries. One lock makes each act one commit.
-
-    Args:
-        clock: unix seconds; the store's notion of now.
-    """
+    """Everything Postgres would remember, in dictionaries. One lock makes each act one commit; `clock` tells what is now, in unix seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock

@@ -20,11 +20,8 @@ class Recent:
     """Blobs that this process has stored or read recently: the next attempt here need not fetch them.
 
     A blob is identified by its digest and never changes, so nothing here can be out of date. The least recently used is dropped first: the
-    bound is on the stored bytes and, if they are compressed, on their JSON. A part that several values share is held once, while one of
-    them is. Thread-safe.
-
-    Args:
-        most: bytes that may be stored.
+    bound `most` is on the stored bytes and, if they are compressed, on their JSON. A part that several values share is held once, while one
+    of them is. Thread-safe.
     """
 
     def __init__(self, most: int = MOST_BYTES) -> None:

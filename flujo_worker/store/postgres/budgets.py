@@ -73,13 +73,9 @@ def bind_settlement(claim: ClaimId, usage: Usage, *, releases: bool = True, ends
 def settle(
     connection: Connection, run: str, settlement: Mapping[str, Any], reserved: Sequence[Reservation] = ()
 ) -> Fault | None:
-    """Book the spend of one attempt, and fail the root run of its tree if that passes a limit.
+    """Book the spend of one attempt, with the parameters of `settle.sql`, and fail the root run of its tree if that passes a limit.
 
-    Args:
-        connection: in a transaction.
-        run: the attempt's.
-        settlement: the parameters of `settle.sql`.
-        reserved: reservations of the attempt that may be lost. Budgets are opened first, while this holds no other locks.
+    `reserved`: reservations of the attempt that may be lost. Budgets are opened first, while this transaction holds no other locks.
     """
     [key], [fence] = settlement["close_key"], settlement["close_fence"]
     ended = [run] if settlement["run_of"] else []

@@ -200,14 +200,7 @@ class SchedulesInPostgres(InPostgres):
 
 
 class PostgresStores(Stores):
-    """The worker's stores on Postgres.
-
-    Args:
-        url: a libpq connection string.
-        pool_max: connections this process may hold.
-        prepare: whether statements may be prepared, on connections with their own session.
-        stopping: set when the process ends, so that nothing waits for Postgres any longer.
-    """
+    """The worker's stores on Postgres, over a `RetryingPool` with these arguments."""
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
         self.pool = pool = RetryingPool(url, pool_max=pool_max, prepare=prepare, stopping=stopping)
