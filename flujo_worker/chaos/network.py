@@ -116,7 +116,9 @@ class Network:
         found = {service: self._run(relay.listen(places[service])) for service, relay in relays.items()}
         for relay in relays.values():
             self._stack.callback(self._close, relay)
-        urls = _database_url(self._database, found[POSTGRES]), _broker_url(self._broker, found[REDIS])
+        host, port = found[REDIS]
+        broker = self._broker._replace(netloc=f":{self._broker.password}@{host}:{port}").geturl()
+        urls = _database_url(self._database, found[POSTGRES]), broker
         return Link(relays, self._settings_for(*urls), folder / "clock", namespace)
 
     def _close(self, relay: Relay) -> None:
@@ -150,7 +152,3 @@ def _database_url(url: SplitResult, place: Place) -> str:
         return url._replace(query=query).geturl()
     host, port = place
     return url._replace(netloc=f"{url.username}@{host}:{port}", query="sslmode=disable").geturl()
-
-
-def _broker_url(url: SplitResult, place: Place) -> str:
-    return url._replace(netloc=f":{url.password}@{place[0]}:{place[1]}").geturl()

@@ -210,8 +210,10 @@ def _migrated(connection: Connection, *, ignore_workers: bool) -> Migrated:
         return _create(connection)
     pending = [each for each in migrations() if each.version > present.version]
     for number, each in enumerate(pending):
-        if each.after and not ignore_workers and (workers := _older_workers(connection, each.after)):
-            return Migrated(pending[:number], _all_waiting(pending[number:], workers), workers)
+        if each.after and not ignore_workers:
+            workers = [str(row[0]) for row in connection.execute(_OLDER, [each.after])]
+            if workers:
+                return Migrated(pending[:number], _all_waiting(pending[number:], workers), workers)
         connection.execute(each.statements)
         _record(connection, each)
     return Migrated(pending)
@@ -222,10 +224,6 @@ def _create(connection: Connection) -> Migrated:
     for each in migrations():
         _record(connection, each)
     return Migrated(migrations())
-
-
-def _older_workers(connection: Connection, schema: int) -> list[str]:
-    return [str(row[0]) for row in connection.execute(_OLDER, [schema])]
 
 
 def _all_waiting(pending: Sequence[Migration], workers: Sequence[str]) -> Sequence[Migration]:
@@ -281,7 +279,8 @@ def require_current(url: str, *, patience_s: float = 0.0) -> None:
     until, has_warned = time.monotonic() + patience_s, False
     while True:
         try:
-            return _require_current(url)
+            with _connected(url) as connection:
+                return _present(connection).require(needed(), migrations()[-1].version)
         except ServiceUnreachable as error:
             if time.monotonic() > until:
                 raise
@@ -289,11 +288,6 @@ def require_current(url: str, *, patience_s: float = 0.0) -> None:
                 logger.warning("%s; trying again for up to %g s", error.message, patience_s)
                 has_warned = True
         time.sleep(RETRY_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
-
-
-def _require_current(url: str) -> None:
-    with _connected(url) as connection:
-        _present(connection).require(needed(), migrations()[-1].version)
 
 
 def _present(connection: Connection) -> SchemaVersion:

@@ -33,7 +33,7 @@ T = TypeVar("T", bound="DataclassInstance")
 def envelope_of(row: Row) -> Envelope:
     """Rebuild an envelope from a row of `due.sql` or `envelopes.sql`; raises Unreadable, also where it could not be sent."""
     with _reading(f"the work row {row['key']}, its scope or its run"):
-        tables = {name: _mapping_or_none(row[name]) for name in ("aros", "settings", "limits")}
+        tables = {name: None if row[name] is None else _mapping(row[name]) for name in ("aros", "settings", "limits")}
         envelope = made(
             Envelope,
             row,
@@ -108,10 +108,6 @@ def _mapping(text: str) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise TypeError(f"a {type(read).__name__} instead of a mapping")
     return read
-
-
-def _mapping_or_none(text: str | None) -> dict[str, Any] | None:
-    return None if text is None else _mapping(text)
 
 
 def _lanes(text: str) -> dict[str, int]:

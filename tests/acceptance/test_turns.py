@@ -25,6 +25,7 @@ from flujo_client.gateway import requests
 from flujo_client.serial import loads
 from flujo_worker.testing import LocalEngine
 from tests.support.fleet import FOLDER, PATIENCE_S, STEADY, wait_until
+from tests.support.memory import asked
 
 # One whose leases are long enough for a busy machine: an attempt whose worker loses its lease is begun again, and spends again.
 pytestmark = pytest.mark.site(worker={**STEADY, "concurrency": 100})
@@ -178,7 +179,7 @@ def cancel_at_wait(engine, run):
     """Cancel the run when the step that waits is about to begin."""
     while not _waits(loads(engine.bus[0])):
         engine.deliver(engine.bus.popleft())
-    assert engine.stores.client.request_cancel(run, "never mind")
+    assert asked(engine.stores).request_cancel(run, "never mind")
 
 
 def _waits(wire):

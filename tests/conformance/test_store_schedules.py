@@ -17,6 +17,7 @@ from flujo_worker.recovery.schedules import ScheduleFiring
 from flujo_worker.store.postgres.statements import execute
 from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import enqueued, packed
+from tests.support.memory import asked
 
 PIPELINE = "tests.conformance.test_store_schedules:fine"
 BODY = packed({"input": "in", "options": {"metadata": {"for": "ana"}}})
@@ -59,7 +60,7 @@ def add(world, **given):
         return
     kept = {name: getattr(schedule, name) for name in ("name", "timing", "tenant", "overlap", "catch_up")}
     due = due_at(schedule.name, slot, schedule.timing)
-    world.stores.schedules.add(
+    asked(world.stores).add_schedule(
         ScheduleRecord(**kept, reference="shapes:pipeline", is_paused=False, slot_at=slot, due_at=due), BODY
     )
 

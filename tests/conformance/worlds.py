@@ -47,6 +47,7 @@ from flujo_worker.store.postgres.budgets import budget_of
 from flujo_worker.store.postgres.statements import HOME, statement
 from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import decided, member
+from tests.support.memory import asked
 
 ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""
@@ -114,16 +115,16 @@ class Memory:
     def __init__(self) -> None:
         self._now = 1_800_000_000.0
         self.stores = MemoryStores(Tables(self.now))
-        client, reads = self.stores.client, self.stores.reads
-        self.record, self.request_cancel, self.answer = client.record, client.request_cancel, client.answer
+        client, reads, more = self.stores.client, self.stores.reads, asked(self.stores)
+        self.record, self.request_cancel, self.answer = client.record, more.request_cancel, client.answer
         self.retryable_run, self.beginning, self.fork = client.retryable_run, client.beginning, client.fork
-        self.edit_guard, self.send, self.event_state = client.edit_guard, client.send, client.event_state
+        self.edit_guard, self.send, self.event_state = more.edit_guard, client.send, client.event_state
         self.read_run, self.read_attempts, self.read_scopes = reads.read_run, reads.read_attempts, reads.read_scopes
-        self.read_attempt_values = reads.read_attempt_values
-        self.read_events, self.read_system_events = reads.read_events, reads.read_system_events
-        self.read_recording, self.read_notices = reads.read_recording, reads.read_notices
-        self.read_corrections, self.read_questions = reads.read_corrections, reads.read_questions
-        self.read_budgets, self.read_deleted_runs = reads.read_budgets, reads.read_deleted_runs
+        self.read_attempt_values = more.read_attempt_values
+        self.read_events, self.read_system_events = reads.read_events, more.read_system_events
+        self.read_recording, self.read_notices = more.read_recording, more.read_notices
+        self.read_corrections, self.read_questions = more.read_corrections, reads.read_questions
+        self.read_budgets, self.read_deleted_runs = more.read_budgets, more.read_deleted_runs
 
     def now(self) -> float:
         return self._now

@@ -30,6 +30,7 @@ from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code import contexts
 from tests.support.builders import member, packed
+from tests.support.memory import asked
 
 Recorded = tuple["Recording", list["NoticeRecord"], list["ScopeRecord"], list["RunRecord"]]
 LIVE = ("ready", "queued", "running", "paused")
@@ -71,9 +72,14 @@ class Rough(LocalEngine):
         stores = self.stores
         notices = [
             replace(each, answers=tuple(json.loads(json.dumps(each.answers))))
-            for each in stores.reads.read_notices(run)
+            for each in asked(stores).read_notices(run)
         ]
-        return stores.reads.read_recording(run), notices, stores.reads.read_scopes(run), stores.reads.read_children(run)
+        return (
+            asked(stores).read_recording(run),
+            notices,
+            stores.reads.read_scopes(run),
+            stores.reads.read_children(run),
+        )
 
     def finish(self) -> PipelineResult:
         """Deliver until the run has ended; an engine that lost track of it is stuck here."""

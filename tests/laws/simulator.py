@@ -21,6 +21,7 @@ from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.user_code.evaluator import user_code_runtime
+from tests.support.memory import asked
 
 LOOP, THREADS = OneLoop(), OneThread()
 WORKERS = 3
@@ -202,7 +203,7 @@ class Simulation:
     def _cancel(self) -> None:
         if self.cases:
             case = self.luck.choice(self.cases)
-            self._record(f"cancel {case.run}: {self.stores.client.request_cancel(case.run)}")
+            self._record(f"cancel {case.run}: {asked(self.stores).request_cancel(case.run)}")
 
     # peace
 

@@ -14,9 +14,9 @@ from shapes import SHAPES, Rough
 from flujo_worker.errors import IllegalTransition
 from flujo_worker.store.memory.attempts import AttemptsInMemory
 from flujo_worker.store.memory.backlog import BacklogInMemory
-from flujo_worker.store.memory.client import ClientInMemory
 from tests.support.breadth import examples
 from tests.support.builders import packed
+from tests.support.memory import AskedInMemory, asked
 
 MISHAPS = ("deliver", "deliver", "deliver", "double", "drop", "wait", "haunt", "zombie", "again")
 shapes = st.sampled_from(sorted(SHAPES))
@@ -114,7 +114,7 @@ def nothing_follows_a_cancel(shape, before, after):
     with Rough(shape) as engine:
         for mishap, place in before:
             meet(engine, mishap, place)
-        is_accepted = engine.stores.client.request_cancel(engine.run_id)
+        is_accepted = asked(engine.stores).request_cancel(engine.run_id)
         flagged = engine.picture()
         for mishap, place in after:
             meet(engine, mishap, place)
@@ -200,7 +200,7 @@ def test_mutant_whose_failures_leave_a_trace(monkeypatch, broken):
 
 
 def test_mutant_who_claims_and_merges_after_a_cancel(monkeypatch):
-    monkeypatch.setattr(ClientInMemory, "request_cancel", lambda *_: True)
+    monkeypatch.setattr(AskedInMemory, "request_cancel", lambda *_: True)
     with noticed:
         nothing_follows_a_cancel("adding", [("deliver", 0)], [("deliver", 0)])
 

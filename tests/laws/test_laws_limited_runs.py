@@ -12,6 +12,7 @@ from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.domain.budget import Budget
 from tests.support.breadth import examples
+from tests.support.memory import asked
 
 lawful = settings(max_examples=examples(25), deadline=None)
 mishaps = st.lists(
@@ -57,7 +58,7 @@ class Limited(Rough):
         self.stores.attempts.claim = watched
 
     def look(self):
-        for budget in self.stores.reads.read_budgets().values():
+        for budget in asked(self.stores).read_budgets().values():
             held_to_its_limit(budget)
 
     def enqueue(self, *_, **__):
@@ -71,7 +72,7 @@ def a_run_is_held_to_its_limit(agent, tokens, happened):
             engine.look()
         engine.settle()
         run = engine.stores.reads.read_run(engine.run_id)
-        budget = engine.stores.reads.read_budgets()[f"run:{engine.run_id}"]
+        budget = asked(engine.stores).read_budgets()[f"run:{engine.run_id}"]
         assert (budget.spent.tokens, budget.reserved.tokens) == (run.tokens, 0)
         assert run.status == "failed" if budget.overrun.tokens else run.status in ("succeeded", "failed")
 

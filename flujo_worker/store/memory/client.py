@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from flujo_client.address import ROOT, AttemptKey
 from flujo_client.contract.event import EventState
-from flujo_client.contract.limits import WAKE_S, Guard, GuardRow
 from flujo_client.contract.records import LIVE_RUN, NewRun
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_client.serial import Packed
@@ -42,14 +40,6 @@ class ClientInMemory(InMemory):
         self._t.since.setdefault(new.plan.fingerprint, self._t.clock())
         self._t.contexts[ticket.run, 0] = new.first.context
         return self._begin(new, new.first.input, new.plan.name)
-
-    def request_cancel(self, run_id: str, reason: str | None = None) -> bool:
-        """Request a cancel, with a reason; from now on nothing of the run is claimed or merged. False: it had ended."""
-        run = self._t.run(run_id)
-        if not run.is_live:
-            return False
-        run.asked, run.note, run.stopped_at = True, run.note or reason, run.stopped_at or self._t.clock()
-        return True
 
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
         """Answer a question; False when it is not open."""
@@ -123,31 +113,6 @@ class ClientInMemory(InMemory):
         self._t.add_event(origin, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
         return ticket.run
 
-    def edit_guard(
-        self,
-        guard: Guard,
-        model: str,
-        edits: Mapping[str, Any] | None = None,
-        *,
-        resets: bool = False,
-        clears: bool = False,
-        actor: str | None = None,
-    ) -> int:
-        """Change what operators have set, as `flujo_client.gateway.operator_requests.edit_guard` does; return how many attempts were woken."""
-        row = self._t.guards.get((guard, model), GuardRow(guard, model))
-        kept = None if resets else row.edits
-        merged = kept if edits is None else {**(kept or {}), **edits}
-        cleared_at = self._t.clock() if clears else row.cleared_at
-        self._t.guards[guard, model] = replace(row, edits=merged, cleared_at=cleared_at)
-        edit = {"guard": guard, "model": model, "edits": edits, "resets": resets, "clears": clears, "actor": actor}
-        self._t.add_event(None, None, "guard.edited", "info", edit)
-        at = self._t.clock() + WAKE_S
-        later = [row for row in self._t.attempts.values() if row.status == "ready" and row.available_at > at]
-        woken = [row for row in later if _fits(row.waits_for, guard, model)]
-        for each in woken:
-            each.available_at = at
-        return len(woken)
-
     def _begin(self, new: NewRun, given: Packed, name: str, *, at: int = 0, fork: tuple[str, str] | None = None) -> str:
         """Record a run with this input, its root scope and its first attempt, which waits at the gates."""
         first, now = new.first, self._t.clock()
@@ -189,8 +154,3 @@ class ClientInMemory(InMemory):
             if outputs:
                 return outputs[-1]
         return self._t.run(run_id).input
-
-
-def _fits(waits_for: str | None, guard: Guard, model: str) -> bool:
-    its_guard, _, its_model = (waits_for or "").partition(" ")
-    return its_guard == guard and (its_model == model or fnmatchcase(its_model, model))

@@ -10,10 +10,8 @@ from math import inf
 from flujo_client.contract import records
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.outcome import Event
-from flujo_worker.domain.budget import Budget
 from flujo_worker.ports import Records, Reply
 from flujo_worker.store.memory.admission import AdmissionInMemory
-from flujo_worker.store.memory.rows import recorded
 from flujo_worker.store.memory.tables import InMemory, Tables
 
 
@@ -60,10 +58,6 @@ class ReadsInMemory(InMemory):
             row.record(spent[str(row.key)], held.get(str(row.key), {}).values()) for row in self._t.attempts_of(run_id)
         ]
 
-    def read_attempt_values(self, key: str) -> records.AttemptValues:
-        row = self._t.attempts[key]
-        return records.AttemptValues(row.input, row.output, row.model_answer)
-
     def read_scopes(self, run_id: str) -> list[records.ScopeRecord]:
         """Read a run's scopes in the order they were opened."""
         found = []
@@ -89,32 +83,6 @@ class ReadsInMemory(InMemory):
 
     def read_events(self, run_id: str) -> list[records.EventRecord]:
         return [event for event in self._t.events if event.run_id == run_id]
-
-    def read_recording(self, run_id: str) -> records.Recording:
-        """Read what a run began with, for its replay."""
-        run = self._t.run(run_id)
-        has_context = self._t.scopes[run_id, run.ticket.root].context is not None
-        return recorded(records.Recording, run, run.ticket, id=run_id, has_context=has_context)
-
-    def read_notices(self, run_id: str) -> list[records.NoticeRecord]:
-        """Read the outcomes that a run's coordinators received, in the order of their commits."""
-        concluded = [row for row in self._t.attempts_of(run_id) if "taken_over_from" not in row.metadata]
-        rows = sorted(concluded, key=lambda row: inf if row.ended_at is None else row.ended_at)
-        made = {str(row.key): number for number, row in enumerate(concluded, 1)}
-        return [row.notice(made[str(row.key)]) for row in rows]
-
-    def read_system_events(self) -> list[records.EventRecord]:
-        return [event for event in self._t.events if event.run_id is None]
-
-    def read_corrections(self, run_id: str) -> list[records.CorrectionRecord]:
-        return [each for each in self._t.corrections if each.run_id == run_id]
-
-    def read_budgets(self) -> dict[str, Budget]:
-        return dict(self._t.budgets)
-
-    def read_deleted_runs(self) -> list[records.RunSummary]:
-        """Return the summaries of deleted runs, the last to end first."""
-        return sorted(self._t.summaries.values(), key=lambda each: (each.ended_at, each.id), reverse=True)
 
     def waiting(self) -> list[float]:
         """Return when the rows that wait to be published become due, in unix seconds."""

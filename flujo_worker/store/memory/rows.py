@@ -19,7 +19,6 @@ from flujo_client.contract.records import (
     LIVE_RUN,
     OPEN_ATTEMPT,
     AttemptRecord,
-    NoticeRecord,
     RunRecord,
     ScopeRecord,
     without_code,
@@ -280,9 +279,6 @@ class StoredAttempt:
     def cancel(self, reason: str, now: float) -> None:
         self.move("cancelled")
         self.reason, self.ended_at = reason, now
-
-    def notice(self, made: int) -> NoticeRecord:
-        return recorded(NoticeRecord, self, self.key, made=made, key=str(self.key))
 
     def approval(self, pipeline: str, run_status: str, now: float) -> Approval:
         """Return the row as clients read its question."""

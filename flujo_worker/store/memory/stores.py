@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from flujo_client.contract.schedules import ScheduleRecord, due_at
+from flujo_client.contract.schedules import due_at
 from flujo_worker.domain.schedules import DueSchedule, Fired
 from flujo_worker.ports import PendingHookCall, Room, Stores
 from flujo_worker.store.memory.admission import AdmissionInMemory
@@ -87,14 +87,6 @@ def _key(call: PendingHookCall) -> tuple[str, str, str]:
 
 
 class SchedulesInMemory(InMemory):
-    def add(self, record: ScheduleRecord, body: Packed) -> None:
-        """Store a schedule, or replace that of its name."""
-        known = self._t.schedules.get(record.name)
-        if known is not None:
-            kept = known.record if known.record.timing == record.timing else record
-            record = replace(record, is_paused=known.record.is_paused, slot_at=kept.slot_at, due_at=kept.due_at)
-        self._t.schedules[record.name] = DueSchedule(record, "", bytes(body), when(self._t.clock()))
-
     def due(self, limit: int) -> list[DueSchedule]:
         now = when(self._t.clock())
         rows = [each for each in self._t.schedules.values() if not each.record.is_paused]

@@ -15,6 +15,7 @@ from flujo_client import ExecutedCommandLog, Pipeline, PipelineContext, Step
 from flujo_client.contract.hooks import PreStepPayload
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker.replay.replay import replay
+from tests.support.memory import asked
 
 SIZE = 5_000
 MANY = 90
@@ -143,8 +144,8 @@ def test_a_long_loop_replays_and_can_be_retried_from_the_step_after_it(engine):
     run_id = engine.run(Pipeline([box, Step("after", after)], context_model=Notes), "goal").run_id
     stores = engine.stores
     recorded = (
-        stores.reads.read_recording(run_id),
-        stores.reads.read_notices(run_id),
+        asked(stores).read_recording(run_id),
+        asked(stores).read_notices(run_id),
         stores.reads.read_scopes(run_id),
         stores.reads.read_children(run_id),
     )

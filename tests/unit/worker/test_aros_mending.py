@@ -14,6 +14,7 @@ from flujo_client import AgentProcessors, ConfigManager, Pipeline, PluginOutcome
 from flujo_client.errors import PausedException, PipelineAbortSignal
 from flujo_client.pipeline.function_marks import reads_answer
 from flujo_worker.testing import LocalEngine
+from tests.support.memory import asked
 
 SCHEMA = {
     "type": "object",
@@ -151,7 +152,7 @@ def test_a_mended_output_is_told_as_a_correction_and_not_as_a_refusal(tmp_path):
         assert (result.success, stages) == (True, ["extract", "semantic", "custom"])
         assert not events(engine, run, "output.coercion.fail")
         assert ("aros.aop.coercion.success") in [name for name, _ in events(engine, run)]
-        (row,) = engine.stores.reads.read_corrections(run)
+        (row,) = asked(engine.stores).read_corrections(run)
         assert (row.correction.stage, row.correction.transforms) == ("custom", ("region", "str->int", "Euros"))
 
 

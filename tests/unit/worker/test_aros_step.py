@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from flujo_client import AgentProcessors, ConfigManager, Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.errors import PipelineAbortSignal
 from flujo_worker.testing import LocalEngine
+from tests.support.memory import asked
 
 FENCED = 'Here it is:\n```json\n{"count": 3}\n```\nAnything else?'
 SCHEMA = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}}
@@ -419,7 +420,7 @@ def test_the_ledger_keeps_accepted_repairs_when_the_project_asks(tmp_path):
     """M-137, M-178."""
     with LocalEngine(project(tmp_path, "correction_ledger_enabled = true")) as engine:
         run, _ = ran(engine, Says(FENCED), {"aop": "minimal", "schema": SCHEMA})
-        (row,) = engine.stores.reads.read_corrections(run)
+        (row,) = asked(engine.stores).read_corrections(run)
         assert (row.correction.step_name, row.correction.stage, row.correction.transforms) == (
             "judge",
             "extract",
@@ -431,7 +432,7 @@ def test_the_ledger_keeps_accepted_repairs_when_the_project_asks(tmp_path):
 def test_no_ledger_unless_asked(engine):
     """M-137."""
     run, _ = ran(engine, Says(FENCED), {"aop": "minimal", "schema": SCHEMA})
-    assert engine.stores.reads.read_corrections(run) == []
+    assert asked(engine.stores).read_corrections(run) == []
 
 
 PLANNED = "<thinking>guess</thinking> How many?"

@@ -17,6 +17,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, UserCodeFailed
 from tests.support.builders import decided, enqueued, succeeded
+from tests.support.memory import asked
 
 pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
@@ -181,7 +182,7 @@ def test_a_run_that_is_stopped_leaves_it_alone(engine):
     inner = bare(step("x")).as_step("inner", own_run=True)
     run_id = engine.enqueue(bare(bare(inner).as_step("b", config=ALL_BEHIND), step("c")), 1)
     engine.deliver(engine.bus.popleft())
-    engine.stores.client.request_cancel(run_id)
+    asked(engine.stores).request_cancel(run_id)
     engine.drain()
     task = only_task(engine, run_id)
     assert (engine.stores.reads.read_run(run_id).status, task.status) == ("cancelled", "succeeded")
@@ -217,7 +218,7 @@ def test_each_has_a_quota_of_its_own(engine):
     given = limits_of(engine, task.id)
     assert (given["run"], given["limits"], given["task"]) == (task.id, QUOTA, "b")
     assert (engine.stores.reads.read_run(run_id).status, task.status) == ("succeeded", "succeeded")
-    assert engine.stores.reads.read_budgets()[f"run:{task.id}"].settled.tokens == 15
+    assert asked(engine.stores).read_budgets()[f"run:{task.id}"].settled.tokens == 15
     assert (engine.result(run_id).total_tokens, task.tokens) == (0, 15)
 
 
@@ -232,7 +233,7 @@ def test_its_own_limits_narrow_that_and_those_around_it_do_not(engine):
         "failed",
         "Token limit of 14 exceeded. Current tokens: 15",
     )
-    assert set(engine.stores.reads.read_budgets()) == {f"run:{task.id}", f"step:{task.id}:l/body/b/body/b"}
+    assert set(asked(engine.stores).read_budgets()) == {f"run:{task.id}", f"step:{task.id}:l/body/b/body/b"}
 
 
 def test_its_tenant_pays_for_it():

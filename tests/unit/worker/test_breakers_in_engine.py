@@ -15,6 +15,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.errors import PausedException
 from flujo_worker.agents import AgentTool, make_agent_async
 from flujo_worker.testing import LocalEngine
+from tests.support.memory import asked
 
 QUICK = {"failures": 3, "recovery_s": 30.0, "half_open_calls": 1}
 ONCE, OFTEN = StepConfig(max_retries=0), StepConfig(max_retries=9)
@@ -255,7 +256,7 @@ def test_what_waits_has_reserved_nothing(engine):
     config = StepConfig(max_retries=0, expected_tokens=50)
     run = engine.enqueue(Pipeline([Provider().step(config=config)]), "hello", limits=UsageLimits(total_tokens_limit=60))
     assert engine.deliver(engine.bus.popleft()) == "waiting"
-    assert engine.stores.reads.read_budgets()[f"run:{run}"].reserved.tokens == 0
+    assert asked(engine.stores).read_budgets()[f"run:{run}"].reserved.tokens == 0
     engine.drain()
     assert engine.result(run).success
 

@@ -14,6 +14,7 @@ from flujo_worker.ports import ClaimId
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import member
+from tests.support.memory import asked
 from tests.support.sweeping import Standing, sweeper_of
 
 
@@ -238,7 +239,7 @@ def test_the_plan_of_a_worker_is_kept_for_those_who_compare(engine):
 
 def replayed(engine, run):
     stores = engine.stores
-    return replay(stores.reads.read_recording(run), stores.reads.read_notices(run), stores.reads.read_scopes(run), [])
+    return replay(asked(stores).read_recording(run), asked(stores).read_notices(run), stores.reads.read_scopes(run), [])
 
 
 def test_a_run_under_changed_code_is_replayed_by_its_last_plan(engine):

@@ -35,6 +35,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport
 from tests.support.builders import decided, enqueued, succeeded
+from tests.support.memory import asked
 
 pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
@@ -296,7 +297,7 @@ def test_a_state_may_be_one(engine):
 def test_a_cancel_of_the_parent_takes_the_child_with_it(engine):
     run_id, child_id = started_runs(engine, bare(child(child(step("x"), name="inner"))), "in")
     engine.deliver(engine.bus.popleft())
-    engine.stores.client.request_cancel(run_id)
+    asked(engine.stores).request_cancel(run_id)
     engine.bus.clear()
     engine.drain()
     inner = only_child(engine, child_id)
@@ -309,7 +310,7 @@ def test_a_cancel_of_the_parent_takes_the_child_with_it(engine):
 @pytest.mark.parametrize("on_failure", ["abort", "skip"])
 def test_a_cancel_of_the_child_is_a_failure_of_its_step(engine, on_failure):
     run_id, child_id = started_runs(engine, bare(child(step("x"), on_failure=on_failure), step("b")), "in")
-    engine.stores.client.request_cancel(child_id)
+    asked(engine.stores).request_cancel(child_id)
     engine.bus.clear()
     engine.drain()
     result = engine.result(run_id)

@@ -47,6 +47,7 @@ from flujo_client.pipeline.step import step as step_of
 from flujo_client.serial import loads
 from flujo_worker.agents.answer import AgentAnswer
 from tests.support.builders import member
+from tests.support.memory import asked
 
 pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
@@ -263,7 +264,7 @@ def test_an_endless_fallback_that_is_raised_passes_too(engine):
 def test_a_cancelled_run_calls_no_fallback(engine):
     run = engine.enqueue(bare(step("x", fails).fallback(step("y"))), "in")
     engine.deliver(engine.bus.popleft())
-    engine.stores.client.request_cancel(run)
+    asked(engine.stores).request_cancel(run)
     engine.drain()
     result = engine.result(run)
     assert (result.run_status, "x/fallback" in scopes(engine, result)) == ("cancelled", False)
@@ -273,7 +274,7 @@ def test_a_run_that_is_cancelled_in_its_fallback_tells_both(engine):
     run = engine.enqueue(bare(step("x", fails).fallback(step("y"))), "in")
     for _ in range(2):
         engine.deliver(engine.bus.popleft())
-    engine.stores.client.request_cancel(run)
+    asked(engine.stores).request_cancel(run)
     engine.drain()
     found = at(engine.result(run), "x")
     assert (found.success, found.output, found.metadata_["fallback_triggered"]) == (False, None, True)

@@ -30,6 +30,7 @@ from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.factory import make_agent_async
 from flujo_worker.testing import LocalEngine
+from tests.support.memory import asked
 
 TESTS = Path(__file__).parents[2]
 PAGE = (TESTS.parent / "docs/reference/events.md").read_text(encoding="utf-8")
@@ -238,7 +239,7 @@ def models(engine):
 
 def endings(engine):
     run = engine.enqueue(Pipeline([Step("x", echo)]), "go")
-    engine.stores.client.request_cancel(run, "never mind")
+    asked(engine.stores).request_cancel(run, "never mind")
     engine.drain()
     late = engine.enqueue(Pipeline([Step("x", echo)]), "go", deadline=engine.now - 1)
     engine.drain()

@@ -19,6 +19,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.errors import AgentError
 from flujo_client.sizes import MAX_REFUSED_ANSWER_BYTES
 from flujo_worker import LocalEngine, make_agent_async
+from tests.support.memory import asked
 from tests.support.openai_server import OpenAIServer, Said
 
 ONCE = StepConfig(max_retries=0)
@@ -136,7 +137,7 @@ def test_a_refused_answer_has_place_rule_and_what_was_wrong(engine):
         agent = make_agent_async(model, output_type=Score)
         result = engine.run(Pipeline([Step("s", agent, config=ONCE, processing={"aop": "full"})]), "in")
     error, [attempt] = result.error, engine.history(result.run_id)
-    assert engine.stores.reads.read_attempt_values(attempt.key).answer == '{"score": 42, "why": 5}'
+    assert asked(engine.stores).read_attempt_values(attempt.key).answer == '{"score": 42, "why": 5}'
     assert error.code == "AGENT_IO_VALIDATION"
     assert error.details == {
         "model": "openai:gpt-4o-mini",
@@ -165,7 +166,7 @@ def stored_answer(engine, answer, **options):
     result = engine.run(Pipeline([Step("s", lambda data: answer, config=ONCE, **options)]), "in")
     assert result.run_status == "failed"
     [attempt] = engine.history(result.run_id)
-    return engine.stores.reads.read_attempt_values(attempt.key).answer
+    return asked(engine.stores).read_attempt_values(attempt.key).answer
 
 
 def test_the_answer_that_was_refused_is_stored_as_it_came_without_secrets_and_shortened(engine):

@@ -27,6 +27,7 @@ from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import packed
+from tests.support.memory import asked
 
 STRICT = Settings(hooks={"strict": True})
 STOPPABLE = ["pre_run", "pre_step", "post_step", "on_step_failure"]
@@ -165,7 +166,7 @@ def test_a_retried_run_begins_and_ends_too(engine):
 def test_a_cancelled_run_has_ended(engine):
     told = Told()
     run = engine.enqueue(hooked(step("a"), hooks=[told]), 1)
-    engine.stores.client.request_cancel(run, "enough")
+    asked(engine.stores).request_cancel(run, "enough")
     engine.drain()
     assert told.names == ["post_run"]
     assert told.only("post_run").pipeline_result.run_status == "cancelled"
@@ -450,8 +451,8 @@ def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
     told.payloads.clear()
     stores = engine.stores
     recorded = (
-        stores.reads.read_recording(run),
-        stores.reads.read_notices(run),
+        asked(stores).read_recording(run),
+        asked(stores).read_notices(run),
         stores.reads.read_scopes(run),
         stores.reads.read_children(run),
     )

@@ -9,6 +9,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.errors import PipelineError, ResumeError
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import pipeline_of
+from tests.support.memory import asked
 
 
 def sequence(*steps):
@@ -161,7 +162,7 @@ def test_a_question_of_another_name_is_unknown(engine):
 
 def test_a_cancelled_run_cannot_be_answered_and_keeps_no_question(engine):
     run = paused_run(engine, sequence(ask()))
-    engine.stores.client.request_cancel(run)
+    asked(engine.stores).request_cancel(run)
     assert refusal(engine, run).error_code == "RUN_ENDED"
     engine.drain()
     assert engine.approvals(run) == []

@@ -10,6 +10,7 @@ from flujo_client.errors import UsageLimitExceededError
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
+from tests.support.memory import asked
 
 TEN = StepConfig(max_retries=1, expected_tokens=10)
 
@@ -109,7 +110,7 @@ def test_a_containers_limits_hold_for_all_that_runs_inside(engine):
         usage_limits=limits,
     )
     result = engine.run(Pipeline([limited]), "in")
-    assert set(engine.stores.reads.read_budgets()) == {f"step:{result.run_id}:rounds"}
+    assert set(asked(engine.stores).read_budgets()) == {f"step:{result.run_id}:rounds"}
     assert (result.run_status, result.total_tokens, result.error.category) == ("failed", 20, "limit")
 
 

@@ -23,6 +23,7 @@ from flujo_client import (
 from flujo_client.errors import PausedException, PipelineError
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_worker.replay.replay import replay
+from tests.support.memory import asked
 
 ONCE = StepConfig(max_retries=0)
 
@@ -175,8 +176,8 @@ def test_a_replay_decides_the_same(engine, work, make):
     engine.drain()
     stores = engine.stores
     recorded = (
-        stores.reads.read_recording(run),
-        stores.reads.read_notices(run),
+        asked(stores).read_recording(run),
+        asked(stores).read_notices(run),
         stores.reads.read_scopes(run),
         stores.reads.read_children(run),
     )

@@ -32,6 +32,7 @@ from flujo_worker.ports import Claim
 from flujo_worker.runtime.attempt_run import charge
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import enqueued
+from tests.support.memory import asked
 
 ROOMY = StepConfig(max_retries=3)
 
@@ -406,7 +407,7 @@ def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypa
 def test_a_cancelled_run_calls_no_one(engine):
     agent = Agent()
     run_id = engine.enqueue(Pipeline([Step("s", agent)]), "in")
-    engine.stores.client.request_cancel(run_id)
+    asked(engine.stores).request_cancel(run_id)
     assert engine.deliver(engine.bus.popleft()) == "stopped"
     assert agent.calls == 0
 

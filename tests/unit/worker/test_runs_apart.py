@@ -7,6 +7,7 @@ from container_parts import Notes, step
 from flujo_client.contract.records import RUN_STATUSES
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
+from tests.support.memory import asked
 
 
 class Items(Notes):
@@ -45,7 +46,7 @@ def test_a_run_has_more_statuses_than_its_context(engine):
     waiting, cancelled = engine.enqueue(PIPELINE, "go"), engine.enqueue(PIPELINE, "go")
     late = engine.enqueue(PIPELINE, "go", deadline=engine.now - 1)
     assert engine.stores.reads.read_run(waiting).status == "queued"
-    engine.stores.client.request_cancel(cancelled, "never mind")
+    asked(engine.stores).request_cancel(cancelled, "never mind")
     engine.drain()
     statuses = [engine.stores.reads.read_run(run).status for run in (cancelled, late)]
     assert statuses == ["cancelled", "expired"]
