@@ -748,7 +748,7 @@ class ExportStore(Protocol):
 
 @dataclass(eq=False)
 class Stores:
-    """The small stores that the engine works with."""
+    """The small stores that runs need: in Postgres, or in memory."""
 
     leases: LeaseStore
     attempts: AttemptStore
@@ -761,10 +761,16 @@ class Stores:
     hook_calls: HookCallStore
     admission: AdmissionStore
     limits: LimitStore
-    retention: RetentionStore
     units: UnitStore
-    exports: ExportStore
     batches: BatchStore
+
+
+@dataclass(eq=False)
+class WorkerStores(Stores):
+    """Those of a worker process, which also deletes what has aged, exports traces and fires schedules."""
+
+    retention: RetentionStore
+    exports: ExportStore
     schedules: ScheduleStore
 
 

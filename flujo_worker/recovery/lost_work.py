@@ -22,7 +22,7 @@ from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
-from flujo_worker.ports import BrokerSnapshot, ClaimId, Due, Publisher, Stores
+from flujo_worker.ports import BrokerSnapshot, ClaimId, Due, Publisher, Stores, WorkerStores
 from flujo_worker.recovery.sweeper import BATCH, Chore, RowByRow
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class LostWork:
 
     def __init__(
         self,
-        stores: Stores,
+        stores: WorkerStores,
         post: Publisher,
         coordinator: Coordinator,
         lease: Lease,

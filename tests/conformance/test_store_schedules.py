@@ -17,7 +17,6 @@ from flujo_worker.recovery.schedules import ScheduleFiring
 from flujo_worker.store.postgres.statements import execute
 from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import enqueued, packed
-from tests.support.memory import asked
 
 PIPELINE = "tests.conformance.test_store_schedules:fine"
 BODY = packed({"input": "in", "options": {"metadata": {"for": "ana"}}})
@@ -60,7 +59,7 @@ def add(world, **given):
         return
     kept = {name: getattr(schedule, name) for name in ("name", "timing", "tenant", "overlap", "catch_up")}
     due = due_at(schedule.name, slot, schedule.timing)
-    asked(world.stores).add_schedule(
+    world.stores.schedules.add(
         ScheduleRecord(**kept, reference="shapes:pipeline", is_paused=False, slot_at=slot, due_at=due), BODY
     )
 

@@ -41,13 +41,12 @@ from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Budget
 from flujo_worker.domain.values import Decision, ScopeRow
 from flujo_worker.ports import BrokerSnapshot, Due, PoisonedAttempt, Room, Stores, Verdict
-from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.postgres.budgets import budget_of
 from flujo_worker.store.postgres.statements import HOME, statement
 from flujo_worker.store.postgres.stores import PostgresStores
 from tests.support.builders import decided, member
-from tests.support.memory import asked
+from tests.support.memory import AllInMemory, asked
 
 ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""
@@ -114,7 +113,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._now = 1_800_000_000.0
-        self.stores = MemoryStores(Tables(self.now))
+        self.stores = AllInMemory(Tables(self.now))
         client, reads, more = self.stores.client, self.stores.reads, asked(self.stores)
         self.record, self.request_cancel, self.answer = client.record, more.request_cancel, client.answer
         self.retryable_run, self.beginning, self.fork = client.retryable_run, client.beginning, client.fork

@@ -18,10 +18,9 @@ from simulation_laws import LawBroken, Watch, laws_at_the_end
 
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_worker.errors import DispatchError, StoreError
-from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.user_code.evaluator import user_code_runtime
-from tests.support.memory import asked
+from tests.support.memory import AllInMemory, asked
 
 LOOP, THREADS = OneLoop(), OneThread()
 WORKERS = 3
@@ -70,7 +69,7 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.luck, self.trace = seed, Random(seed), list[str]()
-        self.stores, self.broker = MemoryStores(Tables(CLOCK)), Broker(counts_chords=seed % 3 != 0)
+        self.stores, self.broker = AllInMemory(Tables(CLOCK)), Broker(counts_chords=seed % 3 != 0)
         self.watch = Watch(self.stores)
         self._catalog, cases = prepared()
         self._bench = user_code_runtime(SETTINGS, LOOP, THREADS, InMemoryCache(clock=CLOCK))  # type: ignore[arg-type]

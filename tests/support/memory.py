@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from fnmatch import fnmatchcase
 from math import inf
 from typing import Any
 
 from flujo_client.contract import records
 from flujo_client.contract.limits import WAKE_S, Guard, GuardRow
-from flujo_client.contract.schedules import ScheduleRecord
+from flujo_client.contract.schedules import ScheduleRecord, due_at
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Budget
-from flujo_worker.domain.schedules import DueSchedule
+from flujo_worker.domain.schedules import DueSchedule, Fired
 from flujo_worker.store.memory.rows import recorded, when
 from flujo_worker.store.memory.stores import MemoryStores
-from flujo_worker.store.memory.tables import InMemory
+from flujo_worker.store.memory.tables import InMemory, Tables
+from tests.support.memory_exports import ExportsInMemory
+from tests.support.memory_retention import RetentionInMemory
+
+
+class AllInMemory(MemoryStores):
+    """The stores in memory, and those that only a worker's upkeep needs, which runs without services do not have."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self.retention, self.exports = RetentionInMemory(tables), ExportsInMemory(tables)
+        self.schedules = SchedulesInMemory(tables)
 
 
 def asked(stores: MemoryStores) -> AskedInMemory:
@@ -90,7 +102,14 @@ class AskedInMemory(InMemory):
         """Return the summaries of deleted runs, the last to end first."""
         return sorted(self._t.summaries.values(), key=lambda each: (each.ended_at, each.id), reverse=True)
 
-    def add_schedule(self, record: ScheduleRecord, body: Packed) -> None:
+
+def _fits(waits_for: str | None, guard: Guard, model: str) -> bool:
+    its_guard, _, its_model = (waits_for or "").partition(" ")
+    return its_guard == guard and (its_model == model or fnmatchcase(its_model, model))
+
+
+class SchedulesInMemory(InMemory):
+    def add(self, record: ScheduleRecord, body: Packed) -> None:
         """Store a schedule, or replace that of its name."""
         known = self._t.schedules.get(record.name)
         if known is not None:
@@ -98,7 +117,23 @@ class AskedInMemory(InMemory):
             record = replace(record, is_paused=known.record.is_paused, slot_at=kept.slot_at, due_at=kept.due_at)
         self._t.schedules[record.name] = DueSchedule(record, "", bytes(body), when(self._t.clock()))
 
+    def due(self, limit: int) -> list[DueSchedule]:
+        now = when(self._t.clock())
+        rows = [each for each in self._t.schedules.values() if not each.record.is_paused]
+        found = [(each.record.due_at, each.record.name, each) for each in rows if each.record.due_at is not None]
+        return [replace(each, now=now) for at, _, each in sorted(found, key=lambda row: row[:2])[:limit] if at <= now]
 
-def _fits(waits_for: str | None, guard: Guard, model: str) -> bool:
-    its_guard, _, its_model = (waits_for or "").partition(" ")
-    return its_guard == guard and (its_model == model or fnmatchcase(its_model, model))
+    def advance(self, due: DueSchedule, fired: Fired) -> bool:
+        known = self._t.schedules.get(due.record.name)
+        if known is None or (known.record.slot_at, known.record.timing) != (due.record.slot_at, due.record.timing):
+            return False
+        record, now, slot = known.record, when(self._t.clock()), fired.next_slot
+        next_due = None if slot is None else due_at(record.name, slot, record.timing)
+        if fired.again_s is not None:
+            next_due = now + timedelta(seconds=fired.again_s)
+        if fired.last_slot is not None:
+            record = replace(record, last_slot=fired.last_slot, last_run=fired.run, last_error=fired.error)
+        record = replace(record, slot_at=slot, due_at=next_due, last_error=fired.error or record.last_error)
+        failing_since = None if fired.again_s is None else known.failing_since or now
+        self._t.schedules[record.name] = replace(known, record=record, failing_since=failing_since)
+        return True

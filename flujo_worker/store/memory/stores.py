@@ -5,12 +5,8 @@ For tests and the in-process engine. One lock makes each act one commit. Their c
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from flujo_client.contract.schedules import due_at
-from flujo_worker.domain.schedules import DueSchedule, Fired
 from flujo_worker.ports import PendingHookCall, Room, Stores
 from flujo_worker.store.memory.admission import AdmissionInMemory
 from flujo_worker.store.memory.attempts import AttemptsInMemory
@@ -18,12 +14,10 @@ from flujo_worker.store.memory.backlog import BacklogInMemory
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.client import ClientInMemory
 from flujo_worker.store.memory.code import CodeInMemory, PlanMovesInMemory
-from flujo_worker.store.memory.exports import ExportsInMemory
 from flujo_worker.store.memory.leases import LeasesInMemory
 from flujo_worker.store.memory.limits import LimitsInMemory
 from flujo_worker.store.memory.reads import ReadsInMemory
-from flujo_worker.store.memory.retention import RetentionInMemory
-from flujo_worker.store.memory.rows import TakenCall, when
+from flujo_worker.store.memory.rows import TakenCall
 from flujo_worker.store.memory.scopes import ScopesInMemory
 from flujo_worker.store.memory.tables import InMemory, Tables
 from flujo_worker.store.memory.units import BatchesInMemory, UnitsInMemory
@@ -86,29 +80,6 @@ def _key(call: PendingHookCall) -> tuple[str, str, str]:
     return call.run, call.payload, call.attempt
 
 
-class SchedulesInMemory(InMemory):
-    def due(self, limit: int) -> list[DueSchedule]:
-        now = when(self._t.clock())
-        rows = [each for each in self._t.schedules.values() if not each.record.is_paused]
-        found = [(each.record.due_at, each.record.name, each) for each in rows if each.record.due_at is not None]
-        return [replace(each, now=now) for at, _, each in sorted(found, key=lambda row: row[:2])[:limit] if at <= now]
-
-    def advance(self, due: DueSchedule, fired: Fired) -> bool:
-        known = self._t.schedules.get(due.record.name)
-        if known is None or (known.record.slot_at, known.record.timing) != (due.record.slot_at, due.record.timing):
-            return False
-        record, now, slot = known.record, when(self._t.clock()), fired.next_slot
-        next_due = None if slot is None else due_at(record.name, slot, record.timing)
-        if fired.again_s is not None:
-            next_due = now + timedelta(seconds=fired.again_s)
-        if fired.last_slot is not None:
-            record = replace(record, last_slot=fired.last_slot, last_run=fired.run, last_error=fired.error)
-        record = replace(record, slot_at=slot, due_at=next_due, last_error=fired.error or record.last_error)
-        failing_since = None if fired.again_s is None else known.failing_since or now
-        self._t.schedules[record.name] = replace(known, record=record, failing_since=failing_since)
-        return True
-
-
 class MemoryStores(Stores):
     """Everything Postgres would remember, in `Tables`, which begin empty."""
 
@@ -130,9 +101,6 @@ class MemoryStores(Stores):
             hook_calls=HookCallsInMemory(tables),
             admission=admission,
             limits=limits,
-            retention=RetentionInMemory(tables),
             units=UnitsInMemory(tables, budgets),
-            exports=ExportsInMemory(tables),
             batches=BatchesInMemory(tables),
-            schedules=SchedulesInMemory(tables),
         )

@@ -14,7 +14,7 @@ from flujo_client.contract.limits import GuardRow
 from flujo_client.contract.rows import attempt_record, run_record, scope_record
 from flujo_client.serial import dumps, storable_text, stored_safely
 from flujo_worker.domain.permit import ASK_AGAIN_S, PATIENCE_S, PermitRequest
-from flujo_worker.ports import ClaimId, Member, PendingHookCall, Records, Renewal, Reply, Room, Stores
+from flujo_worker.ports import ClaimId, Member, PendingHookCall, Records, Renewal, Reply, Room, WorkerStores
 from flujo_worker.store.migrate import migrations
 from flujo_worker.store.postgres.admission import AdmissionInPostgres
 from flujo_worker.store.postgres.attempts import AttemptsInPostgres
@@ -199,7 +199,7 @@ class SchedulesInPostgres(InPostgres):
         return bool(self._pool.rows("advance_schedule", parameters))
 
 
-class PostgresStores(Stores):
+class PostgresStores(WorkerStores):
     """The worker's stores on Postgres, over a `RetryingPool` with these arguments."""
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:

@@ -18,6 +18,7 @@ from flujo_worker.traces.conventions import LATEST, OPT_IN, Conventions
 from flujo_worker.traces.exporter import Exporter, exporter_of, may_export
 from flujo_worker.traces.live import Sampling, follow
 from flujo_worker.traces.spans import Spans
+from tests.support.memory_exports import ExportsInMemory
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -60,7 +61,9 @@ def export(engine, collected):
     def export(which="all"):
         if which not in made:
             spans = Spans(Conventions({}))
-            made[which] = Exporter(engine.stores.exports, spans, takes[which], lambda: collected, lambda: "w1")
+            made[which] = Exporter(
+                ExportsInMemory(engine.stores.tables), spans, takes[which], lambda: collected, lambda: "w1"
+            )
         engine.now += 5
         return made[which].export()
 
@@ -214,7 +217,9 @@ def test_content_is_sent_only_if_it_is_asked_for_and_without_secrets(ended_attem
 
 @pytest.mark.parametrize(("value", "is_sent"), [("true", True), ("SPAN_ONLY", True), ("false", False), ("", False)])
 def test_the_standard_variable_asks_for_content(engine, ended_attempt, value, is_sent):
-    exporter = exporter_of(engine.stores.exports, Traces(), ENDPOINT | {exporting.CONTENT: value}, lambda: "w1")
+    exporter = exporter_of(
+        ExportsInMemory(engine.stores.tables), Traces(), ENDPOINT | {exporting.CONTENT: value}, lambda: "w1"
+    )
     follow(None)
     events = [AttemptEvent(datetime.now(UTC), "agent.response", {"response_preview": "fine"})]
     texts = json.dumps([span.attributes for span in exporter._spans.of(ended_attempt, events)])
@@ -241,9 +246,9 @@ def test_calls_are_left_to_live_instrumentation(ended_attempt):
 @pytest.fixture
 def ended_attempt():
     with LocalEngine() as engine:
-        export = engine.stores.exports.begin("w1", patience_s=60.0, margin_s=0.0)
+        export = ExportsInMemory(engine.stores.tables).begin("w1", patience_s=60.0, margin_s=0.0)
         engine.run(Pipeline([Step("a", lambda _: 1)]), "go")
-        [row] = engine.stores.exports.ended(
+        [row] = ExportsInMemory(engine.stores.tables).ended(
             "attempt", export.positions["attempt"], datetime.now(UTC) + timedelta(days=3650), 1
         )
         return row

@@ -15,10 +15,10 @@ from flujo_worker.recovery.lost_work import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_
 from flujo_worker.store.memory.backlog import BacklogInMemory
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.scopes import ScopesInMemory
-from flujo_worker.store.memory.stores import MemoryStores
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.user_code.evaluator import Evaluator
 from tests.support.builders import enqueued, member
+from tests.support.memory import AllInMemory
 from tests.support.sweeping import Standing, sweeper_of
 
 NO_CODE = SimpleNamespace(template=TemplateSettings())
@@ -44,7 +44,7 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
     (tmp_path / "shapes.py").write_text(f"print('tried', file=open({str(tried)!r}, 'a'))\nraise OSError('no model')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "shapes", raising=False)
-    stores = MemoryStores(Tables(lambda: 1_800_000_000.0))
+    stores = AllInMemory(Tables(lambda: 1_800_000_000.0))
     stores.leases.register_worker(member("w"), 30.0)
     for _ in range(3):
         new = enqueued()
@@ -76,7 +76,7 @@ def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
             return super().missed_joins(limit, older_s)
 
     tables = Tables(lambda: 1_800_000_000.0)
-    stores, post, catalog = MemoryStores(tables), Backed(), CodeRegistry([], lambda _: None)
+    stores, post, catalog = AllInMemory(tables), Backed(), CodeRegistry([], lambda _: None)
     stores.scopes = Scopes(tables)
     coordinator = Coordinator(stores, lambda *_: None, Evaluator(stores, catalog, NO_CODE), backoff=Backoff())
     sweeper = sweeper_of(stores, post, coordinator, catalog)
@@ -99,7 +99,7 @@ def test_one_who_may_not_judge_leaves_the_turn_to_those_who_may(may_judge, sweep
 
     took, now = [], 1_800_000_000.0
     tables = Tables(lambda: now)
-    stores, catalog = MemoryStores(tables), CodeRegistry([], lambda _: None)
+    stores, catalog = AllInMemory(tables), CodeRegistry([], lambda _: None)
     stores.backlog.begin_sweep("another", 0.0)
     stores.backlog = Backlog(tables, BudgetsInMemory(tables))
     now += 0.015

@@ -44,7 +44,7 @@ class RetentionInMemory(InMemory):
         for summary in sorted(aged, key=lambda each: each.ended_at)[:limit]:
             del self._t.summaries[summary.id]
 
-    def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:  # noqa: ARG002 - one step does it all
+    def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:  # one step does it all
         now = self._t.clock()
         if self._t.marked_at < now - every_s:
             self._t.marked_at = now
@@ -72,7 +72,7 @@ class RetentionInMemory(InMemory):
         first = datetime.fromtimestamp(self._t.clock(), UTC).date() - timedelta(days=keep_days)
         self._t.events[:] = [event for event in self._t.events if event.at.date() >= first]
 
-    def tally(self, lag_s: float = 20.0) -> bool:  # noqa: ARG002 - its totals are for Postgres's readers
+    def tally(self, lag_s: float = 20.0) -> bool:  # its totals are for readers of Postgres
         return True
 
     def _summary(self, run: StoredRun) -> RunSummary:
