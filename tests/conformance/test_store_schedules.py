@@ -68,7 +68,7 @@ def row(world, name="each"):
     """A schedule's row, due or not."""
     if hasattr(world.setting, "ask"):
         return world.setting.ask(schedule_requests.schedules(name))[0]
-    return world.setting.stores.tables.schedules[name].record
+    return world.stores.schedules.rows[name].record
 
 
 class Sweeps:

@@ -123,7 +123,7 @@ class Memory:
         self.read_events, self.read_system_events = reads.read_events, more.read_system_events
         self.read_recording, self.read_notices = more.read_recording, more.read_notices
         self.read_corrections, self.read_questions = more.read_corrections, reads.read_questions
-        self.read_budgets, self.read_deleted_runs = more.read_budgets, more.read_deleted_runs
+        self.read_budgets, self.read_deleted_runs = more.read_budgets, self.stores.retention.read_deleted_runs
 
     def now(self) -> float:
         return self._now

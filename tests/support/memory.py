@@ -98,10 +98,6 @@ class AskedInMemory(InMemory):
     def read_budgets(self) -> dict[str, Budget]:
         return dict(self._t.budgets)
 
-    def read_deleted_runs(self) -> list[records.RunSummary]:
-        """Return the summaries of deleted runs, the last to end first."""
-        return sorted(self._t.summaries.values(), key=lambda each: (each.ended_at, each.id), reverse=True)
-
 
 def _fits(waits_for: str | None, guard: Guard, model: str) -> bool:
     its_guard, _, its_model = (waits_for or "").partition(" ")
@@ -109,22 +105,28 @@ def _fits(waits_for: str | None, guard: Guard, model: str) -> bool:
 
 
 class SchedulesInMemory(InMemory):
+    """The port `ScheduleStore`."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self.rows: dict[str, DueSchedule] = {}
+
     def add(self, record: ScheduleRecord, body: Packed) -> None:
         """Store a schedule, or replace that of its name."""
-        known = self._t.schedules.get(record.name)
+        known = self.rows.get(record.name)
         if known is not None:
             kept = known.record if known.record.timing == record.timing else record
             record = replace(record, is_paused=known.record.is_paused, slot_at=kept.slot_at, due_at=kept.due_at)
-        self._t.schedules[record.name] = DueSchedule(record, "", bytes(body), when(self._t.clock()))
+        self.rows[record.name] = DueSchedule(record, "", bytes(body), when(self._t.clock()))
 
     def due(self, limit: int) -> list[DueSchedule]:
         now = when(self._t.clock())
-        rows = [each for each in self._t.schedules.values() if not each.record.is_paused]
+        rows = [each for each in self.rows.values() if not each.record.is_paused]
         found = [(each.record.due_at, each.record.name, each) for each in rows if each.record.due_at is not None]
         return [replace(each, now=now) for at, _, each in sorted(found, key=lambda row: row[:2])[:limit] if at <= now]
 
     def advance(self, due: DueSchedule, fired: Fired) -> bool:
-        known = self._t.schedules.get(due.record.name)
+        known = self.rows.get(due.record.name)
         if known is None or (known.record.slot_at, known.record.timing) != (due.record.slot_at, due.record.timing):
             return False
         record, now, slot = known.record, when(self._t.clock()), fired.next_slot
@@ -135,5 +137,5 @@ class SchedulesInMemory(InMemory):
             record = replace(record, last_slot=fired.last_slot, last_run=fired.run, last_error=fired.error)
         record = replace(record, slot_at=slot, due_at=next_due, last_error=fired.error or record.last_error)
         failing_since = None if fired.again_s is None else known.failing_since or now
-        self._t.schedules[record.name] = replace(known, record=record, failing_since=failing_since)
+        self.rows[record.name] = replace(known, record=record, failing_since=failing_since)
         return True

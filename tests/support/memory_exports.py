@@ -24,18 +24,25 @@ from flujo_worker.domain.ended import (
 )
 from flujo_worker.domain.units import Unit
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, recorded, when
-from flujo_worker.store.memory.tables import InMemory
+from flujo_worker.store.memory.tables import InMemory, Tables
 
 BEFORE_S = 60.0
 """Seconds before the first export that it covers."""
 
 
 class ExportsInMemory(InMemory):
+    """The port `ExportStore`."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self.exporting: tuple[str | None, float] = None, float("-inf")
+        self.refused_spans = 0
+
     def begin(self, worker: str, *, patience_s: float, margin_s: float) -> Export | None:
-        now, (holder, looked_at) = self._t.clock(), self._t.exporting
+        now, (holder, looked_at) = self._t.clock(), self.exporting
         if holder != worker and self._t.is_leased(holder) and looked_at >= now - patience_s:
             return None
-        self._t.exporting = worker, now
+        self.exporting = worker, now
         for kind in KINDS:
             self._t.exported.setdefault(kind, Position(when(now - BEFORE_S), ""))
         return Export(dict(self._t.exported), when(now), when(now) - timedelta(seconds=margin_s))
@@ -58,10 +65,10 @@ class ExportsInMemory(InMemory):
         return found
 
     def advance(self, worker: str, positions: Mapping[Kind, Position], *, refused: int) -> bool:
-        if self._t.exporting[0] != worker:
+        if self.exporting[0] != worker:
             return False
-        self._t.exporting = worker, self._t.clock()
-        self._t.exported, self._t.refused_spans = dict(positions), self._t.refused_spans + refused
+        self.exporting = worker, self._t.clock()
+        self._t.exported, self.refused_spans = dict(positions), self.refused_spans + refused
         return True
 
     def _runs(self) -> Iterator[EndedRun]:

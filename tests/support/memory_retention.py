@@ -12,16 +12,27 @@ from flujo_client.contract.records import RunSummary
 from flujo_client.serial import Packed
 from flujo_worker.domain.retention import RetentionRule, older_s
 from flujo_worker.store.memory.rows import StoredRun, recorded, totals, when
-from flujo_worker.store.memory.tables import InMemory
+from flujo_worker.store.memory.tables import InMemory, Tables
 
 _TENANT_DAY: Final = re.compile(r"tenant:.*:\d{4}-\d\d-\d\d")
 
 
 class RetentionInMemory(InMemory):
+    """The port `RetentionStore`."""
+
+    def __init__(self, tables: Tables) -> None:
+        super().__init__(tables)
+        self.summaries: dict[str, RunSummary] = {}
+        self.pruned_at = self.marked_at = float("-inf")
+
+    def read_deleted_runs(self) -> list[RunSummary]:
+        """Return the summaries of deleted runs, the last to end first."""
+        return sorted(self.summaries.values(), key=lambda each: (each.ended_at, each.id), reverse=True)
+
     def begin_pruning(self, every_s: float) -> bool:
-        is_due = self._t.pruned_at <= self._t.clock() - every_s
+        is_due = self.pruned_at <= self._t.clock() - every_s
         if is_due:
-            self._t.pruned_at = self._t.clock()
+            self.pruned_at = self._t.clock()
         return is_due
 
     def prune_runs(
@@ -34,20 +45,20 @@ class RetentionInMemory(InMemory):
             if len(gone) < limit and self._is_aged(root, family, rules, waits_s):
                 gone += [run.ticket.run for run in family]
         if is_summarized:
-            self._t.summaries |= {run: self._summary(self._t.runs[run]) for run in gone}
+            self.summaries |= {run: self._summary(self._t.runs[run]) for run in gone}
         self._forget(set(gone))
         return gone
 
     def prune_summaries(self, older_s: float, limit: int) -> None:
         since = when(self._t.clock() - older_s)
-        aged = [each for each in self._t.summaries.values() if each.ended_at < since]
+        aged = [each for each in self.summaries.values() if each.ended_at < since]
         for summary in sorted(aged, key=lambda each: each.ended_at)[:limit]:
-            del self._t.summaries[summary.id]
+            del self.summaries[summary.id]
 
     def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:  # one step does it all
         now = self._t.clock()
-        if self._t.marked_at < now - every_s:
-            self._t.marked_at = now
+        if self.marked_at < now - every_s:
+            self.marked_at = now
             used = {value.digest for value in self._values() if value is not None and value.is_reference}
             for digest in [each for each in self._t.blobs if each not in used]:
                 if self._t.touched[digest] < now - unused_s:

@@ -17,7 +17,7 @@ from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.limits import Guard, GuardRow
 from flujo_client.contract.outcome import Usage
-from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord, RunSummary
+from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
 from flujo_client.pipeline.context_info import Fields
 from flujo_client.plan.plan import Plan
@@ -25,7 +25,6 @@ from flujo_client.serial import Packed
 from flujo_worker.domain.admission import GateState
 from flujo_worker.domain.budget import Budget
 from flujo_worker.domain.ended import Kind, Position
-from flujo_worker.domain.schedules import DueSchedule
 from flujo_worker.domain.units import RecordedUnit, UnitName
 from flujo_worker.domain.values import ChildRun
 from flujo_worker.ports import ClaimId, HumanAnswer, Member
@@ -62,16 +61,12 @@ class Tables:
         self.step_code: dict[str, dict[str, str]] = {}
         self.context_fields: dict[str, dict[str, Fields]] = {}
         self.epochs: dict[str, float] = {}
-        self.summaries: dict[str, RunSummary] = {}
         self.spends: dict[ClaimId, Usage] = {}
         self.units: dict[tuple[str, UnitName], RecordedUnit] = {}
         self.batch_requests: dict[str, rows.StoredRequest] = {}
         self.unit_times: dict[tuple[str, UnitName], tuple[float, float | None]] = {}
         self.sent_events: dict[tuple[str, str, str], rows.StoredEvent] = {}
-        self.exporting: tuple[str | None, float] = None, float("-inf")
         self.exported: dict[Kind, Position] = {}
-        self.refused_spans = 0
-        self.schedules: dict[str, DueSchedule] = {}
         self.budgets: dict[str, Budget] = {}
         self.reservations: dict[str, dict[str, rows.StoredReservation]] = {}
         self.events: list[EventRecord] = []
@@ -82,7 +77,7 @@ class Tables:
         self.last_turn = 0
         self.corrections: list[CorrectionRecord] = []
         self.owed: dict[tuple[str, str, str], rows.TakenCall] = {}
-        self.swept_at = self.pruned_at = self.marked_at = float("-inf")
+        self.swept_at = float("-inf")
         self.places: dict[str, dict[str, float]] = {}
         self.waiting_runs: dict[str, rows.StoredWait] = {}
         self.turns: dict[str, GateState] = {}

@@ -56,17 +56,16 @@ def export(engine, collected):
     """Return a function that exports what has ended in the engine."""
 
     takes = {"all": lambda run, trace_parent: True, "none": lambda run, trace_parent: False}
-    made = {}
+    made, exports = {}, ExportsInMemory(engine.stores.tables)
 
     def export(which="all"):
         if which not in made:
             spans = Spans(Conventions({}))
-            made[which] = Exporter(
-                ExportsInMemory(engine.stores.tables), spans, takes[which], lambda: collected, lambda: "w1"
-            )
+            made[which] = Exporter(exports, spans, takes[which], lambda: collected, lambda: "w1")
         engine.now += 5
         return made[which].export()
 
+    export.exports = exports
     return export
 
 
@@ -103,7 +102,7 @@ def test_what_is_refused_is_sent_in_parts_and_only_its_part_left_out(engine, exp
     names = [span.name for span in collected.spans]
     assert "b" not in names
     assert {"a", "c", "d"} <= {*names}
-    assert 0 < engine.stores.tables.refused_spans < 3
+    assert 0 < export.exports.refused_spans < 3
     assert export() == 0
 
 
@@ -246,9 +245,8 @@ def test_calls_are_left_to_live_instrumentation(ended_attempt):
 @pytest.fixture
 def ended_attempt():
     with LocalEngine() as engine:
-        export = ExportsInMemory(engine.stores.tables).begin("w1", patience_s=60.0, margin_s=0.0)
+        exports = ExportsInMemory(engine.stores.tables)
+        export = exports.begin("w1", patience_s=60.0, margin_s=0.0)
         engine.run(Pipeline([Step("a", lambda _: 1)]), "go")
-        [row] = ExportsInMemory(engine.stores.tables).ended(
-            "attempt", export.positions["attempt"], datetime.now(UTC) + timedelta(days=3650), 1
-        )
+        [row] = exports.ended("attempt", export.positions["attempt"], datetime.now(UTC) + timedelta(days=3650), 1)
         return row
