@@ -583,9 +583,6 @@ class AdmissionStore(Protocol):
         `ended`: runs that have ended just now; None: find all places that are no longer held. `again`: gates to check besides theirs.
         """
 
-    def prune_gates(self) -> None:
-        """Delete gates that no run has come to for an hour, and that none is at."""
-
 
 class LimitStore(Protocol):
     """Concurrency limits of attempts, by name, and the fleet's settings of circuit breakers and rate limits (ADR 36).
@@ -610,6 +607,13 @@ class LimitStore(Protocol):
 
     def write_file_settings(self, rows: Sequence[GuardRow]) -> None:
         """Record the settings of a file in place of those of earlier files; the settings of operators stay above them."""
+
+
+class PrunedUnits(NamedTuple):
+    """How many units are gone, and the last run and place that were looked at if there may be more."""
+
+    gone: int
+    after: tuple[str, str] | None
 
 
 class RetentionStore(Protocol):
@@ -640,6 +644,18 @@ class RetentionStore(Protocol):
             unused_s: seconds before the search began for which no one may have stored or shared a value that is deleted.
         """
 
+    def prune_units(
+        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
+    ) -> PrunedUnits:
+        """Delete units of durable steps that have ended, at least so many seconds ago, and whose claims' spends are booked.
+
+        `after` is the run and place after which to look, `places` how many places to look at, `units` how many to delete at most. Those that
+        are not exported yet stay `waits_s` seconds longer.
+        """
+
+    def prune_gates(self) -> None:
+        """Delete gates that no run has come to for an hour, and that none is at."""
+
     def prune_bookkeeping(self, older_s: float) -> int:
         """Delete workers whose lease ended, broker epochs before the present one, and tenants' budgets of days, older than that; return how many."""
 
@@ -648,13 +664,6 @@ class RetentionStore(Protocol):
 
     def tally(self, lag_s: float = 20.0) -> bool:
         """Add what ended longer ago than that to the counters that outlive its rows; return False if there is more to add now."""
-
-
-class PrunedUnits(NamedTuple):
-    """How many units are gone, and the last run and place that were looked at if there may be more."""
-
-    gone: int
-    after: tuple[str, str] | None
 
 
 class UnitStore(Protocol):
@@ -676,19 +685,6 @@ class UnitStore(Protocol):
         """Record answers, of announced units and of others, and book their cost; return the units of which this was the answer.
 
         Under limits the cost is settled; passing a limit fails the root run of the tree. Refused are those of a claim that is over, and those that have an answer.
-        """
-
-    def prune(
-        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
-    ) -> PrunedUnits:
-        """Delete units of steps that have ended, at least so many seconds ago, and whose claims' spends are booked.
-
-        Args:
-            older_s: the age of the step's last attempt.
-            after: the run and place after which to look.
-            places: how many places to look at.
-            units: how many to delete at most.
-            waits_s: seconds that those which are not exported yet stay longer.
         """
 
 

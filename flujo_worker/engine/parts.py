@@ -156,7 +156,7 @@ class Upkeep:
                 Chore(self._fire_schedules),
                 Chore(stores.retention.tally, TALLY_EVERY_S),
                 Chore(pruner.prune_in_turn),
-                Chore(UnitPruner(stores.units, settings.retention, waits_s=waits_s).prune, UNITS_S / 4),
+                Chore(UnitPruner(stores.retention, settings.retention, waits_s=waits_s).prune, UNITS_S / 4),
             ],
             every_s=own.sweep_s,
         )

@@ -146,7 +146,7 @@ class LostWork:
         if not self._rows.do("creating partitions for events", self._stores.retention.rotate_event_partitions, days):
             return False
         self._rows.do("deleting old workers", self._stores.retention.prune_bookkeeping, BOOKKEEPING_S)
-        self._rows.do("deleting unused gates", self._stores.admission.prune_gates)
+        self._rows.do("deleting unused gates", self._stores.retention.prune_gates)
         return True
 
     def _send_due(self) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 
 from flujo_client.config.models import Retention
 from flujo_worker.domain.retention import DAY_S, retention_rules
-from flujo_worker.ports import RetentionStore, UnitStore
+from flujo_worker.ports import RetentionStore
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +34,14 @@ PLACES, UNITS = 200, 2000
 class UnitPruner:
     """Deletes the units of durable steps that have ended, a little at a time."""
 
-    def __init__(self, units: UnitStore, settings: Retention, *, waits_s: float = 0.0) -> None:
-        self._units, self._older_s, self._waits_s = units, max(UNITS_S, settings.units_days * DAY_S), waits_s
+    def __init__(self, retention: RetentionStore, settings: Retention, *, waits_s: float = 0.0) -> None:
+        self._retention, self._older_s, self._waits_s = retention, max(UNITS_S, settings.units_days * DAY_S), waits_s
         self._after: tuple[str, str] | None = None
 
     def prune(self) -> bool:
         """Look at the next places; return False if the next sweep is to go on."""
         after = self._after or ("", "")
-        pruned = self._units.prune(self._older_s, after, places=PLACES, units=UNITS, waits_s=self._waits_s)
+        pruned = self._retention.prune_units(self._older_s, after, places=PLACES, units=UNITS, waits_s=self._waits_s)
         is_full = pruned.gone == UNITS
         self._after = after if is_full else pruned.after
         return self._after is None

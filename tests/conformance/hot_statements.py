@@ -286,7 +286,7 @@ def _lease_and_sweep(world: World) -> None:
     stores.exports.events([each for each in ended["attempt"] if isinstance(each, EndedAttempt)], ["flujo.retry"])
     assert stores.exports.advance("w1", {kind: Position(export.until, "") for kind in KINDS}, refused=0)
     assert stores.retention.begin_pruning(0.0)
-    stores.units.prune(60.0, places=20, units=20)
+    stores.retention.prune_units(60.0, places=20, units=20)
     assert len(stores.retention.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5
     stores.retention.prune_summaries(3_600.0, 5)
 

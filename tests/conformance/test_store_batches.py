@@ -103,11 +103,11 @@ def test_a_request_is_deleted_with_the_units_of_its_step(world):
     world.pass_time(31)
     store.end(taken(world, claim).id, {request.id: DONE}, UNRUN)
     world.stores.units.settle([SettledUnit(unit, DONE)])
-    world.stores.units.prune(60, places=9, units=9)
+    world.stores.retention.prune_units(60, places=9, units=9)
     assert store.ask(request).result == DONE
     world.conclude(new, succeeded())
     world.pass_time(61)
-    world.stores.units.prune(60, places=9, units=9)
+    world.stores.retention.prune_units(60, places=9, units=9)
     assert store.ask(request).result is None
 
 

@@ -23,7 +23,7 @@ def test_who_asks_and_the_parts_of_a_request_are_recorded(world):
 
 
 def prune(world, older_s=60.0, after=("", ""), places=10, units=10):
-    return world.stores.units.prune(older_s, after, places=places, units=units)
+    return world.stores.retention.prune_units(older_s, after, places=places, units=units)
 
 
 def ended(world, *, count=2):

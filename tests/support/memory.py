@@ -27,7 +27,8 @@ class AllInMemory(MemoryStores):
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
-        self.retention, self.exports = RetentionInMemory(tables), ExportsInMemory(tables)
+        self.exports = ExportsInMemory(tables)
+        self.retention = RetentionInMemory(tables, self.exports)
         self.schedules = SchedulesInMemory(tables)
 
 

@@ -36,6 +36,7 @@ class ExportsInMemory(InMemory):
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
         self.exporting: tuple[str | None, float] = None, float("-inf")
+        self.exported: dict[Kind, Position] = {}
         self.refused_spans = 0
 
     def begin(self, worker: str, *, patience_s: float, margin_s: float) -> Export | None:
@@ -44,8 +45,8 @@ class ExportsInMemory(InMemory):
             return None
         self.exporting = worker, now
         for kind in KINDS:
-            self._t.exported.setdefault(kind, Position(when(now - BEFORE_S), ""))
-        return Export(dict(self._t.exported), when(now), when(now) - timedelta(seconds=margin_s))
+            self.exported.setdefault(kind, Position(when(now - BEFORE_S), ""))
+        return Export(dict(self.exported), when(now), when(now) - timedelta(seconds=margin_s))
 
     def ended(self, kind: Kind, since: Position, until: datetime, limit: int) -> list[AnyEnded]:
         rows: dict[Kind, Iterator[AnyEnded]] = {
@@ -68,7 +69,7 @@ class ExportsInMemory(InMemory):
         if self.exporting[0] != worker:
             return False
         self.exporting = worker, self._t.clock()
-        self._t.exported, self.refused_spans = dict(positions), self.refused_spans + refused
+        self.exported, self.refused_spans = dict(positions), self.refused_spans + refused
         return True
 
     def _runs(self) -> Iterator[EndedRun]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -11,8 +12,10 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.records import RunSummary
 from flujo_client.serial import Packed
 from flujo_worker.domain.retention import RetentionRule, older_s
+from flujo_worker.ports import PrunedUnits
 from flujo_worker.store.memory.rows import StoredRun, recorded, totals, when
 from flujo_worker.store.memory.tables import InMemory, Tables
+from tests.support.memory_exports import ExportsInMemory
 
 _TENANT_DAY: Final = re.compile(r"tenant:.*:\d{4}-\d\d-\d\d")
 
@@ -20,8 +23,9 @@ _TENANT_DAY: Final = re.compile(r"tenant:.*:\d{4}-\d\d-\d\d")
 class RetentionInMemory(InMemory):
     """The port `RetentionStore`."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Tables, exports: ExportsInMemory) -> None:
         super().__init__(tables)
+        self._exports = exports
         self.summaries: dict[str, RunSummary] = {}
         self.pruned_at = self.marked_at = float("-inf")
 
@@ -65,6 +69,28 @@ class RetentionInMemory(InMemory):
                     del self._t.blobs[digest], self._t.touched[digest]
         return False
 
+    def prune_units(
+        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
+    ) -> PrunedUnits:
+        known = sorted({(run, name.place) for run, name in self._t.units})
+        looked_at = [each for each in known if each > after][:places]
+        over = [each for each in looked_at if self._is_over(*each, self._aged(older_s, waits_s))]
+        for gone in [each for each, row in self._t.batch_requests.items() if (row.given.run, row.given.place) in over]:
+            del self._t.batch_requests[gone]
+        rows = [(each, row) for each, row in self._t.units.items() if (each[0], each[1].place) in over]
+        pruned = [(each, row) for each, row in rows if row.is_certain or row.answer or row.asked][:units]
+        for each, row in pruned:
+            if row.is_certain:
+                del self._t.units[each]
+            else:
+                self._t.units[each] = replace(row, answer=None, asked=None)
+        return PrunedUnits(len(pruned), looked_at[-1] if len(looked_at) == places else None)
+
+    def prune_gates(self) -> None:
+        waited_at = {row.gate.name for row in self._t.waiting_runs.values()}
+        for name in [name for name in self._t.turns if name not in waited_at and not self._t.places.get(name)]:
+            del self._t.turns[name]
+
     def prune_bookkeeping(self, older_s: float) -> int:
         since = self._t.clock() - older_s
         workers = [worker for worker, until in self._t.leases.items() if until < since]
@@ -85,6 +111,18 @@ class RetentionInMemory(InMemory):
 
     def tally(self, lag_s: float = 20.0) -> bool:  # its totals are for readers of Postgres
         return True
+
+    def _is_over(self, run: str, place: str, older_s: float) -> bool:
+        """Return whether the step of a place has ended so long ago, and none of its attempts is open."""
+        address, step = place.split(":")[:2]
+        attempts = [each for each in self._t.attempts_of(run) if (each.key.address, each.key.step) == (address, step)]
+        since = self._t.clock() - older_s
+        return all(each.ended_at is not None and each.ended_at < since for each in attempts)
+
+    def _aged(self, older_s: float, waits_s: float) -> float:
+        """Return the age from which rows are deleted: what is not exported yet waits so much longer."""
+        exported = min((each.at.timestamp() for each in self._exports.exported.values()), default=float("inf"))
+        return max(older_s, min(self._t.clock() - exported, older_s + waits_s))
 
     def _summary(self, run: StoredRun) -> RunSummary:
         spent = totals(self._t.spent_by(run.ticket.run))
@@ -110,7 +148,7 @@ class RetentionInMemory(InMemory):
         age = older_s(rules, root.status, root.name)
         if age is None:
             return False
-        since = self._t.clock() - self._t.aged(age, waits_s)
+        since = self._t.clock() - self._aged(age, waits_s)
         return all(run.ended_at is not None and run.ended_at < since for run in family)
 
     def _forget(self, runs: set[str]) -> None:

@@ -40,11 +40,6 @@ class AdmissionInMemory(InMemory):
         keys = [self._pass(run, now + grace) for run in decision.admitted]
         return Admitted(keys, {gate.name for _, gate in decision.moved})
 
-    def prune_gates(self) -> None:
-        waited_at = {row.gate.name for row in self._t.waiting_runs.values()}
-        for name in [name for name in self._t.turns if name not in waited_at and not self._t.places.get(name)]:
-            del self._t.turns[name]
-
     def live_holder(self, gates: Sequence[Gate]) -> str | None:
         """Return the run of a singleton that is under way; raises AdmissionRefused where a gate without room refuses."""
         for gate in gates:

@@ -24,7 +24,6 @@ from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.admission import GateState
 from flujo_worker.domain.budget import Budget
-from flujo_worker.domain.ended import Kind, Position
 from flujo_worker.domain.units import RecordedUnit, UnitName
 from flujo_worker.domain.values import ChildRun
 from flujo_worker.ports import ClaimId, HumanAnswer, Member
@@ -66,7 +65,6 @@ class Tables:
         self.batch_requests: dict[str, rows.StoredRequest] = {}
         self.unit_times: dict[tuple[str, UnitName], tuple[float, float | None]] = {}
         self.sent_events: dict[tuple[str, str, str], rows.StoredEvent] = {}
-        self.exported: dict[Kind, Position] = {}
         self.budgets: dict[str, Budget] = {}
         self.reservations: dict[str, dict[str, rows.StoredReservation]] = {}
         self.events: list[EventRecord] = []
@@ -82,11 +80,6 @@ class Tables:
         self.waiting_runs: dict[str, rows.StoredWait] = {}
         self.turns: dict[str, GateState] = {}
         self.arrivals = count()
-
-    def aged(self, older_s: float, waits_s: float) -> float:
-        """Return the age from which rows are deleted: what is not exported yet waits so much longer."""
-        exported = min((each.at.timestamp() for each in self.exported.values()), default=float("inf"))
-        return max(older_s, min(self.clock() - exported, older_s + waits_s))
 
     def run(self, run_id: str) -> rows.StoredRun:
         if run_id not in self.runs:

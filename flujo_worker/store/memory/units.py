@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 from uuid import uuid4
@@ -12,7 +12,7 @@ from flujo_client.contract.outcome import NO_USAGE, Fault, Usage
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.units import BatchedRequest, HeldBatch, RecordedUnit, RequestState, SettledUnit, Unit
-from flujo_worker.ports import ClaimId, PrunedUnits
+from flujo_worker.ports import ClaimId
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.rows import StoredRequest
 from flujo_worker.store.memory.tables import InMemory, Tables
@@ -39,30 +39,6 @@ class UnitsInMemory(InMemory):
 
     def settle(self, settled: Sequence[SettledUnit]) -> set[Unit]:
         return {each.unit for each in settled if self._settle(each)}
-
-    def prune(
-        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
-    ) -> PrunedUnits:
-        known = sorted({(run, name.place) for run, name in self._t.units})
-        looked_at = [each for each in known if each > after][:places]
-        over = [each for each in looked_at if self._is_over(*each, self._t.aged(older_s, waits_s))]
-        for gone in [each for each, row in self._t.batch_requests.items() if (row.given.run, row.given.place) in over]:
-            del self._t.batch_requests[gone]
-        rows = [(each, row) for each, row in self._t.units.items() if (each[0], each[1].place) in over]
-        pruned = [(each, row) for each, row in rows if row.is_certain or row.answer or row.asked][:units]
-        for each, row in pruned:
-            if row.is_certain:
-                del self._t.units[each]
-            else:
-                self._t.units[each] = replace(row, answer=None, asked=None)
-        return PrunedUnits(len(pruned), looked_at[-1] if len(looked_at) == places else None)
-
-    def _is_over(self, run: str, place: str, older_s: float) -> bool:
-        """Return whether the step of a place has ended so long ago, and none of its attempts is open."""
-        address, step = place.split(":")[:2]
-        attempts = [each for each in self._t.attempts_of(run) if (each.key.address, each.key.step) == (address, step)]
-        since = self._t.clock() - older_s
-        return all(each.ended_at is not None and each.ended_at < since for each in attempts)
 
     def _settle(self, settled: SettledUnit) -> bool:
         unit, usage = settled.unit, settled.usage

@@ -28,9 +28,6 @@ class AdmissionInPostgres(InPostgres):
                 return Admitted()
         return self._pool.with_retry(lambda connection: _admit(connection, gates))
 
-    def prune_gates(self) -> None:
-        self._pool.do("prune_gates", {})
-
 
 def _admit(connection: Connection, gates: Collection[str] | None) -> Admitted:
     """Let runs pass these gates, or any: all places that no one holds any more are released then."""

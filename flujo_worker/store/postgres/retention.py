@@ -8,6 +8,7 @@ from typing import Any, Final
 import psycopg
 
 from flujo_worker.domain.retention import RetentionRule
+from flujo_worker.ports import PrunedUnits
 from flujo_worker.store.postgres.pool import InPostgres
 from flujo_worker.store.postgres.statements import Connection, execute
 
@@ -54,6 +55,16 @@ class RetentionInPostgres(InPostgres):
         to = search["runs"][-1] if search["runs"] else None
         self._pool.do("advance_marking", {"since": search["since"], "from": search["marked_to"], "to": to})
         return True
+
+    def prune_units(
+        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
+    ) -> PrunedUnits:
+        given = {"older_s": older_s, "run": after[0], "place": after[1], "limit": places, "units": units}
+        [row] = self._pool.rows("prune_units", {**given, "waits_s": waits_s})
+        return PrunedUnits(row["gone"], None if row["run_id"] is None else (row["run_id"], row["place"]))
+
+    def prune_gates(self) -> None:
+        self._pool.do("prune_gates", {})
 
     def prune_bookkeeping(self, older_s: float) -> int:
         return int(self._pool.rows("prune_bookkeeping", {"older_s": older_s})[0]["gone"])

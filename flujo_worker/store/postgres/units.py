@@ -24,7 +24,7 @@ from flujo_worker.domain.units import (
     UnitName,
     Written,
 )
-from flujo_worker.ports import ClaimId, PrunedUnits
+from flujo_worker.ports import ClaimId
 from flujo_worker.store.postgres.budgets import hold
 from flujo_worker.store.postgres.entities import NEW_SPEND, NEW_UNIT
 from flujo_worker.store.postgres.pool import InPostgres
@@ -62,13 +62,6 @@ class UnitsInPostgres(InPostgres):
             return others | {each.unit for each in held if self._pool.with_retry(partial(_settle_held, each))}
         rows = self._pool.rows("settle_units", _bind_settled(settled))
         return _among([each.unit for each in settled], {_name(row) for row in rows})
-
-    def prune(
-        self, older_s: float, after: tuple[str, str] = ("", ""), *, places: int, units: int, waits_s: float = 0.0
-    ) -> PrunedUnits:
-        given = {"older_s": older_s, "run": after[0], "place": after[1], "limit": places, "units": units}
-        [row] = self._pool.rows("prune_units", {**given, "waits_s": waits_s})
-        return PrunedUnits(row["gone"], None if row["run_id"] is None else (row["run_id"], row["place"]))
 
 
 class BatchesInPostgres(InPostgres):

@@ -156,7 +156,7 @@ class Places:
     def __init__(self, *pruned):
         self.pruned, self.asked = list(pruned), []
 
-    def prune(self, older_s, after, **rest):
+    def prune_units(self, older_s, after, **rest):
         self.asked.append((older_s, after))
         return self.pruned.pop(0)
 
