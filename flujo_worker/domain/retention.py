@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from flujo_client.config.models import Retention, RunRetention
@@ -34,9 +34,3 @@ def _rules(settings: Retention | RunRetention, pipeline: str | None) -> Iterator
         days = getattr(settings, f"{status}_days")
         if days is not None:
             yield RetentionRule(status, days * DAY_S or None, pipeline)
-
-
-def older_s(rules: Sequence[RetentionRule], status: str, pipeline: str) -> float | None:
-    """Return after how many seconds a run is deleted; None: never. A rule for the pipeline goes before the rule for all."""
-    ages = {rule.pipeline: rule.older_s for rule in rules if rule.status == status}
-    return ages.get(pipeline, ages.get(None))

@@ -91,11 +91,6 @@ class RecordedUnit:
     usage: Usage = NO_USAGE
     asked: Packed | None = None
 
-    @property
-    def is_certain(self) -> bool:
-        """Return whether it is known how often it was done: what has possibly been done, and paid, stays in lists."""
-        return self.answer is not None and self.tries == 1
-
 
 @dataclass(frozen=True, slots=True)
 class BatchedRequest:

@@ -11,7 +11,8 @@ from typing import Any, Final
 from flujo_client.address import AttemptKey
 from flujo_client.contract.records import RunSummary
 from flujo_client.serial import Packed
-from flujo_worker.domain.retention import RetentionRule, older_s
+from flujo_worker.domain.retention import RetentionRule
+from flujo_worker.domain.units import RecordedUnit
 from flujo_worker.ports import PrunedUnits
 from flujo_worker.store.memory.rows import StoredRun, recorded, totals, when
 from flujo_worker.store.memory.tables import InMemory, Tables
@@ -78,9 +79,9 @@ class RetentionInMemory(InMemory):
         for gone in [each for each, row in self._t.batch_requests.items() if (row.given.run, row.given.place) in over]:
             del self._t.batch_requests[gone]
         rows = [(each, row) for each, row in self._t.units.items() if (each[0], each[1].place) in over]
-        pruned = [(each, row) for each, row in rows if row.is_certain or row.answer or row.asked][:units]
+        pruned = [(each, row) for each, row in rows if _is_certain(row) or row.answer or row.asked][:units]
         for each, row in pruned:
-            if row.is_certain:
+            if _is_certain(row):
                 del self._t.units[each]
             else:
                 self._t.units[each] = replace(row, answer=None, asked=None)
@@ -165,6 +166,17 @@ class RetentionInMemory(InMemory):
             _delete([rows], [key for key in rows if key[0] in runs])
         _delete([t.runs], runs)
         _delete([t.budgets], [f"run:{run}" for run in runs])
+
+
+def _is_certain(unit: RecordedUnit) -> bool:
+    """Return whether it is known how often it was done: what has possibly been done, and paid, stays in lists."""
+    return unit.answer is not None and unit.tries == 1
+
+
+def older_s(rules: Sequence[RetentionRule], status: str, pipeline: str) -> float | None:
+    """Return after how many seconds a run is deleted; None: never. A rule for the pipeline goes before the rule for all."""
+    ages = {rule.pipeline: rule.older_s for rule in rules if rule.status == status}
+    return ages.get(pipeline, ages.get(None))
 
 
 def _delete(tables: Iterable[dict[Any, Any]], keys: Iterable[Any]) -> None:

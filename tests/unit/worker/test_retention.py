@@ -5,9 +5,10 @@ import pytest
 from flujo_client.config.manager import ConfigManager
 from flujo_client.config.models import Retention
 from flujo_client.errors import SettingsError
-from flujo_worker.domain.retention import DAY_S, older_s, retention_rules
+from flujo_worker.domain.retention import DAY_S, retention_rules
 from flujo_worker.ports import PrunedUnits
 from flujo_worker.recovery.retention import LARGEST, SLOW_S, TURN_S, UNITS, UNITS_S, Pruner, UnitPruner
+from tests.support.memory_retention import older_s
 
 A_DAY = Retention(succeeded_days=1)
 RULES = retention_rules(A_DAY)
