@@ -26,12 +26,12 @@ _OTHERS: Final = ("flujo_client", "flujo_worker", "pydantic_ai", "typing", "typi
 _PLAIN: Final = (dict, list, bool, type(None))
 
 
-def refused_type(kind: Any, *, path: str = "output") -> SerializationError | None:
-    """Return why no value of a type, at `path`, can be serialized; None if some values can, or if that is not known."""
+def refused_type(kind: Any) -> SerializationError | None:
+    """Return why no value of the type of an output can be serialized; None if some values can, or if that is not known."""
     try:
         _look(kind, frozenset())
     except EncodingRefused as refused:
-        return refused.as_error(path)
+        return refused.as_error("output")
     return None
 
 

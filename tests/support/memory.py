@@ -27,9 +27,15 @@ class AllInMemory(MemoryStores):
 
     def __init__(self, tables: Tables) -> None:
         super().__init__(tables)
-        self.exports = ExportsInMemory(tables)
-        self.retention = RetentionInMemory(tables, self.exports)
-        self.schedules = SchedulesInMemory(tables)
+        add_upkeep(self)
+
+
+def add_upkeep(stores: Any) -> Any:
+    """Give the stores of an engine what only a worker's upkeep needs, and return them."""
+    stores.exports = ExportsInMemory(stores.tables)
+    stores.retention = RetentionInMemory(stores.tables, stores.exports)
+    stores.schedules = SchedulesInMemory(stores.tables)
+    return stores
 
 
 def asked(stores: MemoryStores) -> AskedInMemory:

@@ -14,7 +14,7 @@ from flujo_worker.ports import ClaimId
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import member
-from tests.support.memory import asked
+from tests.support.memory import add_upkeep, asked
 from tests.support.sweeping import Standing, sweeper_of
 
 
@@ -186,7 +186,7 @@ def sweeper(engine):
 
     lease = Standing("local", may_judge=False)
     return sweeper_of(
-        engine.stores,
+        add_upkeep(engine.stores),
         Post(),
         engine.coordinator,
         engine._local,
