@@ -13,8 +13,8 @@ from flujo_client.contract.event import check_event, check_words, id_taken
 from flujo_client.errors import ConfigurationError, EventError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
+from flujo_client.pipeline.sleep import read_seconds
 from flujo_client.pipeline.submit import ValueLimits, pack
-from flujo_client.pipeline.wake_time import read_seconds
 from flujo_client.serial import encode
 
 _LOOKS: Final = 2

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flujo_client.contract.event import wrong_name
-from flujo_client.pipeline.answered import Answered
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.pipeline.human import Answered
 from flujo_client.plan import kinds
 
 ON_TIMEOUT = ("fail", "default")

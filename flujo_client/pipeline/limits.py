@@ -191,7 +191,7 @@ def _begins_later(options: AdmissionOptions, now: float) -> list[Gate]:
     """Return the gate at which a run waits for its time. It holds no place there, so nothing has to lock it."""
     if options.delay_s is None and options.at is None:
         return []
-    from flujo_client.pipeline.wake_time import read_seconds, read_time
+    from flujo_client.pipeline.sleep import read_seconds, read_time
 
     given = [name for name in ("delay_s", "at", "debounce_s") if getattr(options, name) is not None]
     if len(given) > 1:

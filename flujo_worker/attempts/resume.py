@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flujo_client.errors import HumanInputError, SerializationError
-from flujo_client.pipeline.answered import Answered
+from flujo_client.pipeline.human import Answered
 from flujo_client.serial import Packed, decode
 from flujo_worker.attempts.conversation import going_on, remember
 from flujo_worker.attempts.step import StepAttempt
