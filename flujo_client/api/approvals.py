@@ -12,7 +12,7 @@ from flujo_client.contract.approval import Approval, check_answer, choose, close
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
-from flujo_client.pipeline.submit import ValueLimits, pack
+from flujo_client.pipeline.submit import pack
 from flujo_client.serial import encode
 
 
@@ -43,7 +43,7 @@ def resume(
     approvals = yield from query(requests.questions(run_id))
     meant = choose(run_id, status, approvals, step=options.get("step"), address=options.get("address"), key=key)
     check_answer(meant, value)
-    packed = pack(encode(value, path="answer"), "answer", ValueLimits(most=settings.limits.snapshot_max_bytes))
+    packed = pack(encode(value, path="answer"), "answer", settings.limits)
     if not (yield from query(requests.answer(meant.key, packed, actor=options.get("actor"), note=options.get("note")))):
         approvals = yield from query(requests.questions(run_id))
         raise closed(next(each for each in approvals if each.key == meant.key))

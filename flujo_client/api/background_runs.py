@@ -18,7 +18,7 @@ from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import ConfigurationError, FeatureDisabled, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
-from flujo_client.pipeline.submit import ValueLimits, by_reference, pack
+from flujo_client.pipeline.submit import by_reference, pack
 from flujo_client.serial import Packed, encode
 
 HOUR_S = 3600.0
@@ -96,9 +96,9 @@ def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Oper
 
 def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Operation[str | None]:
     """Start it again with the context it began with; return None if another caller has done so."""
-    size = ValueLimits.of(settings.limits)
+    inline = settings.limits.snapshot_inline_bytes
     launch = yield from query(requests.launch(task.id))
-    value = None if new_data is None else pack(encode(new_data, path="new_data"), "new_data", size)
+    value = None if new_data is None else pack(encode(new_data, path="new_data"), "new_data", settings.limits)
     before = launch.context
     if before is not None and before.is_reference:
         before = (yield from query(requests.blobs([before.digest])))[before.digest]
@@ -110,10 +110,10 @@ def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: 
         new=new,
         first=launch.first,
         key=str(AttemptKey(new, launch.address, launch.step, 1, launch.kind)),
-        context=None if context is None else by_reference(context, size.inline),
-        input=None if value is None else by_reference(value, size.inline),
+        context=None if context is None else by_reference(context, inline),
+        input=None if value is None else by_reference(value, inline),
         wait_s=wait_s,
-        blobs=tuple(each for each in given if each.size > size.inline),
+        blobs=tuple(each for each in given if each.size > inline),
     )
     return (yield from query(requests.start_again(again)))
 

@@ -14,7 +14,7 @@ from flujo_client.errors import ConfigurationError, EventError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.pipeline.sleep import read_seconds
-from flujo_client.pipeline.submit import ValueLimits, pack
+from flujo_client.pipeline.submit import pack
 from flujo_client.serial import encode
 
 _LOOKS: Final = 2
@@ -28,7 +28,7 @@ def send(settings: Settings, run_id: str, name: str, value: Any, options: SendOp
     event_id, connection = options.get("id"), options.get("connection")
     event_id = uuid4().hex if event_id is None else event_id
     check_words(name=name, id=event_id)
-    packed = pack(encode(value, path="event"), "event", ValueLimits(most=settings.limits.snapshot_max_bytes))
+    packed = pack(encode(value, path="event"), "event", settings.limits)
     for _ in range(_LOOKS):
         state = yield from query(requests.event_state(run_id, name, event_id), connection)
         if state.digest is not None and state.digest != packed.digest:

@@ -50,7 +50,7 @@ from flujo_client.pipeline.reference import (
     with_reference_options,
 )
 from flujo_client.pipeline.step import Step
-from flujo_client.pipeline.submit import Order, ValueLimits, deadline_in, new_run
+from flujo_client.pipeline.submit import Order, deadline_in, new_run
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed, Resolver
 from flujo_client.trace_context import current_trace_parent
@@ -224,8 +224,7 @@ def new_run_of(
         gates=gates,
         key_marks=settings.key_marks(),
     )
-    size = ValueLimits.of(settings.limits)
-    allowed, joins = settings.allowed_imports, settings.worker.control_queue
+    size, allowed, joins = settings.limits, settings.allowed_imports, settings.worker.control_queue
     return new_run(found.plan, found.reference, value, order, size=size, allowed=allowed, control_queue=joins)
 
 

@@ -15,7 +15,7 @@ from flujo_client.gateway.effects import Operation, query
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import is_blueprint, with_reference_options
 from flujo_client.pipeline.schedule import Schedule
-from flujo_client.pipeline.submit import ValueLimits, pack
+from flujo_client.pipeline.submit import pack
 from flujo_client.serial import Resolver, decode, encode
 
 
@@ -32,9 +32,8 @@ def add(settings: Settings, schedule: Schedule) -> Operation[ScheduleRecord]:
         raise ConfigurationError(f"schedule '{name}' would never fire: its next time is after until, {schedule.until}")
     each: Any = run_options(name, schedule.tenant, schedule.overlap, options)
     new = new_run_of(settings, found, schedule.input, each, run_id=run_id_of(name, slot))
-    size = ValueLimits.of(settings.limits)
-    order = pack(encode({"input": schedule.input, "options": options}, path="schedule"), "schedule", size)
-    return (yield from query(schedule_requests.add(schedule, new, order, slot)))
+    order = encode({"input": schedule.input, "options": options}, path="schedule")
+    return (yield from query(schedule_requests.add(schedule, new, pack(order, "schedule", settings.limits), slot)))
 
 
 def pause(name: str) -> Operation[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 from pydantic import BaseModel
@@ -35,18 +35,6 @@ LAST_DEADLINE = 253_402_300_799.0
 
 
 @dataclass(frozen=True, slots=True)
-class ValueLimits:
-    """The maximum sizes of a value in bytes: compressed inside a message, and uncompressed anywhere."""
-
-    inline: int = 65_536
-    most: int = 16_777_216
-
-    @classmethod
-    def of(cls, limits: SizeLimits) -> Self:
-        return cls(limits.snapshot_inline_bytes, limits.snapshot_max_bytes)
-
-
-@dataclass(frozen=True, slots=True)
 class Order:
     """The options of a run, apart from the pipeline and its input."""
 
@@ -73,7 +61,7 @@ def new_run(
     value: Any,
     order: Order,
     *,
-    size: ValueLimits,
+    size: SizeLimits,
     allowed: Sequence[str],
     control_queue: str = CONTROL_QUEUE,
 ) -> NewRun:
@@ -106,7 +94,7 @@ def new_run(
         limits=order.limits,
         is_gated=bool(order.gates),
     )
-    node, inline = plan.nodes[0], size.inline
+    node, inline = plan.nodes[0], size.snapshot_inline_bytes
     first, large = first_of(ticket, node, sent_input, snapshot, inline=inline, control_queue=control_queue)
     metadata = stored_metadata(order.metadata)
     return NewRun(first, plan, same, large, order.idempotency_key, metadata, order.gates, order.key_marks)
@@ -160,7 +148,7 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
 
 
 def _snapshot(
-    context: BaseModel | None, value: Any, run_id: str, size: ValueLimits, allowed: Sequence[str]
+    context: BaseModel | None, value: Any, run_id: str, size: SizeLimits, allowed: Sequence[str]
 ) -> Packed | None:
     if context is None:
         return None
@@ -182,12 +170,12 @@ def _refuse_session_classes(tree: Any) -> None:
             raise SerializationError(message, path="input", suggestion=way_out)
 
 
-def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
+def pack(tree: Any, what: str, size: SizeLimits) -> Packed:
     """Pack a tree that may travel; raises SnapshotTooLarge."""
     packed = Packed.of(tree)
     length = packed.length
-    if length > size.most:
-        message = f"{length:,} bytes of JSON; at most {size.most:,} can be sent"
+    if length > size.snapshot_max_bytes:
+        message = f"{length:,} bytes of JSON; at most {size.snapshot_max_bytes:,} can be sent"
         way_out = "keep large data in your own store and send its key, or raise snapshot_max_bytes"
         raise SnapshotTooLarge(message, path=what, suggestion=way_out)
     return packed

@@ -14,13 +14,14 @@ from worlds import Postgres
 
 from flujo_client.address import new_run_id
 from flujo_client.config.manager import Settings
+from flujo_client.config.models import SizeLimits
 from flujo_client.contract.envelope import TASK_JOIN, Envelope, JoinSignal
 from flujo_client.gateway import requests
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import load_pipeline
-from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.pipeline.submit import Order, new_run
 from flujo_client.plan.plan import Backoff
 from flujo_client.serial import dumps, loads
 from flujo_worker.attempts.lease import Lease
@@ -115,7 +116,7 @@ class Engine:
             context_model=pipeline.context_model,
             limits=in_force(SETTINGS.budgets, plan, limits, run=run, background=None),
         )
-        new = new_run(plan, reference, "in", order, size=ValueLimits(300), allowed=ALLOWED)
+        new = new_run(plan, reference, "in", order, size=SizeLimits(snapshot_inline_bytes=300), allowed=ALLOWED)
         self.rows.ask(requests.record(new))
         self.bus.send([new.first])
         return run

@@ -3,13 +3,14 @@
 from typing import Any
 
 from flujo_client.address import new_run_id
+from flujo_client.config.models import SizeLimits
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Fault, Outcome, Usage
 from flujo_client.contract.records import NewRun
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.pipeline.submit import Order, new_run
 from flujo_client.plan.plan import Backoff
 from flujo_client.serial import Packed, encode
 from flujo_worker.domain.decide import decide
@@ -35,7 +36,7 @@ def enqueued(pipeline: Pipeline | None = None, value: Any = "in", *, inline: int
     """What enqueue would record. `order` goes to `Order`."""
     plan = compile_plan(pipeline or pipeline_of())
     asked = Order(order.pop("run_id", None) or new_run_id(1_700_000_000.0), **order)
-    return new_run(plan, "shapes:pipeline", value, asked, size=ValueLimits(inline=inline), allowed=("*",))
+    return new_run(plan, "shapes:pipeline", value, asked, size=SizeLimits(snapshot_inline_bytes=inline), allowed=("*",))
 
 
 def member(name: str) -> Member:

@@ -21,11 +21,12 @@ from flujo_client import (
     Transition,
 )
 from flujo_client.address import ROOT
+from flujo_client.config.models import SizeLimits
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import walk
-from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.pipeline.submit import Order, new_run
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import dumps, loads
 from tests.support.builders import echo, enqueued
@@ -280,7 +281,7 @@ def test_a_pipeline_that_begins_with_a_container_begins_with_a_start(step):
 
 def test_the_control_queue_is_the_one_that_is_set():
     plan = compile_plan(Pipeline([PARALLEL]))
-    new = new_run(plan, "m:p", 1, Order("run_1"), size=ValueLimits(), allowed=(), control_queue="ours")
+    new = new_run(plan, "m:p", 1, Order("run_1"), size=SizeLimits(), allowed=(), control_queue="ours")
     assert new.first.queue == "ours"
 
 

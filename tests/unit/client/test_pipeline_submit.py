@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from flujo_client import PipelineContext, RunLimit, Settings
 from flujo_client.api.operations import FoundPipeline, new_run_of
-from flujo_client.config.models import Worker
+from flujo_client.config.models import SizeLimits, Worker
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, Envelope
 from flujo_client.errors import (
     ConfigurationError,
@@ -17,7 +17,7 @@ from flujo_client.errors import (
     SnapshotTooLarge,
 )
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.pipeline.submit import Order, new_run
 from flujo_client.serial import Resolver, decode, dumps, loads, register_custom_deserializer, register_custom_serializer
 from tests.support.builders import enqueued, packed, pipeline_of
 
@@ -229,7 +229,14 @@ def test_what_is_above_the_limit_is_refused(where):
     value = given.pop("value")
     plan = compile_plan(pipeline_of())
     with pytest.raises(SnapshotTooLarge, match=r"bytes of JSON; at most 1,000 can be sent") as caught:
-        new_run(plan, "m:p", value, Order("run_1", **given), size=ValueLimits(100, 1000), allowed=("*",))
+        new_run(
+            plan,
+            "m:p",
+            value,
+            Order("run_1", **given),
+            size=SizeLimits(snapshot_inline_bytes=100, snapshot_max_bytes=1000),
+            allowed=("*",),
+        )
     assert caught.value.path == ("input" if where == "value" else "context")
 
 

@@ -109,12 +109,13 @@ def test_a_path_is_bounded_in_bytes():
 
 
 def test_a_reference_is_bounded():
-    from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+    from flujo_client.config.models import SizeLimits
+    from flujo_client.pipeline.submit import Order, new_run
 
     plan = compile_plan(pipeline_of())
 
     def record(size):
-        return new_run(plan, "m:" + "a" * (size - 2), 1, Order("run_1"), size=ValueLimits(), allowed=("*",))
+        return new_run(plan, "m:" + "a" * (size - 2), 1, Order("run_1"), size=SizeLimits(), allowed=("*",))
 
     record(MAX_REFERENCE)
     with pytest.raises(FlujoError, match="at most 1,000 are allowed"):

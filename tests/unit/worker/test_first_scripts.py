@@ -104,8 +104,9 @@ def test_a_class_that_is_defined_again_is_the_new_one(tmp_path):
 def test_what_a_session_defines_is_not_sent_to_workers(tmp_path):
     sent = """
         from flujo_client.pipeline.compile import compile_plan
-        from flujo_client.pipeline.submit import Order, ValueLimits, new_run
-        new_run(compile_plan(pipeline), "shop:pipeline", [Item(name="a")], Order("run_1"), size=ValueLimits(), allowed=["*"])
+        from flujo_client.config.models import SizeLimits
+        from flujo_client.pipeline.submit import Order, new_run
+        new_run(compile_plan(pipeline), "shop:pipeline", [Item(name="a")], Order("run_1"), size=SizeLimits(), allowed=["*"])
         print("sent")
     """
     text = f"{dedent(SHOP)}\n{dedent(sent)}"

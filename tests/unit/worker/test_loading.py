@@ -9,10 +9,11 @@ import pytest
 
 from flujo_client.address import new_run_id
 from flujo_client.config.manager import Settings
+from flujo_client.config.models import SizeLimits
 from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.reference import default_name, load_pipeline
-from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.pipeline.submit import Order, new_run
 from flujo_client.plan.plan import Backoff
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
@@ -107,7 +108,7 @@ class Process:
     def enqueue(self, reference, plan):
         """Record a run; return its first attempt."""
         order = Order(new_run_id(1_700_000_000.0))
-        new = new_run(plan, reference, 1, order, size=ValueLimits(inline=65_536), allowed=("*",))
+        new = new_run(plan, reference, 1, order, size=SizeLimits(), allowed=("*",))
         self.stores.client.record(new)
         return new.first
 
