@@ -221,13 +221,10 @@ def _is_sure(given: str, meant: str, known: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _ours() -> frozenset[str]:
-    return frozenset(_words(json_schema()))
-
-
-def _words(schema: Any) -> Iterator[str]:
-    for each in _mappings(schema):
-        yield from each.get("properties", ())
-        yield from (word for word in each.get("enum", ()) if isinstance(word, str))
+    """Return the keys and words that blueprints may have."""
+    schemas = list(_mappings(json_schema()))
+    words = (word for each in schemas for word in (*each.get("properties", ()), *each.get("enum", ())))
+    return frozenset(word for word in words if isinstance(word, str))
 
 
 def _names(value: Any) -> Iterator[str]:

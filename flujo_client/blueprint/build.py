@@ -157,7 +157,9 @@ class Building:
         if not entry:
             return given if isinstance(given, str) else given["id"]
         named = given if isinstance(given, str) else given.get("id")
-        return _declared(named.partition(".")[2] if named else name, entry)
+        own = {"name": named.partition(".")[2] if named else name}
+        own |= present(entry, *(each.name for each in fields(DeclaredAgent)))
+        return DeclaredAgent(**own | {"tools": tuple(entry.get("tools", ()))})
 
     def imported(self, name: str) -> Pipeline:
         """Return an imported pipeline, which is built once."""
@@ -166,11 +168,6 @@ class Building:
             make: Callable[..., Pipeline] = build if isinstance(given, Mapping) else load_pipeline
             self.imports[name] = make(given, allowed=self.allowed)
         return self.imports[name]
-
-
-def _declared(name: str, entry: Data) -> DeclaredAgent:
-    given = {"name": name, **present(entry, *(each.name for each in fields(DeclaredAgent)))}
-    return DeclaredAgent(**given | {"tools": tuple(entry.get("tools", ()))})
 
 
 def _merged(under: Data, over: Data) -> dict[str, Any]:

@@ -27,9 +27,6 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import CANVAS, is_file
 from flujo_client.pipeline.schedule import Schedule
 
-NO_NAME: Final = "pipeline"
-"""The name of pipelines if neither the text nor a file gives one."""
-
 MAX_IMPORTS: Final = 20
 """Blueprints that import each other in a row, from the first to the last."""
 
@@ -105,7 +102,7 @@ class Loading:
         source = read(text, file=file)
         document = self._document(source, _Origin(folder, ()))
         self._refuse(file)
-        definition = "" if _is_larger(document) else dump({"version": VERSION, "name": name or NO_NAME, **document})
+        definition = "" if _is_larger(document) else dump({"version": VERSION, "name": name or "pipeline", **document})
         if not definition or len(definition.encode()) > MAX_BYTES:
             message = f"it has more than {MAX_BYTES:,} bytes, with its imports and what its aliases repeat"
             self.findings.append(Finding("Y-LIMIT", message, file=file))

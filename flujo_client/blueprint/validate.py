@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path as File
 from typing import Any
 
@@ -17,11 +15,11 @@ from flujo_client.blueprint.rules.agents import wrong_model
 from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.table import RULES, Profile
 from flujo_client.contract.validation import Finding, ValidationReport
-from flujo_client.errors import BlueprintError, FlujoError, PipelineError
+from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.durable import durable_warnings
 from flujo_client.pipeline.pipeline import Pipeline, walk
-from flujo_client.pipeline.reference import is_file, load, load_pipeline
+from flujo_client.pipeline.reference import found_by, is_file, load_pipeline
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import asks_a_model
 
@@ -101,18 +99,14 @@ def validate_pipeline(
 def _models(pipeline: Pipeline, target: str, allowed: Sequence[str]) -> Iterator[Finding]:
     """Find what the models of agents made in Python lack; the rules look at those that a document declares."""
     for path, step in walk(pipeline):
-        agent = load(step.agent, allowed=allowed, what="agent") if isinstance(step.agent, str) else step.agent
+        agent, _ = found_by(step.agent, allowed, "agent")
         for each in wrong_model(getattr(agent, "model", None) if asks_a_model(agent) else None, (path,)):
             more: Any = {"severity": RULES[each.rule].severity, "allowed": each.allowed, "nearest": each.nearest}
             yield Finding(each.rule, each.message, path, target, **more)
-        for text in durable_warnings(step, agent, partial(_loaded, allowed), pipeline.context_model):
+        for text in durable_warnings(
+            step, agent, lambda tool: found_by(tool, allowed, "tool")[0], pipeline.context_model
+        ):
             yield Finding("V-D2", text, path, target, severity=RULES["V-D2"].severity)
-
-
-def _loaded(allowed: Sequence[str], reference: str) -> Any:
-    with suppress(FlujoError):
-        return load(reference, allowed=allowed, what="tool")
-    return None
 
 
 def _own(report: ValidationReport) -> ValidationReport:

@@ -189,7 +189,9 @@ def _impossible(schema: Data, path: Path) -> Iterator[RuleFinding]:
     if schema.get("additionalProperties") is False and not any(key in schema for key in _ELSEWHERE):
         for name in _undescribed(schema):
             message = f"no value fits: '{shown(name)}' is required but not among the properties, and additionalProperties is false"
-            yield RuleFinding("V-S2", (*path, "required"), message, nearest=nearest(name, _properties(schema)))
+            yield RuleFinding(
+                "V-S2", (*path, "required"), message, nearest=nearest(name, table_of(schema, "properties"))
+            )
 
 
 def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
@@ -202,14 +204,12 @@ def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
     if schema.get("additionalProperties") is not False and "properties" in schema:
         for name in _undescribed(schema):
             message = f"'{shown(name)}' is required but not among the properties"
-            yield RuleFinding("V-S3", (*path, "required"), message, nearest=nearest(name, _properties(schema)))
+            yield RuleFinding(
+                "V-S3", (*path, "required"), message, nearest=nearest(name, table_of(schema, "properties"))
+            )
 
 
 def _undescribed(schema: Data) -> list[Any]:
-    required, known = schema.get("required"), _properties(schema)
+    required, known = schema.get("required"), table_of(schema, "properties")
     names = required if isinstance(required, list) else ()
     return [each for each in names if isinstance(each, str) and each not in known]
-
-
-def _properties(schema: Data) -> Data:
-    return table_of(schema, "properties")
