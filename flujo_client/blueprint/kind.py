@@ -28,7 +28,6 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.validation import Finding
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan import kinds
-from flujo_client.plan.kinds import KindSpec
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.build import Building
@@ -72,7 +71,7 @@ def key_paths(top: KeyPath) -> Iterator[KeyPath]:
 class BlueprintKind:
     """A kind of step in blueprints."""
 
-    spec: KindSpec = kinds.STEP
+    spec: kinds.KindSpec = kinds.STEP
     """The facts of the kind, which the package `kinds` adds."""
     step: type[Step]
     """The class of its steps; a step is written by the kind of its own class."""

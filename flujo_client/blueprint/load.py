@@ -16,7 +16,7 @@ from typing import Any, Final
 from flujo_client.blueprint.build import build
 from flujo_client.blueprint.finding import Path, refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
-from flujo_client.blueprint.read import MAX_BYTES, Source, dump, read
+from flujo_client.blueprint.read import Source, dump, read
 from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
 from flujo_client.blueprint.shapes import DocumentLocation, wrong
 from flujo_client.contract.validation import Finding
@@ -26,6 +26,7 @@ from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import CANVAS, is_file
 from flujo_client.pipeline.schedule import Schedule
+from flujo_client.sizes import MAX_BLUEPRINT_BYTES
 
 MAX_IMPORTS: Final = 20
 """Blueprints that import each other in a row, from the first to the last."""
@@ -71,7 +72,7 @@ def bytes_of(file: File) -> bytes:
     return text
 
 
-def _bytes(file: File, named: str, most: int = MAX_BYTES) -> bytes | str:
+def _bytes(file: File, named: str, most: int = MAX_BLUEPRINT_BYTES) -> bytes | str:
     """Read a file, and one byte more of it than there may be at most; a text says why not. A pipe would be waited for."""
     try:
         if file.exists() and not file.is_file():
@@ -103,8 +104,8 @@ class Loading:
         document = self._document(source, _Origin(folder, ()))
         self._refuse(file)
         definition = "" if _is_larger(document) else dump({"version": VERSION, "name": name or "pipeline", **document})
-        if not definition or len(definition.encode()) > MAX_BYTES:
-            message = f"it has more than {MAX_BYTES:,} bytes, with its imports and what its aliases repeat"
+        if not definition or len(definition.encode()) > MAX_BLUEPRINT_BYTES:
+            message = f"it has more than {MAX_BLUEPRINT_BYTES:,} bytes, with its imports and what its aliases repeat"
             self.findings.append(Finding("Y-LIMIT", message, file=file))
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
@@ -158,9 +159,8 @@ class Loading:
         try:
             file = _file(source, given, path, origin)
             if file in origin.above or len(origin.above) >= MAX_IMPORTS:
-                why = "imports itself"
-                if file not in origin.above:
-                    why = f"is imported through more than {MAX_IMPORTS} files"
+                is_circle = file in origin.above
+                why = "imports itself" if is_circle else f"is imported through more than {MAX_IMPORTS} files"
                 raise _fault(source, "V-I3", path, f"'{shown(given)}' {why}")
             inner = read(self._read(source, file, given, path), file=_called(file))
         except BlueprintError as error:
@@ -181,7 +181,7 @@ class Loading:
             return ""
 
     def _filled_in(self, source: Source, text: str, variables: Mapping[str, Any], path: Path) -> str:
-        names, most = tuple(map(str, variables)), min(MAX_OUTPUT, MAX_BYTES - self.size)
+        names, most = tuple(map(str, variables)), min(MAX_OUTPUT, MAX_BLUEPRINT_BYTES - self.size)
         try:
             prompt = compile_template(text, undefined="strict", allowed=names).render(variables, limit=most)
         except FlujoError as error:
@@ -197,9 +197,9 @@ class Loading:
             raise _fault(source, "Y-FILE", path, f"'{shown(named)}' is not UTF-8") from None
 
     def _read(self, source: Source, file: File, named: str, path: Path) -> bytes:
-        found = _bytes(file, named, MAX_BYTES - self.size)
-        if isinstance(found, bytes) and self.size + len(found) > MAX_BYTES:
-            found = f"with '{shown(named)}' it has more than {MAX_BYTES:,} bytes"
+        found = _bytes(file, named, MAX_BLUEPRINT_BYTES - self.size)
+        if isinstance(found, bytes) and self.size + len(found) > MAX_BLUEPRINT_BYTES:
+            found = f"with '{shown(named)}' it has more than {MAX_BLUEPRINT_BYTES:,} bytes"
         if isinstance(found, str):
             raise _fault(source, "Y-FILE", path, found)
         self.size += len(found)
@@ -261,11 +261,11 @@ def _with(prompts: Mapping[Path, str], value: Any, path: Path) -> Any:
 def _is_larger(document: Any) -> bool:
     """Return, before it is written, whether a document's texts alone are more than a blueprint may have: aliases repeat them."""
     size, row = 0, [document]
-    while row and size <= MAX_BYTES:
+    while row and size <= MAX_BLUEPRINT_BYTES:
         value = row.pop()
         if isinstance(value, Mapping):
             row += [*value.keys(), *value.values()]
         elif isinstance(value, list):
             row += value
         size += len(value) if isinstance(value, str) else 1
-    return size > MAX_BYTES
+    return size > MAX_BLUEPRINT_BYTES

@@ -19,14 +19,7 @@ from flujo_client.blueprint.finding import Mark, Path, refuse, shown, written
 from flujo_client.contract.validation import Finding
 from flujo_client.sizes import MAX_BLUEPRINT_BYTES, MAX_BLUEPRINT_DEPTH, MAX_BLUEPRINT_VALUES
 
-MAX_BYTES: Final = MAX_BLUEPRINT_BYTES
-MAX_DEPTH: Final = MAX_BLUEPRINT_DEPTH
-"""Mappings and lists in each other; 20 containers of steps need about 60."""
-
-MAX_VALUES: Final = MAX_BLUEPRINT_VALUES
-"""Values in a document, those that aliases repeat counted each time."""
-
-_MOST_EVENTS: Final = 4 * MAX_VALUES
+_MOST_EVENTS: Final = 4 * MAX_BLUEPRINT_VALUES
 """The maximum number of nodes in a document of that many values: with keys, and the ends of lists and mappings."""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -121,8 +114,10 @@ class _Refused(Exception):
 
 def _decoded(text: str | bytes) -> str:
     size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
-    if size > MAX_BYTES:
-        raise _Refused("Y-LIMIT", f"it has {size:,} bytes; at most {MAX_BYTES:,} are allowed; put parts into imports")
+    if size > MAX_BLUEPRINT_BYTES:
+        raise _Refused(
+            "Y-LIMIT", f"it has {size:,} bytes; at most {MAX_BLUEPRINT_BYTES:,} are allowed; put parts into imports"
+        )
     if isinstance(text, bytes):
         text = _of_bytes(text)
     if odd := _UNREADABLE.search(text):
@@ -191,7 +186,7 @@ def _compose(text: str) -> _Node:
     trail, anchors = [top], dict[str, _Node]()
     for count, event in enumerate(_events(text)):
         if count > _MOST_EVENTS:
-            raise _Refused("Y-LIMIT", f"more than {MAX_VALUES:,} values")
+            raise _Refused("Y-LIMIT", f"more than {MAX_BLUEPRINT_VALUES:,} values")
         if isinstance(event, yaml.CollectionEndEvent):
             trail.pop()
             continue
@@ -208,8 +203,10 @@ def _compose(text: str) -> _Node:
         if isinstance(event, yaml.CollectionStartEvent):
             node.items = []
             trail.append(node)
-            if len(trail) > MAX_DEPTH:
-                raise _Refused("Y-LIMIT", f"more than {MAX_DEPTH} lists and mappings in each other", _at(event))
+            if len(trail) > MAX_BLUEPRINT_DEPTH:
+                raise _Refused(
+                    "Y-LIMIT", f"more than {MAX_BLUEPRINT_DEPTH} lists and mappings in each other", _at(event)
+                )
     if not top.items:
         raise _Refused("Y-SYNTAX", "it is empty; a blueprint must have `steps`")
     return top.items[0]
@@ -244,10 +241,14 @@ class _Reading:
 
     def value(self, node: _Node, path: Path, depth: int) -> Any:
         self.count += 1
-        if self.count > MAX_VALUES:
-            raise _Refused("Y-LIMIT", f"more than {MAX_VALUES:,} values, those that aliases repeat counted each time")
-        if depth > MAX_DEPTH:
-            raise _Refused("Y-LIMIT", f"more than {MAX_DEPTH} lists and mappings in each other", _at(node.event))
+        if self.count > MAX_BLUEPRINT_VALUES:
+            raise _Refused(
+                "Y-LIMIT", f"more than {MAX_BLUEPRINT_VALUES:,} values, those that aliases repeat counted each time"
+            )
+        if depth > MAX_BLUEPRINT_DEPTH:
+            raise _Refused(
+                "Y-LIMIT", f"more than {MAX_BLUEPRINT_DEPTH} lists and mappings in each other", _at(node.event)
+            )
         self.marks.setdefault(path, _at(node.event))
         self._check_tag(node, path)
         if node.items is None:

@@ -10,7 +10,7 @@ from flujo_client.blueprint.autofix import Autofixed, autofix
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.finding import in_order
 from flujo_client.blueprint.load import Loading, bytes_of
-from flujo_client.blueprint.read import MAX_BYTES, Source
+from flujo_client.blueprint.read import Source
 from flujo_client.blueprint.rules.agents import wrong_model
 from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.table import RULES, Profile
@@ -22,6 +22,7 @@ from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import found_by, is_file, load_pipeline
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import asks_a_model
+from flujo_client.sizes import MAX_BLUEPRINT_BYTES
 
 
 def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> ValidationReport:
@@ -46,7 +47,7 @@ def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tupl
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = ""
-    if not text or len(data) > MAX_BYTES:
+    if not text or len(data) > MAX_BLUEPRINT_BYTES:
         return data, Autofixed("", ())
 
     def find(text: str) -> tuple[Finding, ...]:

@@ -113,11 +113,8 @@ class Formula(OfText):
             yield location.finding(self.rule, error.message, allowed=error.suggestion)
 
 
-@dataclass(frozen=True, slots=True)
 class Templates:
-    """A value in which every text is a template."""
-
-    description: str = "any value; texts in it are templates"
+    description = "any value; texts in it are templates"
 
     def fits(self, value: Any) -> bool:  # noqa: ARG002
         return True
@@ -130,11 +127,8 @@ class Templates:
                 yield from self.findings(each, location.at(key))
 
 
-@dataclass(frozen=True, slots=True)
 class JsonSchema(OfMapping):
-    """A JSON Schema, as a mapping."""
-
-    description: str = "a JSON Schema, as a mapping"
+    description = "a JSON Schema, as a mapping"
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if problem := wrong_schema(value):

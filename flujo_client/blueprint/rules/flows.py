@@ -14,7 +14,6 @@ from flujo_client.errors import BlueprintTextError, FlujoError
 from flujo_client.expressions.nodes import Comparison, Not
 from flujo_client.pipeline.compiled_text import expression_of
 from flujo_client.plan import kinds
-from flujo_client.plan.kinds import KindSpec
 
 NO_ANSWER: Final = object()
 
@@ -297,7 +296,7 @@ def _unknown_state(name: str, known: Collection[str], path: Path) -> Iterator[Ru
         yield RuleFinding("V-SM1", path, f"'{shown(name)}' is not a state", *meant(name, known, "there are"))
 
 
-_OF_KIND: Final[Mapping[KindSpec, Callable[[DocumentIndex, StepNode], Iterator[RuleFinding]]]] = {
+_OF_KIND: Final[Mapping[kinds.KindSpec, Callable[[DocumentIndex, StepNode], Iterator[RuleFinding]]]] = {
     kinds.CONDITIONAL: _of_conditional,
     kinds.LOOP: _of_loop,
     kinds.MACHINE: _of_machine,

@@ -10,7 +10,6 @@ from flujo_client.blueprint.finding import Path
 from flujo_client.blueprint.kind import INIT
 from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, reach
 from flujo_client.plan import kinds
-from flujo_client.plan.kinds import KindSpec
 
 TEXT: Final[Data] = {"type": "string"}
 
@@ -85,7 +84,7 @@ def _of_import(_: DocumentIndex, step: StepNode) -> Iterator[str | None]:
         yield None
 
 
-_WRITES: Final[Mapping[KindSpec, Callable[[DocumentIndex, StepNode], Iterable[str | None]]]] = {
+_WRITES: Final[Mapping[kinds.KindSpec, Callable[[DocumentIndex, StepNode], Iterable[str | None]]]] = {
     kinds.AGENTIC_LOOP: lambda *_: ("command_log", None),  # its agents may be functions
     kinds.MACHINE: lambda *_: ("current_state", "next_state"),
     kinds.NESTED: _of_import,

@@ -6,11 +6,11 @@ import pytest
 
 from flujo_client import Pipeline
 from flujo_client.blueprint.load import MAX_IMPORTS
-from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.blueprint.validate import validate
 from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.reference import bare, blueprint_reference, reference_to, reference_with_options
+from flujo_client.sizes import MAX_BLUEPRINT_BYTES
 
 AGENT = "agents: {{w: {{model: test, system_prompt: {prompt}}}}}\nsteps: [{{name: a, uses: agents.w}}]"
 IMPORT = "imports: {{c: {file}}}\nsteps: [{{name: a, uses: imports.c}}]"
@@ -156,7 +156,7 @@ def test_imports_that_double_have_an_end(folder):
     for n in range(18):
         put(folder, **{f"f{n}": twice.format(file=f"f{n + 1}.yaml")})
     put(folder, f18=AGENT.format(prompt="x"), main=twice.format(file="f0.yaml"))
-    assert f"more than {MAX_BYTES:,} bytes" in str(refusal(folder))
+    assert f"more than {MAX_BLUEPRINT_BYTES:,} bytes" in str(refusal(folder))
 
 
 @pytest.mark.parametrize("named", ["/etc/passwd", "../../../../../../../../etc/passwd", "~/x", "none.md", "."])

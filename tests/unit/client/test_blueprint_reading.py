@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.blueprint.finding import Mark
-from flujo_client.blueprint.read import MAX_BYTES, dump, read
+from flujo_client.blueprint.read import dump, read
 from flujo_client.errors import BlueprintError
+from flujo_client.sizes import MAX_BLUEPRINT_BYTES
 from tests.support.breadth import large
 
 WORDS = [
@@ -106,8 +107,8 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         ("a:\n\tb: 1", "2:1: Y-SYNTAX: this is not YAML.*a tab cannot indent"),
         (b"steps: \xe9", "1:8: Y-SYNTAX: this is not UTF-8"),
         ("steps: []".encode("utf-16"), "not UTF-8"),
-        ("x" * (MAX_BYTES + 1), "at most 1,048,576 are allowed"),
-        (b"x" * (MAX_BYTES + 1), "are allowed"),
+        ("x" * (MAX_BLUEPRINT_BYTES + 1), "at most 1,048,576 are allowed"),
+        (b"x" * (MAX_BLUEPRINT_BYTES + 1), "are allowed"),
         ("", "it is empty"),
         ("# nothing", "it is empty"),
         ("a: 1\n---\nb: 2", "2:1: Y-SYNTAX: a blueprint is one document"),

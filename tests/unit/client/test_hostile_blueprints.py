@@ -10,9 +10,9 @@ import tracemalloc
 import pytest
 
 from flujo_client import Pipeline
-from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.blueprint.validate import validate, validate_text
 from flujo_client.errors import BlueprintError
+from flujo_client.sizes import MAX_BLUEPRINT_BYTES
 
 pytestmark = pytest.mark.large
 
@@ -73,7 +73,7 @@ def test_a_byte_order_mark_is_no_fault():
         "a: " + "[" * 200_000,
         "a: " + "{b: " * 100_000,
         "steps: " + "[" * 500 + "]" * 500,
-        "name: " + "x" * MAX_BYTES,
+        "name: " + "x" * MAX_BLUEPRINT_BYTES,
         "steps:\n" + "".join(f"- {STEP % n}\n" for n in range(30_000)),
     ],
     ids=["laughs", "lists", "mappings", "closed lists", "long", "wide"],

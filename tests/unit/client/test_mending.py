@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.blueprint.autofix import MENDED, autofix, is_slip
-from flujo_client.blueprint.read import MAX_BYTES
 from flujo_client.blueprint.rules.table import Profile
 from flujo_client.blueprint.validate import autofix_file, validate, validate_text
 from flujo_client.cli.main import cli
+from flujo_client.sizes import MAX_BLUEPRINT_BYTES
 from tests.support.old_click import needs_end_of_input
 
 HERE = Path(__file__).parent
@@ -259,7 +259,10 @@ def test_only_files_are_fixed(file):
 
 @pytest.mark.parametrize(
     "data",
-    [BROKEN.replace("office", "b\u00fcro").encode("latin-1"), b"\xef\xbb\xbf" + BROKEN.encode() + b"#" * MAX_BYTES],
+    [
+        BROKEN.replace("office", "b\u00fcro").encode("latin-1"),
+        b"\xef\xbb\xbf" + BROKEN.encode() + b"#" * MAX_BLUEPRINT_BYTES,
+    ],
     ids=["no UTF-8", "too large"],
 )
 def test_what_cannot_be_read_whole_is_left_alone(file, data):
