@@ -40,8 +40,6 @@ def field_path(given: str) -> str:
 
 
 class ItemsShape:
-    """The place of the items."""
-
     description = "a dotted path in the context, such as context.files, or steps.<name>.output"
 
     def fits(self, value: Any) -> bool:

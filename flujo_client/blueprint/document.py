@@ -40,8 +40,6 @@ def to_text(pipeline: Pipeline) -> str:
 
 @dataclass
 class Writing:
-    """A writer of one document."""
-
     findings: list[Finding] = field(default_factory=list)
     trail: list[str] = field(default_factory=list)
     """The names of the steps around the current place."""

@@ -92,8 +92,6 @@ class ModelShape(OfText):
 
 
 class SettingsShape(MapOf):
-    """The settings of every call."""
-
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         yield from super().findings(value, location)
         if value.get("max_retries"):
@@ -144,8 +142,6 @@ AGENT: Final = Table(
 
 
 class ById(Table):
-    """A mapping that names an agent instead of being one."""
-
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping) and "id" in value
 
@@ -186,8 +182,6 @@ class WhenShape(OfText):
 
 
 class RegistryShape(MapOf):
-    """The agents of an agentic loop."""
-
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if not value:
             yield location.finding("Y-VALUE", "it does not contain agents")
@@ -242,8 +236,6 @@ RUN_LIMIT: Final = Table(
 
 
 class ScheduleShape(Table):
-    """A schedule of the blueprint's pipeline."""
-
     def findings(self, value: Mapping[str, Any], location: DocumentLocation) -> Iterator[Finding]:
         found = list(super().findings(value, location))
         yield from found

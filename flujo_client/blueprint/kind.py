@@ -44,7 +44,6 @@ class KeyPath:
     """A place where a value of a shape may be."""
 
     shape: FieldType
-    """The shape of the value."""
     path: tuple[str, ...] = ()
     """Keys from the table down; `*` is any key or index."""
     runs: str = INSIDE
@@ -69,8 +68,6 @@ def key_paths(top: KeyPath) -> Iterator[KeyPath]:
 
 @dataclass(frozen=True, kw_only=True)
 class BlueprintKind:
-    """A kind of step in blueprints."""
-
     spec: kinds.KindSpec = kinds.STEP
     """The facts of the kind, which the package `kinds` adds."""
     step: type[Step]
@@ -88,7 +85,6 @@ class BlueprintKind:
     is_import: bool = False
     """Whether `uses: imports.<name>` selects this kind, instead of `kind`."""
     asks_people: bool = False
-    """Whether it asks people."""
     has_item: bool = False
     """Whether `this` is an item inside it."""
     isolates_context: bool = False
@@ -106,7 +102,6 @@ class BlueprintKind:
 
     @property
     def options(self) -> Table | None:
-        """Return its own table, if it has one."""
         own = None if self.own_table is None else self.keys[self.own_table].shape
         return own if isinstance(own, Table) else None
 
@@ -117,7 +112,6 @@ class BlueprintKind:
 
     @cached_property
     def table(self) -> Table:
-        """Return all its keys."""
         config = {} if "config" in self.keys else {"config": MODE}
         others = {} if self.is_import else self._keys_of_others()
         return Table({**EVERY, **config, **self.keys}, self.called, MappingProxyType(others), self.one_of)

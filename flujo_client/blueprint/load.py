@@ -88,7 +88,6 @@ class Loading:
     """A loader of one blueprint with all that it imports; it collects faults and reports them at the end."""
 
     allowed: tuple[str, ...]
-    """The allowed import prefixes of references."""
     findings: list[Finding] = field(default_factory=list)
     size: int = 0
     """The number of bytes read from files so far, plus the characters that variables added to prompts."""

@@ -25,20 +25,16 @@ class DocumentLocation:
     """A place in a document, with the facts that its checks need."""
 
     source: Source
-    """The document."""
     path: Path
-    """The place."""
     allowed: Sequence[str]
     """The allowed import prefixes of references."""
     document: Any
     """The innermost document around it, whose agents and imports it may name."""
 
     def at(self, *parts: str | int) -> DocumentLocation:
-        """Return a place below this one."""
         return replace(self, path=(*self.path, *parts))
 
     def finding(self, rule: str, message: str, **more: Any) -> Finding:
-        """Make a finding about this place."""
         return self.source.finding(rule, self.path, message, **more)
 
     def named(self, table: str) -> Mapping[str, Any]:
@@ -51,8 +47,7 @@ class FieldType(Protocol):
     """The values that a key or an item may have. `description` names them to people, after "it takes"."""
 
     @property
-    def description(self) -> str:
-        """Return what it takes, in words."""
+    def description(self) -> str: ...
 
     def fits(self, value: Any) -> bool:
         """Return whether the value is meant for this shape, right or wrong inside."""
@@ -90,8 +85,6 @@ class Sound:
 
 
 class OfMapping:
-    """A shape of mappings."""
-
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
@@ -105,8 +98,6 @@ class OfText:
 
 @dataclass(frozen=True, slots=True)
 class Plain(Sound):
-    """The values that fit a function."""
-
     description: str
     fits: Callable[[Any], bool]
     schema: Mapping[str, Any]
@@ -145,8 +136,6 @@ COUNT: Final = Number(least=1, whole=True)
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of a few words."""
-
     words: tuple[str, ...]
 
     @property
@@ -164,8 +153,6 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list."""
-
     each: FieldType
 
     @property
@@ -215,10 +202,7 @@ class AnyOf:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a table."""
-
     shape: FieldType
-    """The shape of its value."""
     what: str
     """Its description, for documents."""
     required: bool = False
@@ -232,10 +216,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Table(OfMapping):
-    """A mapping with known keys."""
-
     keys: Mapping[str, Key]
-    """The keys, by name."""
     called: str
     """The name of the mapping in errors, such as "a loop"."""
     others: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -18,7 +18,6 @@ class ContextInfo(NamedTuple):
     """The context of steps at a place."""
 
     has_context: bool
-    """Whether there is a context."""
     model: type[BaseModel] | None = None
     """The model of the context, if known."""
     is_cached: bool = False

@@ -104,8 +104,6 @@ class StepOptions(MoreStepOptions, total=False):
 
 
 class ContainerOptions(TypedDict, total=False):
-    """The options of all containers."""
-
     config: StepConfig
     meta: dict[str, Any]
     fallback_step: Step | None

@@ -34,7 +34,6 @@ class RetryableRun:
     patience_s: float | None = None
     """Seconds from the run's beginning to its deadline."""
     gates: tuple[Gate, ...] = ()
-    """The gates that the run passed."""
     retried_as: str | None = None
     """The run that last retried this run."""
 
@@ -62,7 +61,6 @@ class NewFork(NewRun):
     """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt."""
 
     forked_from: str
-    """The run that this run was forked from."""
     place: int
     """The place of the step at which it begins."""
     taken: tuple[str, ...]

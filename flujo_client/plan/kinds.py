@@ -9,8 +9,6 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindSpec:
-    """The facts of one kind."""
-
     name: str
     """Its name in plans, rows, traces and events, and the name of its modules. It is stored with runs and part of their fingerprints, so it
     never changes: not even to match `yaml_name`."""

@@ -56,8 +56,6 @@ class Nodes(tuple["Node", ...]):  # noqa: SLOT001 - the places are cached in its
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A place in the plan."""
-
     name: str
     kind: str
     max_attempts: int = 1
@@ -74,7 +72,6 @@ class Node:
 
     @property
     def spec(self) -> KindSpec:
-        """Return the facts of its kind."""
         return KINDS[self.kind]
 
     @property
@@ -84,7 +81,6 @@ class Node:
         return bool(self.rules.get(fans_out)) if isinstance(fans_out, str) else fans_out
 
     def to_tree(self) -> dict[str, Any]:
-        """Return the node as plain data."""
         tree = {
             "name": self.name,
             "kind": self.kind,
@@ -189,7 +185,6 @@ class Plan:
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> Plan:
-        """Read a stored plan."""
         nodes = Nodes(Node.from_tree(node) for node in tree["nodes"])
         named = tree["name"], tree["version"], nodes, tree["context_model"]
         return cls(*named, digest(tree), *map(tree.get, _OPTIONAL))

@@ -112,12 +112,10 @@ class Registry:
 
 @without_context
 def question_of(question: str, _context: Any) -> str:
-    """Return the question for a person."""
     return question
 
 
 def answer_of(answer: Any) -> Any:
-    """Return the final answer."""
     return answer
 
 

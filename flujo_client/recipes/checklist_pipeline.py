@@ -120,12 +120,10 @@ def has_failed(_: Any, context: DefaultContext) -> bool:
 
 
 def is_passed(_: Any, context: DefaultContext) -> bool:
-    """Return whether the last solution has passed."""
     return _checklist(context).is_passed
 
 
 def candidate(_: Any, context: DefaultContext) -> Candidate:
-    """Return the last solution."""
     checklist = _checklist(context)
     return Candidate(solution=context.solution or "", score=checklist.score, checklist=checklist)
 

@@ -39,12 +39,10 @@ def refine_until(
 
 
 def is_complete(refinement: Refinement, _: Any) -> bool:
-    """Return whether the critic has nothing to add."""
     return refinement.check.is_complete
 
 
 def refined(refinement: Refinement, _: Any) -> Any:
-    """Return the artifact if it is complete, else the check."""
     return refinement.artifact if refinement.check.is_complete else refinement.check
 
 

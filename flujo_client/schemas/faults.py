@@ -47,14 +47,12 @@ class SchemaFault:
     """One place where a value breaks a rule."""
 
     path: Path
-    """Keys and indexes of the place."""
     keyword: str
     message: str
     """The message of the checker, which may repeat the value."""
     found: Any
     """The value at the place."""
     rule: Mapping[str, Any] = field(default_factory=dict)
-    """The parameters of the rule."""
     branch: Branch | None = None
     """For a union of which no branch holds, the likely branch; the faults of that branch follow."""
 

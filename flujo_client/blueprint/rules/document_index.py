@@ -28,12 +28,9 @@ def table_of(data: Any, key: str) -> Data:
 
 @dataclass(frozen=True, eq=False)
 class StepNode:
-    """A step at its place."""
-
     data: Data
     """The keys of the step, with their values."""
     path: Path
-    """Its path in the document."""
     above: StepNode | None
     """The step around it; None at the top."""
     body: Path
@@ -50,7 +47,6 @@ class StepNode:
 
     @property
     def kind(self) -> BlueprintKind | None:
-        """Return its kind; None if there is no such kind."""
         word = kind_word(self.data)
         return KINDS.get(word) if isinstance(word, str) else None
 
@@ -63,11 +59,9 @@ class StepNode:
         return _UNKNOWN if self.kind is None else self.kind.spec
 
     def table(self, key: str) -> Data:
-        """Return the mapping under a key; an empty one for anything else."""
         return table_of(self.data, key)
 
     def listed(self, key: str) -> list[Any]:
-        """Return the list under a key; an empty one for anything else."""
         found = self.data.get(key)
         return found if isinstance(found, list) else []
 
@@ -100,8 +94,6 @@ class StepNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextNode:
-    """An expression or template at its place."""
-
     at: StepNode
     """The step at which the text is read; `after` says whether the steps inside have run by then."""
     path: Path

@@ -23,8 +23,6 @@ from flujo_client.pipeline.reference import is_reference, load
 
 @dataclass(frozen=True)
 class Fields:
-    """The possible fields of a context."""
-
     called: str = ""
     """Its model's name."""
     types: Mapping[str, str | None] = field(default_factory=dict)

@@ -19,15 +19,11 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 
 class Rule(NamedTuple):
-    """A rule's description, and its default severity."""
-
     what: str
     severity: Severity = "error"
 
 
 class RuleFinding(NamedTuple):
-    """A finding of a rule, at a path of its document."""
-
     rule: str
     path: Path
     message: str
@@ -119,8 +115,6 @@ WEIGHTS: Final = ("off", "warn", "error")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The weights of findings."""
-
     weights: tuple[Mapping[str, str], ...] = ()
     """Tables of weights by rule or pattern, in the order of precedence; in each, an exact name counts before the first matching pattern."""
 
