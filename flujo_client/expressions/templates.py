@@ -104,14 +104,12 @@ class Template:
         with self._rendering(limit, on_missing) as rendering:
             return rendering.text(self.pieces, names)
 
-    def evaluate(
-        self, names: Mapping[str, Any], *, limit: int = MAX_OUTPUT, on_missing: Callable[[str], object] | None = None
-    ) -> Any:
+    def evaluate(self, names: Mapping[str, Any], *, on_missing: Callable[[str], object] | None = None) -> Any:
         """Return the value of a template that is one `{{ … }}` and blanks around it, null if that is missing; else what `render` gives."""
         tags = [piece for piece in self.pieces if not (isinstance(piece, str) and not piece.strip())]
         if len(tags) != 1 or not isinstance(tags[0], Tag):
-            return self.render(names, limit=limit, on_missing=on_missing)
-        with self._rendering(limit, on_missing) as rendering:
+            return self.render(names, on_missing=on_missing)
+        with self._rendering(MAX_OUTPUT, on_missing) as rendering:
             return rendering.value(tags[0], names)
 
     @contextmanager

@@ -63,8 +63,8 @@ class EvaluationBudget:
 
     __slots__ = ("_left",)
 
-    def __init__(self, steps: int = MAX_STEPS) -> None:
-        self._left = steps
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
 
     def spend(self, steps: int = 1) -> None:
         self._left -= steps

@@ -141,7 +141,7 @@ class Finished:
         return {"stop_when": "agent_finished"}
 
     def __call__(self, output: Any, _context: Any) -> bool:
-        return "finish" in (_part(output, "action"), _part(output, "type"))
+        return "finish" in (part_of(output, "action"), part_of(output, "type"))
 
 
 @dataclass(frozen=True)
@@ -164,18 +164,19 @@ class Changes:
         return data
 
 
-def _part(place: Any, name: str) -> Any:
-    return place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
+def part_of(place: Any, name: str, otherwise: Any = None) -> Any:
+    """Return a key of a mapping or a field of an object."""
+    return place.get(name, otherwise) if isinstance(place, Mapping) else getattr(place, name, otherwise)
 
 
 def _change(context: Any, path: str, operation: str, value: Any) -> None:
     *above, last = path.split(".")
     place = context
     for part in above:
-        if _part(place, part) is None:
+        if part_of(place, part) is None:
             _put(place, part, {}, path)
-        place = _part(place, part)
-    _put(place, last, _changed(operation, _part(place, last), value, path), path)
+        place = part_of(place, part)
+    _put(place, last, _changed(operation, part_of(place, last), value, path), path)
 
 
 def _changed(operation: str, old: Any, value: Any, path: str) -> Any:

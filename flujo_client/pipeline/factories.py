@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.map import MapStep
     from flujo_client.pipeline.nested import ImportStep
-    from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
+    from flujo_client.pipeline.parallel import BranchFailureStrategy, Gatherer, GatherStep, MergeStrategy, ParallelStep
     from flujo_client.pipeline.pipeline import Body, Pipeline
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
@@ -33,7 +33,7 @@ _NAMES: Final = {
     "blueprint": "load_file load_text to_text",
     "blueprint.validate": "validate_pipeline",
     "pipeline.canvas": "from_canvas signature",
-    "pipeline.parallel": "gather",
+    "pipeline.parallel": "Gatherer GatherStep",
     "pipeline.reference": "is_file",
     "recipes.refine": "refine_until",
 }
@@ -45,7 +45,6 @@ class Forward:
     """Classes and functions that methods of `Step` and `Pipeline` use, and that are made of these, each imported when it is first used."""
 
     from_canvas: Callable[..., Pipeline]
-    gather: Callable[..., Step]
     is_file: Callable[[str], bool]
     load_file: Callable[..., Pipeline]
     load_text: Callable[..., Pipeline]
@@ -57,6 +56,8 @@ class Forward:
     CacheStep: type[CacheStep]
     ConditionalStep: Callable[..., ConditionalStep]
     DynamicParallelRouterStep: type[DynamicParallelRouterStep]
+    Gatherer: type[Gatherer]
+    GatherStep: type[GatherStep]
     HumanInTheLoopStep: type[HumanInTheLoopStep]
     ImportStep: type[ImportStep]
     LoopStep: Callable[..., LoopStep]
@@ -285,4 +286,4 @@ class Factories:
     @staticmethod
     def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:
         """Make a step that collects the outputs of the named steps from the context's `step_outputs` into a mapping."""
-        return forward.gather(name, wait_for, **options)
+        return forward.GatherStep(name, forward.Gatherer(tuple(wait_for)), **options)

@@ -72,7 +72,8 @@ class ImportStep(Container):
             "default": encode(self.default, path="default"),
             "context_model": model_name(self._model),
         }
-        rules |= {"own_run": self._run_name} if self.own_run else {}
+        if self.own_run:  # what its runs are listed under
+            rules["own_run"] = (self.pipeline.name if isinstance(self.pipeline, Pipeline) else None) or self.name
         return rules if self.propagate_hitl else rules | {"asks_nobody": True}
 
     def traits(self) -> dict[str, Any]:
@@ -112,11 +113,6 @@ class ImportStep(Container):
                 continue
             yield from self.place_inside(place).lacks("outputs from", pair[0])
             yield from place.lacks("outputs to", pair[1])
-
-    @property
-    def _run_name(self) -> str:
-        """Return what its runs are listed under."""
-        return (self.pipeline.name if isinstance(self.pipeline, Pipeline) else None) or self.name
 
     @property
     def _model(self) -> Any:

@@ -189,8 +189,3 @@ class GatherStep(Step):
         if not names or not all(isinstance(name, str) for name in names):
             yield "wait_for must be a list of step names that is not empty"
         yield from under("V-C1", place.lacks("gather, which reads", "step_outputs"))
-
-
-def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:
-    """Make the step; `options` are those of `Step`."""
-    return GatherStep(name, Gatherer(tuple(wait_for)), **options)

@@ -15,6 +15,7 @@ from flujo_client.contract import recipes
 from flujo_client.contract.recipes import ScoredPath, SearchBounds, SearchState, TreeSearchContext, TreeSearchResult
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import AgentError, NonRetryableError
+from flujo_client.pipeline.compiled_text import part_of
 from flujo_client.pipeline.function_marks import reads_answer
 
 
@@ -93,7 +94,7 @@ def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
 @reads_answer
 def candidates_of(output: Any) -> list[Any]:
     """Read a proposer's answer: a list, or what has one as its `candidates`; raises AgentError."""
-    given = _part(output, "candidates", output)
+    given = part_of(output, "candidates", output)
     if not isinstance(given, list | tuple):
         raise AgentError(
             f"a proposer must return a list of candidates or an object with `candidates`, got a {type(given).__name__}",
@@ -106,17 +107,12 @@ def candidates_of(output: Any) -> list[Any]:
 def score_of(output: Any) -> recipes.Score:
     """Read an evaluator's answer: a number from 0 to 1, or what has one as its `score`; raises AgentError."""
     try:
-        return recipes.Score(score=_part(output, "score", output), reason=_part(output, "reason", None))
+        return recipes.Score(score=part_of(output, "score", output), reason=part_of(output, "reason", None))
     except ValidationError:  # its text would contain the answer
         raise AgentError(
             "an evaluator must return a number from 0 to 1, or an object with such a `score` and a text as its `reason`",
             suggestion="give its agent such an output type or output_schema",
         ) from None
-
-
-def _part(output: Any, name: str, otherwise: Any) -> Any:
-    """Return a key of a mapping or a field of an object."""
-    return output.get(name, otherwise) if isinstance(output, Mapping) else getattr(output, name, otherwise)
 
 
 def _state(context: TreeSearchContext) -> SearchState:

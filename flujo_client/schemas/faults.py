@@ -97,7 +97,9 @@ class _Walk:
 
     def run(self) -> list[SchemaFault]:
         while self.pending and self.counted < self.most:
-            place = self._resolved(self.pending.pop())
+            place = self.pending.pop()
+            sub, pointer = self.check.resolved(place.sub, place.pointer)
+            place = place._replace(sub=sub, pointer=pointer)
             if (key := (id(place.sub), place.path)) in self.seen:
                 continue
             self.seen.add(key)
@@ -195,10 +197,6 @@ class _Walk:
     def _check_holds(self, sub: Schema, pointer: str, value: Any) -> bool:
         self._spend(value)
         return self.check.holds(sub, pointer, value)
-
-    def _resolved(self, place: _Place) -> _Place:
-        sub, pointer = self.check.resolved(place.sub, place.pointer)
-        return place._replace(sub=sub, pointer=pointer)
 
     def _spend(self, value: Any) -> None:
         self.left -= size_of(value, self.left + 1)

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from flujo_client.blueprint.build import Building
-from flujo_client.blueprint.document import Writing
-from flujo_client.blueprint.kind import LONE_STEP, BlueprintKind, Data, present
+from flujo_client.blueprint.kind import LONE_STEP, BlueprintKind, present
 from flujo_client.blueprint.shapes import Key, Number
 from flujo_client.blueprint.value_types import Reference
 from flujo_client.pipeline.cache import BACKEND, CacheStep
 
 _OPTIONS: Final = ("ttl_s", "single_flight_s")
-
-
-def _build(build: Building, data: Data) -> CacheStep:
-    options = present(data, *_OPTIONS, "cache_backend")
-    return CacheStep(wrapped_step=build.step(data["wrapped_step"]), **options, **build.contained(data))
-
-
-def _write(writing: Writing, step: CacheStep) -> dict[str, Any]:
-    options = writing.options(step, *_OPTIONS, cache_backend=BACKEND)
-    return {"wrapped_step": writing.step(step.wrapped_step), **options}
-
 
 KIND: Final = BlueprintKind(
     step=CacheStep,
@@ -36,6 +23,13 @@ KIND: Final = BlueprintKind(
         "cache_backend": Key(Reference(BACKEND), "Where it is cached; the workers' Redis by default."),
     },
     one_of=(),
-    build=_build,
-    write=_write,
+    build=lambda build, data: CacheStep(
+        wrapped_step=build.step(data["wrapped_step"]),
+        **present(data, *_OPTIONS, "cache_backend"),
+        **build.contained(data),
+    ),
+    write=lambda writing, step: {
+        "wrapped_step": writing.step(step.wrapped_step),
+        **writing.options(step, *_OPTIONS, cache_backend=BACKEND),
+    },
 )

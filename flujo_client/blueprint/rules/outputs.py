@@ -57,11 +57,6 @@ def properties(schema: Data | None) -> Data | None:
 _OPEN: Final = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "dependentSchemas")
 
 
-def is_closed(schema: Data) -> bool:
-    """Return whether it has only the properties that it names."""
-    return schema.get("additionalProperties") is False
-
-
 def writes(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
     """Return the dotted paths of the context that a step itself writes; None where it may write any."""
     if "sink_to" in step.data:

@@ -9,7 +9,7 @@ from typing import Any
 from flujo_client.blueprint.finding import Path, meant, shown
 from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, TextNode, is_before
 from flujo_client.blueprint.rules.model import UNKNOWN, Fields, type_of
-from flujo_client.blueprint.rules.outputs import changed, is_closed, properties, schema_of
+from flujo_client.blueprint.rules.outputs import changed, properties, schema_of
 from flujo_client.blueprint.rules.table import RuleFinding, Severity
 
 _JINJA_BLOCK = re.compile(
@@ -141,7 +141,8 @@ def _field(text: TextNode, names: tuple[str, ...], at: int, step: StepNode, sche
     allowed, near = meant(names[at], known)
     message = f"`{shown(read)}`: the output_schema of '{shown(step.name)}' has no such property"
     path = ".".join((*names[:at], near)) if near else None
-    yield RuleFinding("V-T6", text.path, message, allowed, path, None if is_closed(schema) else "warning")
+    severity: Severity | None = None if schema.get("additionalProperties") is False else "warning"
+    yield RuleFinding("V-T6", text.path, message, allowed, path, severity)
 
 
 _A = {"string": "a text", "integer": "a number", "number": "a number", "boolean": "true or false"}
