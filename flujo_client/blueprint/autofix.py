@@ -249,10 +249,7 @@ def _differences(one: Any, other: Any) -> int:
 
 
 def path_replaced(entry: SourceEntry, path: Sequence[str], other: Sequence[str]) -> Edit | None:
-    """Replace the first occurrence of a path; None if it is not written out as `a.b.c`.
-
-    Texts in quotes, texts between tags, and the middle of longer paths are not paths.
-    """
+    """Replace the first occurrence of a path, outside of quotes, plain text and longer paths; None if it is not written out as `a.b.c`."""
     try:
         words = list(_path_words(entry.value))
     except BlueprintTextError:

@@ -67,11 +67,8 @@ def _agent(found: Any) -> str | None:
 
 
 def _tool(found: Any) -> str | None:
-    """Return what is wrong with what a tool's reference names: a function, an agent that is offered as a tool, or the agent library's own tool.
-
-    The library is not imported for that: its tool is known by the name of its class.
-    """
-    tools = (each for each in type(found).__mro__ if each.__name__ == "Tool")
+    """Return what is wrong with what a tool's reference names: a function, an agent that is offered as a tool, or the agent library's own tool."""
+    tools = (each for each in type(found).__mro__ if each.__name__ == "Tool")  # the library is not imported for that
     is_tool = any(each.__module__.partition(".")[0] == "pydantic_ai" for each in tools)
     return None if is_tool or callable(getattr(found, "as_tool", None)) else is_function(found)
 

@@ -19,6 +19,7 @@ from flujo_client.blueprint.finding import Mark, Path, refuse, shown, written
 from flujo_client.contract.validation import Finding
 from flujo_client.sizes import MAX_BLUEPRINT_BYTES, MAX_BLUEPRINT_DEPTH, MAX_BLUEPRINT_VALUES
 
+_TOO_DEEP: Final = f"more than {MAX_BLUEPRINT_DEPTH} lists and mappings in each other"
 _MOST_EVENTS: Final = 4 * MAX_BLUEPRINT_VALUES
 """The maximum number of nodes in a document of that many values: with keys, and the ends of lists and mappings."""
 
@@ -204,9 +205,7 @@ def _compose(text: str) -> _Node:
             node.items = []
             trail.append(node)
             if len(trail) > MAX_BLUEPRINT_DEPTH:
-                raise _Refused(
-                    "Y-LIMIT", f"more than {MAX_BLUEPRINT_DEPTH} lists and mappings in each other", _at(event)
-                )
+                raise _Refused("Y-LIMIT", _TOO_DEEP, _at(event))
     if not top.items:
         raise _Refused("Y-SYNTAX", "it is empty; a blueprint must have `steps`")
     return top.items[0]
@@ -246,9 +245,7 @@ class _Reading:
                 "Y-LIMIT", f"more than {MAX_BLUEPRINT_VALUES:,} values, those that aliases repeat counted each time"
             )
         if depth > MAX_BLUEPRINT_DEPTH:
-            raise _Refused(
-                "Y-LIMIT", f"more than {MAX_BLUEPRINT_DEPTH} lists and mappings in each other", _at(node.event)
-            )
+            raise _Refused("Y-LIMIT", _TOO_DEEP, _at(node.event))
         self.marks.setdefault(path, _at(node.event))
         self._check_tag(node, path)
         if node.items is None:

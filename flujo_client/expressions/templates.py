@@ -44,11 +44,7 @@ class Expression:
 
 
 def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expression:
-    """Read an expression with the roots that may be in it; `output` may be wherever `previous_step` may.
-
-    Raises:
-        BlueprintTextError: names the place, what is allowed there, and the nearest name.
-    """
+    """Read an expression with the roots that may be in it; `output` may be wherever `previous_step` may. Raises BlueprintTextError."""
     parser = Parser(text, tokens(text), allowed)
     node = parser.expression()
     parser.end()

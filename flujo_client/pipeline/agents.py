@@ -91,10 +91,7 @@ def model_findings(agent: Any) -> Iterator[str]:
 
 
 def parameter_findings(agent: Any, given: Collection[str]) -> Iterator[str]:
-    """Find the required parameters of a step's function that nothing fills; `given` names the values that it gets in addition to its input.
-
-    Agents that ask a model, and wrappers, pass nothing to functions of the user's.
-    """
+    """Find the required parameters of a step's function that nothing fills; `given` names the values that it gets in addition to its input."""
     function = getattr(agent, "run", agent)
     if not callable(function) or inspect.isclass(function) or asks_a_model(agent) or hasattr(agent, "__flujo_target__"):
         return

@@ -20,10 +20,7 @@ from flujo_client.sizes import MAX_PLAN_BYTES
 
 
 def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
-    """Compile a pipeline; one without a name gets the default.
-
-    Raises PipelineError if it is too deep or too large, and SerializationError if it holds a value that Postgres would change.
-    """
+    """Compile a pipeline; raises PipelineError if it is too deep or too large, SerializationError for a value that Postgres would change."""
     bodies = _pipelines_in(pipeline)  # walks the pipeline, and so rejects infinite recursion before it is built
     plan = Plan(
         name=pipeline.name or default_name,

@@ -63,10 +63,7 @@ def in_force(
 
 
 def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, Any] | None:
-    """Return the limits of a background run: its quota in a separate budget, and its tenant's.
-
-    `limits` are the limits of the run that starts it, `path` is its step's path in the plan. Limits of containers around it belong to that run.
-    """
+    """Return the limits of a background run, by those of the run that starts it: its quota in a separate budget, and its tenant's."""
     return None if limits is None else {**limits, "run": run, "limits": limits.get("background"), "task": path}
 
 

@@ -65,10 +65,7 @@ def new_run(
     allowed: Sequence[str],
     control_queue: str = CONTROL_QUEUE,
 ) -> NewRun:
-    """Make the value that enqueue records. A pipeline that begins with a container begins with work for the control queue.
-
-    Raises SerializationError, SnapshotTooLarge, PipelineContextInitializationError or ConfigurationError.
-    """
+    """Make the value that enqueue records; raises SerializationError, SnapshotTooLarge, PipelineContextInitializationError or ConfigurationError."""
     check_order(order)
     if len(reference) > MAX_REFERENCE:
         message = f"the pipeline's reference has {len(reference):,} characters; at most {MAX_REFERENCE:,} are allowed"
@@ -103,7 +100,7 @@ def new_run(
 def first_of(
     ticket: RunHeader, node: Node, value: Packed, context: Packed | None, *, inline: int, control_queue: str
 ) -> tuple[Envelope, tuple[Packed, ...]]:
-    """Make the first message of a run that begins at a top-level node, and give the values that it only points at."""
+    """Make the first message of a run that begins at a top-level node, for a container one of the control queue, and give the values that it only points at."""
     is_performed = node.spec.performs
     first = Envelope(
         ticket=ticket,

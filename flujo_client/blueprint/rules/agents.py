@@ -187,11 +187,9 @@ def _impossible(schema: Data, path: Path) -> Iterator[RuleFinding]:
     if schema.get("enum") == []:
         yield RuleFinding("V-S2", (*path, "enum"), "no value fits: enum is empty")
     if schema.get("additionalProperties") is False and not any(key in schema for key in _ELSEWHERE):
-        for name in _undescribed(schema):
+        for name, near in _undescribed(schema):
             message = f"no value fits: '{shown(name)}' is required but not among the properties, and additionalProperties is false"
-            yield RuleFinding(
-                "V-S2", (*path, "required"), message, nearest=nearest(name, table_of(schema, "properties"))
-            )
+            yield RuleFinding("V-S2", (*path, "required"), message, nearest=near)
 
 
 def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
@@ -202,14 +200,14 @@ def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
             message = f"the schema does not describe the {what}"
             yield RuleFinding("V-S3", path, message, f"describe it with `{keys[0]}`")
     if schema.get("additionalProperties") is not False and "properties" in schema:
-        for name in _undescribed(schema):
+        for name, near in _undescribed(schema):
             message = f"'{shown(name)}' is required but not among the properties"
-            yield RuleFinding(
-                "V-S3", (*path, "required"), message, nearest=nearest(name, table_of(schema, "properties"))
-            )
+            yield RuleFinding("V-S3", (*path, "required"), message, nearest=near)
 
 
-def _undescribed(schema: Data) -> list[Any]:
+def _undescribed(schema: Data) -> Iterator[tuple[str, str | None]]:
+    """Yield the required keys that are not among the properties, each with the nearest one that is."""
     required, known = schema.get("required"), table_of(schema, "properties")
-    names = required if isinstance(required, list) else ()
-    return [each for each in names if isinstance(each, str) and each not in known]
+    for name in required if isinstance(required, list) else ():
+        if isinstance(name, str) and name not in known:
+            yield name, nearest(name, known)
