@@ -79,9 +79,9 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.cache import CacheStep as CacheStep
     from flujo_client.pipeline.cache import InMemoryCache as InMemoryCache
     from flujo_client.pipeline.conditional import ConditionalStep as ConditionalStep
-    from flujo_client.pipeline.conversation import HistoryManagement as HistoryManagement
     from flujo_client.pipeline.event import WaitForEvent as WaitForEvent
     from flujo_client.pipeline.human import HumanInTheLoopStep as HumanInTheLoopStep
+    from flujo_client.pipeline.loop import HistoryManagement as HistoryManagement
     from flujo_client.pipeline.loop import LoopStep as LoopStep
     from flujo_client.pipeline.machine import StateMachineStep as StateMachineStep
     from flujo_client.pipeline.machine import Transition as Transition
@@ -135,10 +135,9 @@ _HOME = {
         "errors": "FlujoError NonRetryableError UsageLimitExceededError",
         "pipeline.cache": "CacheBackend CacheStep InMemoryCache",
         "pipeline.conditional": "ConditionalStep",
-        "pipeline.conversation": "HistoryManagement",
         "pipeline.event": "WaitForEvent",
         "pipeline.human": "HumanInTheLoopStep",
-        "pipeline.loop": "LoopStep",
+        "pipeline.loop": "HistoryManagement LoopStep",
         "pipeline.machine": "StateMachineStep Transition",
         "pipeline.map": "MapStep",
         "pipeline.nested": "ImportStep",

@@ -239,7 +239,6 @@ def _mappings(value: Any) -> Iterator[Mapping[Any, Any]]:
 
 
 def _differences(one: Any, other: Any) -> int:
-    """Count the values and keys in which two documents differ."""
     if isinstance(one, Mapping) and isinstance(other, Mapping) and len(one) == len(other):
         pairs = list(zip(one.items(), other.items(), strict=True))
         return sum((key != name) + _differences(each, value) for (key, each), (name, value) in pairs)

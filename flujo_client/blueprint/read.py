@@ -231,8 +231,6 @@ def _aliased(event: Any, anchors: Mapping[str, _Node], trail: Sequence[_Node]) -
 
 @dataclass(slots=True)
 class _Reading:
-    """One walk over the nodes, which makes the data."""
-
     file: str
     findings: list[Finding] = field(default_factory=list)
     marks: dict[Path, Mark] = field(default_factory=dict)

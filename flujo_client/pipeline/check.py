@@ -101,8 +101,6 @@ class _CheckLocation(NamedTuple):
 
 
 class _Reading:
-    """One pass over a pipeline and all that it holds."""
-
     def __init__(self, allowed: Sequence[str], *, may_get_resources: bool = False) -> None:
         self._allowed, self._may_get_resources = allowed, may_get_resources
         self._steps = 0
@@ -117,7 +115,6 @@ class _Reading:
             yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, counting a body each time it is used")
 
     def _pipeline_findings(self, body: Body) -> Iterator[str]:
-        """Find what is wrong with a pipeline apart from its steps."""
         if isinstance(body, Pipeline):
             for what, text in (("name", body.name or ""), ("version", body.version)):
                 if len(text) > MAX_WORD:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.authoring import Ruled
-from flujo_client.pipeline.function_code import called_on_first, changes_of_first, names_in, signature_of
+from flujo_client.pipeline.function_code import changes_of_first, names_in, paths_of_first, signature_of
 from flujo_client.pipeline.step import Step, StepConfig, described
 from flujo_client.plan.identity import asks_a_model
 
@@ -84,7 +84,8 @@ def durable_findings(step: Step, agent: Any, load: Callable[[str], Any]) -> Iter
             declared(tool.name, tool.metadata)
         except ConfigurationError as error:
             yield f"durable: {error.message}"
-        for method in sorted(called_on_first(tool.function) & {"enqueue", "cancel"}) if _takes_ctx(tool) else ():
+        called = {path[0] for path, _ in paths_of_first(tool.function)} if _takes_ctx(tool) else set()
+        for method in sorted(called & {"enqueue", "cancel"}):
             yield f"durable: tool '{tool.name}' calls ctx.{method}, which would be lost when it is answered from record; return what the agent needs"
         if config.enforce_idempotency and tool.effect is None and looks_like_effect(tool.name):
             yield f"durable: tool '{tool.name}' looks like an effect; {DECLARE}"
@@ -149,7 +150,6 @@ def _leaves(toolsets: Any) -> Iterator[Any]:
 
 
 def _engines(library: Any) -> Iterator[type]:
-    """Return the classes of an agent's durability engines."""
     row: list[Any] = [library.root_capability] if hasattr(library, "root_capability") else []
     while row:
         each = row.pop()

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.cache import CacheBackend, CacheStep
     from flujo_client.pipeline.conditional import ConditionalStep
-    from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.human import HumanInTheLoopStep
-    from flujo_client.pipeline.loop import LoopStep
+    from flujo_client.pipeline.loop import HistoryManagement, LoopStep
     from flujo_client.pipeline.map import MapStep
     from flujo_client.pipeline.nested import ImportStep
     from flujo_client.pipeline.parallel import BranchFailureStrategy, Gatherer, GatherStep, MergeStrategy, ParallelStep

@@ -35,18 +35,13 @@ def names_in(function: Any) -> set[str]:
     return {name for code in _codes(function) for name in (*code.co_names, *code.co_freevars)}
 
 
-def called_on_first(function: Any) -> set[str]:
-    """Return the attributes that are read off a function's first parameter."""
-    return {path[0] for path, _ in _paths(function)}
-
-
 def changes_of_first(function: Any, attribute: str) -> bool:
     """Return whether code assigns to what is under an attribute of a function's first parameter, or calls a method there that changes it."""
-    found = ((path, is_stored) for path, is_stored in _paths(function) if path[0] == attribute and len(path) > 1)
+    found = (each for each in paths_of_first(function) if each[0][0] == attribute and len(each[0]) > 1)
     return any(is_stored or path[-1] in _CHANGING for path, is_stored in found)
 
 
-def _paths(function: Any) -> Iterator[tuple[list[str], bool]]:
+def paths_of_first(function: Any) -> Iterator[tuple[list[str], bool]]:
     """Yield each dotted path that begins at the first parameter, and whether it is assigned to."""
     for code in [each for each in _codes(function) if each.co_argcount][:1]:
         first, is_stored = code.co_varnames[0], False

@@ -160,7 +160,6 @@ def _planning(planner: Any) -> Step:
 
 
 def _acting(agents: Mapping[str, Body], ask_expires_s: float | None) -> ConditionalStep:
-    """Make the step that carries a command out."""
     expiry: dict[str, Any] = {}
     if ask_expires_s is not None:
         no_answer = {"error": f"no one answered within {ask_expires_s} s"}

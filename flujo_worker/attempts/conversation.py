@@ -13,7 +13,7 @@ import orjson
 
 from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
 from flujo_client.pipeline.compiled_text import Changes, Filling, current_filling
-from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
+from flujo_client.pipeline.loop import DEFAULT_TEMPLATE, HITL, history_template_of
 from flujo_client.recipes.agentic_protocol import record
 from flujo_worker.agents.previews import hidden, written
 from flujo_worker.domain.conversation import Rules, bounded, role_of

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from flujo_client.contract.context import ConversationTurn
-from flujo_client.pipeline.conversation import ALL_AGENTS, LAST, LEAST_TOKENS
+from flujo_client.pipeline.loop import ALL_AGENTS, LAST, LEAST_TOKENS
 from flujo_client.plan import kinds
 from flujo_client.plan.plan import Node, Plan
 

@@ -282,7 +282,9 @@ def _transition(question: UserCodeCall, context: Any) -> str | None:
         if transition["from"] not in (before, "*") or transition["on"] != event:
             continue
         given = question.value(0), CONTEXT
-        if not transition["when"] or question.call_function(step.when(place), *given, context=lambda: context):
+        if not transition["when"] or question.call_function(
+            step.functions()["when"][place], *given, context=lambda: context
+        ):
             return str(transition["to"])
     wanted = getattr(context, "next_state", None) if event == "success" else None
     if wanted is None or wanted in step.rules()["ends"] or wanted in step.states:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client import ConversationTurn, HistoryManagement
-from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, LEAST_TOKENS, history_template_of
+from flujo_client.pipeline.loop import DEFAULT_TEMPLATE, LEAST_TOKENS, history_template_of
 from flujo_worker.domain.conversation import BYTES_PER_TOKEN, bounded, settled, tokens_of
 
 TEXTS = st.one_of(st.text(max_size=30), st.text(min_size=200, max_size=600), st.text('"\\\n\x00🐝', max_size=300))

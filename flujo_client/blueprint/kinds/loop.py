@@ -13,8 +13,7 @@ from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import COUNT, FLAG, TEXT, AnyOf, Key, ListOf, OneOf, Table
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
-from flujo_client.pipeline.conversation import AI_TURN_SOURCES, OPTIONS, HistoryManagement, history_template_of
-from flujo_client.pipeline.loop import LoopStep
+from flujo_client.pipeline.loop import AI_TURN_SOURCES, OPTIONS, HistoryManagement, LoopStep, history_template_of
 from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import Step
 
