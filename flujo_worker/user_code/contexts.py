@@ -281,10 +281,8 @@ def _transition(question: UserCodeCall, context: Any) -> str | None:
     for place, transition in enumerate(step.rules()["transitions"]):
         if transition["from"] not in (before, "*") or transition["on"] != event:
             continue
-        given = question.value(0), CONTEXT
-        if not transition["when"] or question.call_function(
-            step.functions()["when"][place], *given, context=lambda: context
-        ):
+        when = step.functions()["when"][place] if transition["when"] else None
+        if when is None or question.call_function(when, question.value(0), CONTEXT, context=lambda: context):
             return str(transition["to"])
     wanted = getattr(context, "next_state", None) if event == "success" else None
     if wanted is None or wanted in step.rules()["ends"] or wanted in step.states:
