@@ -73,6 +73,11 @@ class StateMachineStep(Container):
         when = {index: each["when"] for index, each in enumerate(self._transitions()) if each["when"] is not None}
         return {"when": when} if when else {}
 
+    def when(self, index: int) -> Callable[..., Any]:
+        """Return the condition of a transition that has one."""
+        function: Callable[..., Any] = self.functions()["when"][index]
+        return function
+
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         yield from under("V-SM1", self._state_findings())

@@ -281,7 +281,7 @@ def _transition(question: UserCodeCall, context: Any) -> str | None:
     for place, transition in enumerate(step.rules()["transitions"]):
         if transition["from"] not in (before, "*") or transition["on"] != event:
             continue
-        when = step.functions()["when"][place] if transition["when"] else None
+        when = step.when(place) if transition["when"] else None
         if when is None or question.call_function(when, question.value(0), CONTEXT, context=lambda: context):
             return str(transition["to"])
     wanted = getattr(context, "next_state", None) if event == "success" else None
