@@ -1,7 +1,4 @@
-"""Write what a unit asks, as bytes: the same in every process, without times, the ids of runs, and what differs from one answer to the next.
-
-Pure but for the memory of messages' digests: a conversation grows at its end, and what was digested before is not dumped again.
-"""
+"""Write what a unit asks, as bytes: the same in every process, without times, the ids of runs, and what differs from one answer to the next."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Ask the model requests of durable steps in batches of a provider, pooled over runs and workers (ADR 56).
 
 A request is on record with its body, and its attempt leaves the worker. Whichever attempt of the pool is performed next does what is due for
-all: it submits what waits, or asks the provider about a batch. In: a request, and the store. Out: the answer, or the attempt waits.
+all: it submits what waits, or asks the provider about a batch.
 """
 
 from __future__ import annotations
@@ -41,11 +41,7 @@ _UNRUN: Final = Packed.of({"status": "expired", "body": None})
 
 
 class InBatches:
-    """One request that is asked in a batch.
-
-    Attributes:
-        response: the answer, once it is there; None: it is asked live.
-    """
+    """One request that is asked in a batch: `response` is the answer, once it is there; without one it is asked live."""
 
     def __init__(
         self,

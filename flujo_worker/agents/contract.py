@@ -1,6 +1,6 @@
 """The contract of an agent that is called as a tool: a JSON Schema that values must satisfy, with rejections that a model can act on.
 
-Pure. What holds is a copy of the value with the schema's defaults, without properties that were not expected. References stay inside the schema.
+What holds is a copy of the value with the schema's defaults, without properties that were not expected. References stay inside the schema.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""`FlujoDurability`: an agent's calls are units on record, by pydantic-ai's public interface for durability engines.
-
-Inside an attempt each model request, tool call and durable operation is a unit (`unit_operations.py`); outside it is transparent.
-"""
+"""`FlujoDurability`: an agent's calls are units on record (`unit_operations.py`), by pydantic-ai's public interface for durability engines."""
 
 from __future__ import annotations
 
@@ -102,7 +99,6 @@ class FlujoDurability(BaseDurabilityCapability[Any]):
 
     @override
     def get_default_conversation_id(self, run_id: str) -> str | None:
-        """Return an id that a replay has too."""
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     @override

@@ -1,8 +1,7 @@
 """`make_agent_async`: an agent on pydantic-ai that a step can run.
 
 The agent makes one call per attempt: the library's own output retries are off, and so are those of the provider's client, because the
-step's attempts are the one retry layer. pydantic-ai is imported when the agent is first needed, so that a client can import a
-pipeline's module without it.
+step's attempts are the one retry layer. pydantic-ai is imported when the agent is first needed, so that a client need not have it.
 """
 
 from __future__ import annotations

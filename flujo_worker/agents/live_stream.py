@@ -1,6 +1,5 @@
 """A durable agent's streamed answers as they come: the library has its handlers wait until the unit is on record, and then gives them whole parts.
 
-In: the library's model of units. Out: one whose streams have the events of the unit while it is asked, and end once its answer is on record.
 An answer from record comes whole.
 """
 

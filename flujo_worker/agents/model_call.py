@@ -1,7 +1,4 @@
-"""Ask a model once, through a pydantic-ai agent: the one call below a step's attempt.
-
-It does not try again, and leaves nothing out in silence. Imported when a model is first asked, for it imports pydantic-ai.
-"""
+"""Ask a model once, through a pydantic-ai agent: the one call below a step's attempt. Imported late, for it imports pydantic-ai."""
 
 from __future__ import annotations
 
@@ -135,7 +132,6 @@ def _durable(agent: Any, work: Work | None) -> Sequence[Any] | None:
 
 
 def _events(data: Any, guidance: str | None, history: str | None) -> RequestEvents | None:
-    """Return what logs requests, if prompts are logged."""
     most = preview_limit()
     return RequestEvents(prompt_of(hidden_start(data, most), guidance, _shown(history)), most) if most else None
 
@@ -168,10 +164,7 @@ def _traced(settings: dict[str, Any], own: Any, model: Any) -> dict[str, Any]:
 
 
 def prompt_of(data: Any, guidance: str | None, history: str | None = None) -> str:
-    """Write what a model is asked: a text as it is, anything else as JSON.
-
-    The conversation so far comes before it, and why the previous attempt was not accepted after it.
-    """
+    """Write what a model is asked, the conversation so far before it, and why the previous attempt was not accepted after it."""
     text = text_of(data) if history is None else f"{history}\n\n{text_of(data)}"
     return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"
 

@@ -1,8 +1,7 @@
 """Find how pydantic-ai requests an agent's output type, and bound what a model may send to be validated (ADR 26).
 
-A type is requested alone or with others, directly or under a key. What a model sends are arguments of users' tools, and outputs that no step
-shapes. Values that would take pydantic too long, or produce too many errors, are rejected before its validation, and the model gets the error
-as for any invalid argument.
+Values that would take pydantic too long, or produce too many errors, are rejected before its validation, and the model gets the error as for any
+invalid argument: of users' tools, and of outputs that no step shapes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compute the cost of a model call: by the project's prices, else the library's, else nothing, or an error if costs are strict.
 
-Prices are those of the running attempt's settings, because agents are called from many places in it. If costs are strict, a model without a
-price is rejected before it is called; one whose name is only known from its answer, after that.
+Prices are those of the running attempt's settings. If costs are strict, a model without a price is rejected before it is called; one whose name is
+only known from its answer, after that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Call AROS inside a pydantic-ai run: between the model's answer and pydantic's validation.
 
-A capability, one for each run. It does not let the library call again: an invalid output leaves the run as an AgentIOValidationError, because
-the step's attempts are the only retry layer.
+It does not let the library call again: an invalid output leaves the run as an AgentIOValidationError, because the step's attempts are the only
+retry layer.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def refuses_format(error: BaseException) -> bool:
 def expected(own: Schema | None, output: OutputContext) -> Schema | None:
     """Choose the schema that an output must satisfy before pydantic sees it.
 
-    It is the step's, under a key if pydantic-ai requests its type under one. A union of types is requested in pydantic-ai's envelope, so
-    the envelope's schema applies. A schema that is derived from a Python type has no formats.
+    It is the step's, under a key if pydantic-ai requests its type under one; a union of types is requested in pydantic-ai's envelope, so the
+    envelope's schema applies.
     """
     derived: Schema | None = output.object_def.json_schema if output.object_def is not None else None
     if own is None or output.output_type is None:

@@ -1,7 +1,4 @@
-"""Check an agent's requests to its model, let them wait for their turn under a rate limit, and emit their events.
-
-One capability for a run of an agent, which changes no request. Durable agents are paced inside their units instead.
-"""
+"""Check an agent's requests to its model, let them wait for their turn under a rate limit, and emit their events. No request is changed."""
 
 from __future__ import annotations
 

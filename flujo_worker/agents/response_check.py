@@ -1,7 +1,4 @@
-"""Refuse a provider's responses that are no answer, or an answer that the provider stopped; name what an answer lacks.
-
-It does not judge what an answer says.
-"""
+"""Refuse a provider's responses that are no answer, or an answer that the provider stopped; name what an answer lacks."""
 
 from __future__ import annotations
 

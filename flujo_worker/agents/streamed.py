@@ -1,7 +1,7 @@
 """Stream what an agent says and does while it runs (ADR 57): the library's own events, as JSON.
 
 A model is asked by streaming beneath all that judges, paces and records its answers, which notices nothing. A model that cannot stream, and an
-answer from record, is streamed whole. In: a run's requests and calls of tools. Out: entries of the attempt's stream.
+answer from record, is streamed whole.
 """
 
 from __future__ import annotations

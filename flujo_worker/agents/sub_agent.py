@@ -1,7 +1,6 @@
 """An agent called in place of another or on its behalf: the call, its cost, and its events.
 
-The tool decides what is accepted. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits are the calling agent's.
-Its spend is added to the attempt that it runs in.
+Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits are the calling agent's. Its spend is added to the attempt.
 """
 
 from __future__ import annotations
@@ -88,7 +87,6 @@ async def _called(
 
 
 def _named(data: Any) -> dict[str, Any]:
-    """Convert a step's input to the arguments of a call."""
     if isinstance(data, BaseModel | Mapping):
         return dict(data)
     what = f"an agent tool takes named arguments, but the step's input is a {type(data).__name__}"
@@ -157,7 +155,6 @@ def _call_events(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _emit_refusal(of: str, refusal: Mapping[str, Any]) -> None:
-    """Emit what was refused, with its message shortened."""
     message = preview(_shown(refusal)["validation_message"], _LONGEST)
     data = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
     emit(f"agent_tool.{of}_invalid", "warning", **data, message_preview=message)

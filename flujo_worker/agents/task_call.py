@@ -57,7 +57,6 @@ def call_task(agent: TaskAgent, data: Any) -> Any:
 
 
 def _request(task: Any, info: AttemptInfo | None) -> dict[str, Any]:
-    """Return what the task finds as `self.request`."""
     known: dict[str, Any] = {"id": uuid(), "retries": 0}
     if info is not None:
         known = {"id": info.key, "retries": info.number - 1, "root_id": info.run_id}

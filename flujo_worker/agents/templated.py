@@ -1,9 +1,8 @@
 """Agents whose messages are rendered from templates: `BaseAgent` the user's, `make_templated_agent_async` the system prompt.
 
-They ask their models as every agent of ours does, through `make_agent_async`. A `BaseAgent`'s context goes into the user's message, in
-readable form. A templated agent's template sees the pipeline's context, the step's input, and its author's variables, which are logged as
-`agent.system.vars`. The content of a context can come from strangers: it is rendered as data, but into the system prompt, where it influences
-a model most. Use only content that you trust.
+A templated agent's template sees the pipeline's context, the step's input, and its author's variables, which are logged as `agent.system.vars`. The
+content of a context can come from strangers: it is rendered as data, but into the system prompt, where it influences a model most. Use only content
+that you trust.
 """
 
 from __future__ import annotations
@@ -112,7 +111,6 @@ def as_mapping(context: Any) -> dict[str, Any] | None:
 
 @cache
 def _unwritten() -> dict[str, Any]:
-    """Return what an untouched context holds, as plain data."""
     plain: dict[str, Any] = safe_serialize(dict(PipelineContext()))
     return plain
 

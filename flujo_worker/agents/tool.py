@@ -1,7 +1,4 @@
-"""An agent as another agent's tool: one call in, its result out, as data.
-
-`sub_agent.py` calls the agent. This imports pydantic-ai and a checker only when a worker needs them.
-"""
+"""An agent as another agent's tool: one call in, its result out, as data. pydantic-ai and a checker are imported only when a worker needs them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a durable agent asks people: whether a call may be made, what came of one that is made elsewhere, or of one whose outcome is not known.
-
-How a question reaches a person, `runtime/people.py` decides.
-"""
+"""What a durable agent asks people: whether a call may be made, what came of one that is made elsewhere, or of one whose outcome is not known."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What an agent asks, as units: operations of pydantic-ai's interface for durability engines, performed by the attempt's journal.
-
-The journal decides what is recorded how.
-"""
+"""What an agent asks, as units: operations of pydantic-ai's interface for durability engines, performed by the attempt's journal."""
 
 from __future__ import annotations
 
@@ -138,7 +135,6 @@ def _request_call(
 
 
 def _request(operation: RequestId, inputs: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """Return which model is asked, what, and with which settings."""
     if isinstance(operation, ModelRequestId):
         _, messages, settings, _, ctx = inputs
         return ctx.model, messages, settings
@@ -159,7 +155,6 @@ def _batched(journal: Journal, inputs: tuple[Any, ...]) -> InBatches | None:
 
 
 def _usage_of(operation: RequestId, model: str, payload: Any) -> Usage:
-    """Return what a request has cost."""
     given = payload.get("response", payload)  # of a stream it is beside the events
     response: ModelResponse = JSON_CODEC.load(ModelResponse, given)
     if response.usage.cost is None and response.model_name is not None:

@@ -1,7 +1,4 @@
-"""Find the parts of a text that could be the value, best first, in one layer of encoding at a time.
-
-It must not decide whether a candidate is valid. A text that is one JSON value as a whole has one candidate: itself.
-"""
+"""Find the parts of a text that could be the value, best first, in one layer of encoding at a time. None is judged here."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Walk a decoded value along the schema and apply the allowed conversions.
 
-It must not touch what already fits, or decide whether the value is valid: `check` does, before and after. The old value does not change.
-Bounded in steps; each part of the schema is checked once for each part of the value.
+It must not touch what already fits, or decide whether the value is valid: `check` does, before and after. Bounded in steps; each part of the schema
+is checked once for each part of the value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Finds what may be JSON in a text: one pass, a stack, strings and comments respected, linear in the text.
+"""Finds what may be JSON in a text: one pass, a stack, strings and comments respected, linear in the text. Nothing is decoded or judged here.
 
-It must not decode or judge. Whatever one pattern can see whole, it does: a step of Python costs as much as thirty characters of a pattern.
-Openers, and then closers, with only prose between them are passed in the tightest loops.
+Whatever one pattern can see whole, it does: a step of Python costs as much as thirty characters of a pattern. Openers, and then closers, with only
+prose between them are passed in the tightest loops.
 """
 
 from __future__ import annotations

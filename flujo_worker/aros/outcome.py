@@ -1,7 +1,4 @@
-"""The result of a parse: the value, or where and why not, and what was done on the way.
-
-It is the same on every worker for the same text, schema and settings.
-"""
+"""The result of a parse: the value, or where and why not, and what was done on the way. It depends on text, schema and settings alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The parser's stages under their documented names, for a chain of output processors.
+"""The parser's stages under their documented names, for chains of output processors that users build.
 
-They add nothing to the parser: each runs one of its stages and passes on what it cannot decide. A step runs `parse`, which does everything
-at once and checks that there is only one reading; these are for chains that users build. In: an agent's output; out: the same output, a
-text nearer to JSON, or the value. Other values pass through unchanged; nothing is raised.
+Each runs one stage of the parser and passes on what it cannot decide. A step runs `parse`, which does everything at once and checks that there is
+only one reading. Other values pass through unchanged; nothing is raised.
 """
 
 from __future__ import annotations

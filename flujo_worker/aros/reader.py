@@ -1,7 +1,7 @@
 """Read a value from text that is not quite JSON, in one pass, at one of three levels.
 
 It never guesses: each slip can be read in one way at its level, everything in the text becomes part of the value, and ambiguous texts are
-rejected. No recursion: depth is bounded by `DEEPEST`. Brackets that are open at the end of the text are reported, never closed silently.
+rejected. No recursion: depth is bounded by `DEEPEST`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Choose between the values of one text that all match the schema, or reject them: size never decides.
 
-A fence or an answer tag around one of the values decides, or a word such as "final answer" before the last one; if two of these disagree,
-nothing does.
+A fence or an answer tag around one of the values decides, or a word such as "final answer" before the last one; not if two of these disagree.
 """
 
 # ruff: noqa: RUF001 - typographic apostrophes are what models write

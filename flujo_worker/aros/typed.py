@@ -1,7 +1,7 @@
-"""Python types and their schemas: the schema of a type, its final verdict on a value, and the identity of a schema.
+"""Python types and their schemas: the schema of a type, its final verdict on a value, and the identity of a schema. Only JSON is read here.
 
-It must not read text that is not JSON: the parser does. A verdict is described so that the next attempt can act on it: each place, what was
-expected and what was found, in a few words, without what is under a secret's name.
+A verdict is described so that the next attempt can act on it: each place, what was expected and what was found, in a few words, without what is under
+a secret's name.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A hook gets its own decoded values, must not change what is reported, and can only turn an outcome into an abort. Resources are made and entered
 before the attempt, and exited after it however it ends; an entered manager is exited once, even if its entry is no longer awaited. Sync code runs
-in threads, which may differ for entry and exit. In: the attempt's message, then its outcome; a policy and its attempt. Out: why the attempt is
-not to be performed, then the outcome; the policy's result.
+in threads, which may differ for entry and exit.
 """
 
 from __future__ import annotations

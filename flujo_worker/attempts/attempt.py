@@ -65,42 +65,36 @@ LAST: Final[frozenset[Stage]] = frozenset({"merged", "ended"})
 
 @dataclass(slots=True)
 class Admission:
-    """An attempt's way through the gates.
-
-    Attributes:
-        step: what it performs, by `agent`, which calls `model`; None for an agent that is not found, or calls none.
-        granted: the fence and the name of the limit that it has a permit for.
-        turn: the answer of its model's breaker and slow-down.
-        pacing: paces its calls of models; None without limits of rates.
-    """
+    """An attempt's way through the gates."""
 
     step: Step
+    """What it performs, by `agent`, which calls `model`; None for an agent that is not found, or calls none."""
     agent: Any
     model: str | None
     granted: tuple[int, str] | None = None
+    """The fence and the name of the limit that it has a permit for."""
     turn: ModelPermit = field(default_factory=ModelPermit)
+    """The answer of its model's breaker and slow-down."""
     pacing: Pacing | None = None
+    """Paces its calls of models; None without limits of rates."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepNeeds:
-    """What every attempt at a step needs.
-
-    Attributes:
-        timeout_s: the seconds that the step, or its agent, gives; None for the project's.
-        make_work: makes what an attempt is given of what is its own.
-        reads_context: whether an attempt looks at its context, whatever comes.
-        is_gated: whether an attempt may have to wait: at a limit, or for a model.
-        code: what attempts are performed with, where that is the same for all; None: it depends on their conversation, or is unknown.
-    """
+    """What every attempt at a step needs."""
 
     entry: LoadedPipeline
     step: Step
     timeout_s: float | None
+    """The seconds that the step, or its agent, gives; None for the project's."""
     make_work: Callable[..., Work]
+    """Makes what an attempt is given of what is its own."""
     reads_context: bool
+    """Whether an attempt looks at its context, whatever comes."""
     is_gated: bool
+    """Whether an attempt may have to wait: at a limit, or for a model."""
     code: PerformedWith | None
+    """What attempts are performed with, where that is the same for all; None: it depends on their conversation, or is unknown."""
 
 
 class StagedAttempt:

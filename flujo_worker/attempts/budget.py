@@ -1,8 +1,7 @@
 """Estimate what an attempt's calls of agents cost before they are made, and compute its reservation under limits.
 
 It must not call an agent or a model, nor know where budgets are stored. A token is assumed to be three bytes, fewer than in most texts, because an
-excess reservation is returned. In: an agent, the size of its prompt, and the spend of earlier attempts; an envelope, its code, settings and the
-day. Out: US dollars and tokens; one reservation for each budget that the attempt is under, each of the same estimate.
+excess reservation is returned.
 """
 
 from __future__ import annotations

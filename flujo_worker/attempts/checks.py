@@ -1,7 +1,6 @@
 """The user's code around a step's agent: processors of prompts and outputs; plugins and validators, which judge.
 
-Scores become events, which `flujo lens evals` lists. A rejection is terminal. It must not call the agent that a plugin redirects to: its
-caller does. In: the attempt's values, and a value; out: the value, its replacement, or the agent that a plugin redirects the input to.
+Scores become events, which `flujo lens evals` lists. A rejection is terminal. The caller calls the agent that a plugin redirects to.
 """
 
 from __future__ import annotations

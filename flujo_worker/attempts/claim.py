@@ -1,7 +1,4 @@
-"""Claim an attempt, with what it reserves.
-
-It must not carry anything out. In: an attempt's envelope, its code and its agent. Out: a claim, or why there is none.
-"""
+"""Claim an attempt, with what it reserves. Nothing is carried out here."""
 
 from __future__ import annotations
 
@@ -94,7 +91,7 @@ class Claims:
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
     def known_reservations(self, envelope: Envelope) -> Sequence[Reservation] | None:
-        """Return the reservations for a step's claim; None if computing them requires a look-up."""
+        """Return the reservations for a step's claim, if no look-up is needed to compute them."""
         known = self._request_of(envelope, may_read=False)
         return None if known is None else known.to_reserve
 

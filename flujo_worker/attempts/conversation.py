@@ -1,7 +1,6 @@
 """The conversation at a step, as stored in its context: turns of a conversation, answers of people.
 
-It is written into the attempt's copy of the context, so it is merged once with its success or not at all. In: an attempt's values, its
-outcome. Out: a text for its agent; the context.
+It is written into the attempt's copy of the context, so it is merged once with its success or not at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Run the step's output processors between AROS's conversions and the final strict check.
 
-They get the decoded value if only the schema rejects it, and their result is checked again. They get an accepted value too, and the same
-checks decide on their result. It must not read text or decide what is valid: the checks do. In: a rejected outcome, or an accepted value;
-out: an outcome, or `AgentIOValidationError` that names the processors.
+They get the decoded value if only the schema rejects it, and an accepted value too; the same checks decide on their result.
 """
 
 from __future__ import annotations

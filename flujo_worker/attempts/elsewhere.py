@@ -1,7 +1,4 @@
-"""Leave to other workers what this process lacks something for: a key, code, a module. That is not the run's fault, and counts nowhere.
-
-In: an attempt, and what is not here. Out: the disposition of its delivery; its run waits, moves to this worker's code, or is parked.
-"""
+"""Leave to other workers what this process lacks something for: a key, code, a module. That is not the run's fault, and counts nowhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The gates that a claimed attempt passes before it begins: its step's concurrency limit, its model's circuit breaker, slow-down and rate limit.
 
-There is one of each in a process. The store counts permits, and the guards count calls. In: a claimed attempt and its pipeline. Out: whether it may
-begin, and what paces its calls; afterwards, reports, and who is published when its place is free.
+There is one of each in a process. The store counts permits, and the guards count calls.
 """
 
 from __future__ import annotations
@@ -115,7 +114,6 @@ class PermitGate:
 
 
 def _shared(attempt: StagedAttempt, admission: Admission, limit: Limit, name: str) -> str:
-    """Return the name of a limit with who shares it."""
     model = admission.model if limit.scope == "provider" else None
     provider = model.partition(":")[0] if model is not None and ":" in model else None
     run, pipeline = attempt.given.ticket.run, attempt.entry.plan.name
@@ -177,7 +175,6 @@ class ModelGate:
 async def _defer(
     effects: Effects, stores: Stores, attempt: StagedAttempt, wait_s: float, guard: Guard, model: str
 ) -> None:
-    """Return an attempt to its row until its model may be called."""
     data = {"step": attempt.given.step, "model": model, "delay_seconds": round(wait_s, 3)}
     waiting = Event(f"flujo.{guard}.waiting", data, "warning" if guard == "breaker" else "info")
     waits = waits_for(guard, model)

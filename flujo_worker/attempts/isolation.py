@@ -97,7 +97,6 @@ class IsolationGate:
             self._inside += 1
 
     def leave(self) -> None:
-        """Leave."""
         with self._changed:
             self._inside -= 1
             if self._is_reserved:  # one that wants to be alone waits for this; each attempt passes here
@@ -165,5 +164,4 @@ class Isolation:
 
 
 def isolated(room: Room, worker: str) -> Event:
-    """Report that an attempt runs apart from others."""
     return Event("attempt.isolated", {"room": room, "worker": worker}, "warning")

@@ -64,12 +64,10 @@ class Lease:
 
     @property
     def worker(self) -> str:
-        """Return the id of the present incarnation."""
         return self._member.id
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether this process is going down."""
         return self._stopping.is_set()
 
     @property

@@ -1,7 +1,6 @@
 """Find what an attempt needs: its pipeline, the code and the agent of its step, a context that its model can read.
 
-What all attempts at a step need is found out once: how its agent is called, its stages, and what stands around it. Nothing is performed here.
-In: an attempt's message and its live pipeline. Out: the message with a context that fits, and the needs; or a rejection that parks its run.
+What all attempts at a step need is found out once: how its agent is called, its stages, and what stands around it.
 """
 
 from __future__ import annotations

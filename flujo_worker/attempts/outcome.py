@@ -1,7 +1,4 @@
-"""Compute the outcome of a claimed attempt: call its pipeline's hooks and its policy, and pack the result.
-
-Every error becomes an outcome. It must not claim or merge: `perform.py` does, before and after. In: an admitted attempt. Out: its outcome, or None if it was cancelled.
-"""
+"""Compute the outcome of a claimed attempt: call its pipeline's hooks and its policy, and pack the result. Every error becomes an outcome."""
 
 from __future__ import annotations
 
@@ -325,7 +322,6 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
 
 
 def _stage_fault(failure: StageError, run: AttemptRun, tries: int) -> Fault:
-    """Return the fault of a stage that failed."""
     has_asked = run.has_called_agent or failure.usage.requests > 0
     retry_bugs = None if run.work is None else run.work.step.config.retry_bugs
     fault = fault_of(failure.error, failure.during, has_asked=has_asked, retry_bugs=retry_bugs)

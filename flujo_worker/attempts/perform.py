@@ -398,7 +398,6 @@ def _stored_units(stores: Stores) -> StoredUnits:
 
 
 def _failure_text(report: AttemptReport, fault: Fault) -> FailureText | None:
-    """Return what listeners to Celery learn of a failure."""
     envelope = report.envelope
     if report.outcome.kind not in FAILURES:
         return None

@@ -1,8 +1,6 @@
 """The reasoning precheck of one attempt: cheap gates around the agent's call, logged as events, fed back if the step says so.
 
 It must not block the attempt, outlive its own limits of time and tokens, or turn a control-flow signal or a limit into anything else.
-In: the step's settings, its input, the attempt's context and the model's text; out: the input, with guidance before it if that is
-asked for, what the gates spent, and feedback for the attempt's successor.
 """
 
 from __future__ import annotations
@@ -122,11 +120,11 @@ class Precheck:
     async def after(self, text: str | None, value: Any) -> None:
         """Run the gates over the plan in the model's text if the input had none; report, and store the feedback.
 
+        Raises only control-flow signals and limits, as an agent raised them.
+
         Args:
             text: what the model wrote, before anything was taken out of it; None if there is nothing.
             value: what was decoded from it; None if nothing was.
-
-        Raises Exception: only control-flow signals and limits, as an agent raised them.
         """
         if not self._is_waiting:
             return

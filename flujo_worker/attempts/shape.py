@@ -1,8 +1,4 @@
-"""One attempt's output made to fit its schema: AROS's parser with the step's settings, then the step's output processors where it refuses.
-
-It must not call an agent or decide about another try. In: what the model wrote, and the schema it has to hold under; out: the same,
-or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt receives.
-"""
+"""Make one attempt's output fit its schema, by AROS's parser with the step's settings, and where that refuses by the step's output processors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The events of one output that was made to fit: what was done, stage by stage, and what was refused; and an attempt's aggregates of them.
+"""The events of one output that was made to fit, stage by stage; and an attempt's aggregates of them.
 
-It must not decide anything. In: a `ParseOutcome`, with what it is about; out: events. The aggregates are stored in the attempt's row, so that they
-survive storage without event rows. Changes that shadow mode would have made are counted separately.
+The aggregates are stored in the attempt's row, so that they survive storage without event rows. Changes that shadow mode would have made are
+counted separately.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ def stage_of(name: str) -> str:
 
 
 def _sum_up(outcome: ParseOutcome, shadow: Data) -> None:
-    """Emit one event for each family of stages and attempt."""
     acted = {_family(each.stage) for each in outcome.transforms}
     failed = None if outcome.ok else _family(outcome.stage)
     for family in ("syntactic", "coercion"):
@@ -110,7 +109,6 @@ def _expected(schema: Data | None) -> str:
 
 
 def _actual(text: str) -> str:
-    """Return the type that the text looks like."""
     return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")
 
 

@@ -274,7 +274,6 @@ class StepAttempt:
 
     @property
     def agent(self) -> Any:
-        """Return the agent to call."""
         return self.callee.agent
 
     @property
@@ -368,7 +367,6 @@ def _writes(work: Work) -> bool:
 
 
 def _own(step: Step) -> list[Any]:
-    """Return the user's own output processors."""
     return [each for each in step.processors.output_processors if not is_answer_reader(each)]
 
 
@@ -414,5 +412,4 @@ REDIRECTED: Final = (_CHOOSE, _RUN_AGENT, _READ, _PROCESS, _PLUGINS)
 
 
 def stages_of(work: Work) -> tuple[Stage, ...]:
-    """Return the stages that a step has."""
     return tuple(stage for stage in STAGES if stage.applies(work))

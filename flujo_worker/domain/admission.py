@@ -28,7 +28,6 @@ class WaitingRun:
 
     @property
     def missing(self) -> list[Gate]:
-        """Return the gates in which it has no place."""
         return [gate for gate in self.gates if gate.name not in self.held]
 
 
@@ -42,7 +41,6 @@ class GateState:
 
     @classmethod
     def of(cls, taken: int, tree: Mapping[str, Any]) -> GateState:
-        """Read a gate from its row."""
         return cls(taken, tree.get("turn", 0.0), tree.get("turns", {}))
 
     def to_tree(self) -> dict[str, Any]:
@@ -50,7 +48,6 @@ class GateState:
         return {"turn": self.turn, "turns": dict(self.turns)}
 
     def turn_of(self, flow: str) -> float:
-        """Return the next turn of a queue."""
         return max(self.turn, self.turns.get(flow, self.turn))
 
     def with_place_taken(self) -> GateState:

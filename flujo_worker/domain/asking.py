@@ -1,7 +1,4 @@
-"""What tools ask people in the middle of a call: all that is open when the attempt ends is one question, and each gets its part of the answer.
-
-Pure. In: what is asked. Out: the question's message and row; a part of an answer.
-"""
+"""What tools ask people in the middle of a call: all that is open when the attempt ends is one question, and each gets its part of the answer. Pure."""
 
 from __future__ import annotations
 
@@ -17,26 +14,23 @@ NO_PART: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one call asks.
-
-    Attributes:
-        id: names it among all that is asked at the step, the same in every attempt.
-        name: its name in an answer to several.
-        tool: the tool that asks.
-        title, text: what the person reads: a line, and more.
-        schema: of its answer; an empty one takes any.
-        expires_s: the seconds within which it must be answered; None: it stays open.
-        refused: why the answer before was refused.
-    """
+    """What one call asks."""
 
     id: str
+    """Names it among all that is asked at the step, the same in every attempt."""
     name: str
+    """Its name in an answer to several."""
     tool: str
+    """The tool that asks."""
     title: str
+    """What the person reads: a line, and more of it in `text`."""
     text: str = ""
     schema: Mapping[str, Any] | None = None
+    """Of its answer; an empty one takes any."""
     expires_s: float | None = None
+    """The seconds within which it must be answered; None: it stays open."""
     refused: str | None = None
+    """Why the answer before was refused."""
 
 
 def message_of(asks: Sequence[Ask]) -> str:

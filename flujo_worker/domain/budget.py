@@ -104,7 +104,6 @@ class Budget:
 
     @property
     def counted(self) -> Amount:
-        """Return what the limit bounds."""
         return self.settled + self.reserved
 
     @property
@@ -182,7 +181,6 @@ def _fault(message: str, details: Mapping[str, Any]) -> Fault:
 
 
 def _details(budget: Budget, unit: Literal["usd", "tokens"], **more: Amount) -> dict[str, Any]:
-    """Return whose budget it is, and its figures."""
     kind, _, rest = budget.scope.partition(":")
     named = {"name": rest.partition(":")[2].rpartition("/")[2]} if kind == "step" else {}
     if kind == "tenant":

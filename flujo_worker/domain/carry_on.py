@@ -1,4 +1,4 @@
-"""Compute how a run's rows change when it moves to another plan. Pure. In: two plans and the run's state. Out: the move."""
+"""Compute how a run's rows change when it moves to another plan. Pure."""
 
 from __future__ import annotations
 

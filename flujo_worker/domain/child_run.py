@@ -1,8 +1,7 @@
 """A child run: a step of a run that is a separate run.
 
 An imported pipeline is one that its parent waits for, a step in the background one that its parent does not wait for (ADR 19). It has
-its parent's plan and code, and begins inside it, at the body of its container: that address is its root. Its id is derived, so that who
-decides again decides the same.
+its parent's plan and code, and begins at the body of its container. Its id is derived, so that who decides again decides the same.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ BODY = "/body"
 
 
 def id_of(draft: DecisionBuilder, container: ScopeState) -> str:
-    """Return the id of the run that begins at a container."""
     return child_run_id(draft.notice.envelope.ticket.run, container.address)
 
 

@@ -1,7 +1,4 @@
-"""Find what changed in a context model since contexts were written with it, and whether a stored context is affected. Pure.
-
-In: the fields that the model has, and had; a context's tree. Out: descriptions of the differences.
-"""
+"""Find what changed in a context model since contexts were written with it, and whether a stored context is affected. Pure."""
 
 from __future__ import annotations
 

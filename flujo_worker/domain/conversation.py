@@ -1,7 +1,7 @@
 """A loop's conversation: whose messages are its turns, how many its agents receive, which are retained. Pure.
 
-It must not write a turn into a context or render one: that is `attempts/conversation.py`. In: a plan, turns, a loop's rules. Out: rules,
-turns. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no model's own counting.
+`attempts/conversation.py` writes turns into contexts and renders them. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no
+model's own counting.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The draft of one decision: the scopes it has read or opened, the work it creates, the events it emits.
+"""The draft of one decision: the scopes it has read or opened, the work it creates, the events it emits. Pure.
 
-Everything here is pure. Questions to user code or to the rows are *yielded* (`CallUserCode`, `ReadScope`) and answered by the caller; the
-same answers give the same decision, so a replay needs neither.
+Questions to user code or to the rows are *yielded* (`CallUserCode`, `ReadScope`) and answered by the caller; the same answers give the same
+decision, so a replay needs neither.
 """
 
 from __future__ import annotations
@@ -129,7 +129,6 @@ class DecisionBuilder:
     hops: int = 0
 
     def location(self, scope: ScopeState) -> PlanLocation:
-        """Return the place of a scope in the plan."""
         return self.plan.locate(scope.address)
 
     def container(self, scope: ScopeState) -> Node:
@@ -269,7 +268,6 @@ class DecisionBuilder:
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
 
     def _left(self, scope: ScopeState) -> values.ScopeRow:
-        """Return the row that the merge leaves of a scope."""
         version = self.next_version(scope)
         return copied(values.ScopeRow, scope, version=version, waiting=False, metadata=_metadata(scope))
 

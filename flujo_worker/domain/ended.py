@@ -20,17 +20,14 @@ class Position(NamedTuple):
 
 
 class Export(NamedTuple):
-    """A turn to export.
-
-    Attributes:
-        positions: up to where each kind of row was sent.
-        now: the store's time.
-        until: all that ended before this can be read by now.
-    """
+    """A turn to export."""
 
     positions: Mapping[Kind, Position]
+    """Up to where each kind of row was sent."""
     now: datetime
+    """The store's time."""
     until: datetime
+    """All that ended before this can be read by now."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,13 +83,7 @@ class EndedScope(Ending):
 
 @dataclass(slots=True, kw_only=True)
 class EndedAttempt(Ending):
-    """An attempt.
-
-    Attributes:
-        is_last: whether none follows at its step, which has then ended too; that began at `step_began`.
-        container: the address of the container that the attempt is part of, instead of a step.
-        has_units: whether its calls are on record; `replayed` of them were answered from the record, and those in `unknown` have no answer.
-    """
+    """An attempt."""
 
     address: str
     step: str
@@ -108,9 +99,12 @@ class EndedAttempt(Ending):
     model: str | None
     agent: str | None
     is_last: bool
+    """Whether none follows at its step, which has then ended too; that began at `step_began`."""
     step_began: datetime | None
     container: str | None
+    """The address of the container that the attempt is part of, instead of a step."""
     has_units: bool
+    """Whether its calls are on record; `replayed` of them were answered from the record, and those in `unknown` have no answer."""
     replayed: int
     unknown: Sequence[str]
 

@@ -1,8 +1,7 @@
 """A loop: its body again and again, until its condition is met or it has gone round often enough.
 
-Driven by chained tasks: the decision that closes one iteration opens the next one and makes its first message. Only iterations
-that succeeded are accumulated; the output mapper is asked exactly once, by whichever exit the loop ends, and not
-when it fails before.
+The decision that closes one iteration opens the next one. Only iterations that succeeded are accumulated; the output mapper is asked exactly
+once, by whichever exit the loop ends, and not when it fails before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Merge the changes of a fan-out's branches into one, three-way, in declared order.
+"""Merge the changes of a fan-out's branches into one, three-way, in the order in which the branches were declared.
 
-It must not see values as classes, or know in which order branches ended: the caller gives the patches in the order in which the branches
-were declared. In: the tree that every branch began with and what each changed in it; out: the merged tree, or a conflict that names the
-place and two branches. Its time is proportional to the changes, and it copies only their containers.
+It must not see values as classes, or know in which order branches ended. Its time is proportional to the changes, and it copies only their
+containers.
 """
 
 from __future__ import annotations

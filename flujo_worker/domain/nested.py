@@ -51,7 +51,6 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
 
 
 def _instead(container: ScopeState, node: Node, feedback: str | None) -> Packed:
-    """Return the output of an import that has failed and is passed over."""
     match node.rules["on_failure"]:
         case "skip":
             return container.output

@@ -1,10 +1,7 @@
 """Compute the change between two trees as a tree, and apply it.
 
 Trees are what `flujo_client.serial.encode` gives. It must not decode them: a context's class need not be importable here, and no validator
-may interfere. In: two trees, or a tree and a patch; out: a patch, or a tree. Arguments are never changed; results share the unchanged
-parts.
-
-A patch holds the changed places alone, as `[act, change]`, so it can be stored and sent like any value:
+may interfere. Arguments are never changed; results share the unchanged parts. A patch holds the changed places alone, as `[act, change]`:
 
     put      the tree that is there now         new      the same, where nothing stood before
     gone     nothing is there any more          add      how much an integer grew

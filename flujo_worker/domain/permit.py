@@ -33,7 +33,6 @@ class PermitRequest:
 
     @property
     def waits_for(self) -> str:
-        """Return what its row says that it waits for."""
         return f"limit {self.name}"
 
     @property
@@ -42,6 +41,5 @@ class PermitRequest:
         return f"replaced by run {self.run} (limit '{self.name}')"
 
     def waiting(self, in_use: int) -> Event:
-        """Return the event of an attempt that has to wait."""
         data = {"step": self.step, "limit": self.name, "at_once": self.at_once, "in_use": in_use}
         return Event("flujo.limit.waiting", data)

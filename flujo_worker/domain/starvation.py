@@ -1,7 +1,4 @@
-"""Decide whether a process, and not the service that it called, caused a timeout, and how many attempts it may run at once.
-
-Pure. In: for how many of some seconds an event loop was late. Out: a verdict, or a number of attempts.
-"""
+"""Decide whether a process, and not the service that it called, caused a timeout, and how many attempts it may run at once. Pure."""
 
 from __future__ import annotations
 

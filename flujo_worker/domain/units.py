@@ -18,17 +18,14 @@ Effect = Literal["keyed", "once"]
 
 
 class UnitName(NamedTuple):
-    """What names a unit in its run.
-
-    Attributes:
-        place: address, step and number of the first attempt of those that share it; of an effect without the number.
-        digest: of what is asked, and of what it is asked for.
-        nth: among equal ones, from 0.
-    """
+    """What names a unit in its run."""
 
     place: str
+    """Address, step and number of the first attempt of those that share it; of an effect without the number."""
     digest: bytes
+    """Of what is asked, and of what it is asked for."""
     nth: int
+    """Among equal ones, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +68,7 @@ Written: TypeAlias = Unit | SettledUnit
 
 @dataclass(frozen=True, slots=True)
 class RecordedUnit:
-    """A unit on record: of the claim that began it last. Without an answer it has possibly been done.
-
-    Attributes:
-        tries: how many claims have begun it.
-        answer: None if it has none.
-        usage: what that answer has cost.
-        asked: who asks, and the parts of a request.
-    """
+    """A unit on record: of the claim that began it last. Without an answer it has possibly been done."""
 
     name: UnitName
     operation: str
@@ -87,31 +77,31 @@ class RecordedUnit:
     fence: int
     claim_id: str
     tries: int = 1
+    """How many claims have begun it."""
     answer: Packed | None = None
     usage: Usage = NO_USAGE
+    """What that answer has cost."""
     asked: Packed | None = None
+    """Who asks, and the parts of a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchedRequest:
-    """A request that waits for a batch.
-
-    Attributes:
-        id: a digest of its unit's id, by which the provider names its result.
-        place: of its unit.
-        pool: names the requests that can be in one batch.
-        body: as the provider reads it.
-        size: the bytes that it adds to a batch.
-        deadline_s: seconds after which it is asked live.
-    """
+    """A request that waits for a batch."""
 
     id: str
+    """A digest of its unit's id, by which the provider names its result."""
     run: str
     place: str
+    """Of its unit."""
     pool: str
+    """Names the requests that can be in one batch."""
     body: Packed
+    """As the provider reads it."""
     size: int
+    """The bytes that it adds to a batch."""
     deadline_s: float
+    """Seconds after which it is asked live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +116,11 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class HeldBatch:
-    """A batch that a claim has in hand.
-
-    Attributes:
-        handle: what the provider calls it; None: it is announced, and, unless it `is_new`, possibly submitted.
-        began: when it was announced, in unix seconds.
-    """
+    """A batch that a claim has in hand."""
 
     id: str
     handle: Mapping[str, Any] | None
+    """What the provider calls it; None: it is announced, and, unless it `is_new`, possibly submitted."""
     began: float
+    """When it was announced, in unix seconds."""
     is_new: bool

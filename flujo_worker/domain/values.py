@@ -151,7 +151,6 @@ class NextAttempt:
 
     @property
     def is_due(self) -> bool:
-        """Return whether it is to be published at once."""
         return self._is_sent and not self.delay_s
 
     @property
@@ -164,7 +163,6 @@ class NextAttempt:
         return not (self.held or self.question or self.fault or self.until is not None)
 
     def key_in(self, run: str) -> str:
-        """Return the key of its row in a run."""
         return str(AttemptKey(run, self.address, self.step, self.number, self.kind))
 
     @property
@@ -312,7 +310,6 @@ class Decision:
 
     @property
     def move(self) -> UpdateScope:
-        """Return the attempt's own scope."""
         return self.moves[0]
 
     def why_not_merged(
@@ -328,7 +325,6 @@ class Decision:
         return "stopped" if is_stopped else "stale"
 
     def envelope_of(self, following: NextAttempt) -> Envelope:
-        """Return the message of an attempt that follows."""
         return copied(Envelope, following, ticket=self.notice.envelope.ticket)
 
 

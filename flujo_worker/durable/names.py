@@ -22,32 +22,28 @@ FORM: Final = b"1"
 
 @dataclass(frozen=True, slots=True)
 class UnitCall:
-    """A call that is a unit.
-
-    Attributes:
-        operation: its name, which lasts over deploys.
-        asked: what is asked, as bytes.
-        effect: what it does outside; None: it may be repeated.
-        is_paid: whether it is a request, and a repetition would be paid for: it is announced before it is begun.
-        parts: what a request asks in parts, each with a short digest.
-        usage: what an answer has cost, which it is called with as it came.
-        in_doubt: asks a person about one that was begun before and has no answer, and that has this id; returns the answer that it had, or None
-            to make it again. None: nobody needs to be asked.
-        model: which a request asks, by its provider and name.
-        expected: estimates what an answer costs: under limits that is set aside before it is asked for.
-        begin: waits until it may be asked, before it is announced.
-    """
+    """A call that is a unit."""
 
     operation: str
+    """Its name, which lasts over deploys."""
     asked: bytes
+    """What is asked, as bytes."""
     effect: Effect | None = None
+    """What it does outside; None: it may be repeated."""
     is_paid: bool = False
+    """Whether it is a request, and a repetition would be paid for: it is announced before it is begun."""
     parts: Sequence[str] = ()
+    """What a request asks in parts, each with a short digest."""
     usage: Callable[[Any], Usage] = lambda _: NO_USAGE
+    """What an answer has cost, which it is called with as it came."""
     in_doubt: Callable[[str], Awaitable[Any]] | None = None
+    """Asks a person about one that was begun before and has no answer, and that has this id; returns the answer that it had, or None to make it again. None: nobody needs to be asked."""
     model: str | None = None
+    """Which a request asks, by its provider and name."""
     expected: Callable[[], Amount] = Amount
+    """Estimates what an answer costs: under limits that is set aside before it is asked for."""
     begin: Callable[[Unit], Awaitable[None]] | None = None
+    """Waits until it may be asked, before it is announced."""
 
 
 class _Scope(NamedTuple):

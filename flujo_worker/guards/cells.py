@@ -1,7 +1,6 @@
 """Store the state of models and rate limits: each under a name, changed atomically, by a shared clock.
 
-In: a name and a pure act; out: the act's answer. If the store cannot be reached, the result is None, never an error: a breaker then counts
-as closed, and a rate limit as met.
+If the store cannot be reached, the result is None, never an error: a breaker then counts as closed, and a rate limit as met.
 """
 
 from __future__ import annotations
@@ -38,21 +37,18 @@ TRIES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class CellKind(Generic[S]):
-    """A kind of stored state.
-
-    Attributes:
-        key: the prefix of its keys in Redis.
-        empty: the initial state of a cell.
-        codec: reads and writes it as JSON.
-        lasts_until: the end of its use, in seconds of the clock.
-        away: the consequence of unreachable cells, for the log.
-    """
+    """A kind of stored state."""
 
     key: str
+    """The prefix of its keys in Redis."""
     empty: S
+    """The initial state of a cell."""
     codec: TypeAdapter[S]
+    """Reads and writes it as JSON."""
     lasts_until: Callable[[S], float]
+    """The end of its use, in seconds of the clock."""
     away: str
+    """The consequence of unreachable cells, for the log."""
 
 
 MODELS: Final = CellKind(

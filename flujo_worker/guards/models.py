@@ -1,7 +1,4 @@
-"""The models that attempts call: their circuit breakers and slow-downs, as attempts query and update them.
-
-The decisions are in `domain/called_model.py`.
-"""
+"""The models that attempts call: their circuit breakers and slow-downs, as attempts query and update them. `domain/called_model.py` decides."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The result cache that all workers share, in the Redis of the result backend, which is the broker's where none is named.
 
-It knows keys and bytes and nothing of what they mean. Whatever Redis refuses is raised: the caller makes a miss of it.
+Whatever Redis refuses is raised: the caller makes a miss of it.
 """
 
 from __future__ import annotations

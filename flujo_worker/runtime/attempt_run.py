@@ -1,7 +1,6 @@
-"""The running attempt: its input, its progress, its spend, and its report.
+"""The running attempt: its input, its progress, its spend, and its report. It does not decide what follows.
 
-All code that runs inside an attempt finds it by `current_run`, in tasks and threads too: settings, tools and prices need no separate
-variables. It must not decide what follows. In: the attempt's message, decoded. Out: values, and one error that names the failed stage.
+All code that runs inside an attempt finds it by `current_run`, in tasks and threads too: settings, tools and prices need no separate variables.
 """
 
 from __future__ import annotations
@@ -436,7 +435,7 @@ def judging() -> Iterator[None]:
 
 
 def take_charge(error: BaseException) -> Usage:
-    """Return what a call had spent that failed with this error, for the caller, which adds it up; see `AttemptRun.take`."""
+    """Return what a call had spent that failed with this error, for the caller, which adds it up."""
     run = current_run()
     return NO_USAGE if run is None else run.take(error)
 

@@ -1,11 +1,8 @@
 """Decide how user code is called: an option without a parameter is left out instead of breaking the call (FSD-11).
 
-It must not call anything, import an agent library or change an option. In: an agent and the available options, or a function and the
-arguments it may take. Out: the options to pass as keywords, or the call, ready to be made.
-
-Signatures are slow to read, so each is read once and cached as long as its function lives. The key is the function behind a bound method,
-because a bound method is a new object on every access; the class that owns it does not change its parameters and is not part of the key.
-Objects without weak references are referenced strongly, up to a limit, so that an id is never used again while it is a key.
+It must not call anything, import an agent library or change an option. Signatures are slow to read, so each is read once and cached as long as its
+function lives. The key is the function behind a bound method, because a bound method is a new object on every access; the class that owns it does
+not change its parameters. Objects without weak references are referenced strongly, up to a limit, so that an id is never used again while it is a key.
 """
 
 from __future__ import annotations
@@ -110,27 +107,22 @@ _UNKNOWN = Keywords()
 
 
 class Callee(NamedTuple):
-    """An agent, and how it is called: found out once for all calls.
-
-    Attributes:
-        run: what a call runs.
-        is_object: it has a `run`, so it may act otherwise next time; a plain function does not count.
-        is_library: it is the library's own, and `is_task` a Celery task; `is_async`: a call of it is awaited, and needs no thread.
-        asks: it asks its model through the library, and `may_ask`, it may have a model at all.
-        takes: the keywords that it takes.
-        deps_type: what it wants as its deps.
-    """
+    """An agent, and how it is called: found out once for all calls."""
 
     agent: Any
     run: Any
     is_object: bool
+    """It has a `run`, so it may act otherwise next time; a plain function does not count."""
     is_library: bool
+    """It is the library's own, and `is_task` a Celery task; `is_async`: a call of it is awaited, and needs no thread."""
     is_task: bool
     is_async: bool
     asks: bool
+    """It asks its model through the library, and `may_ask`, it may have a model at all."""
     may_ask: bool
     takes: Keywords
     deps_type: Any
+    """What it wants as its deps."""
 
     @property
     def takes_context(self) -> bool:

@@ -1,7 +1,6 @@
 """Contexts as values: copies that share nothing, and merges of two.
 
 For user code and tests that hold two contexts in their hands; a run merges the patches of its branches by `flujo_worker.domain.merge`.
-It must not change what it is given. In: models, models with extra fields, plain dicts; out: a new context of the same class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Describe an exception: a text without secrets that fits a message and a row, and a digest of its place.
-
-Pure. In: an exception. Out: texts of bounded length.
-"""
+"""Describe an exception: a text without secrets that fits a message and a row, and a digest of its place. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Classify exceptions: the only place where they become data about an attempt.
 
 It must not log, wait, retry or swallow anything, and imports no agent library: their exceptions are recognised by module and class name.
-In: an exception and the place where it was raised. Out: a `Fault` without secrets, with whether a retry may help (the decision is made
-elsewhere). `CancelledError` is not an error and never comes here.
+`CancelledError` is not an error and never comes here.
 
 Two chains are read. The *root cause*, which feedback names, follows `__cause__` and `__context__` as Python's own traceback does. The
 *category* follows only exceptions that were raised on purpose: the exception itself, its `__cause__` and a group's members, because an
@@ -308,13 +307,11 @@ def missing_package(error: BaseException) -> str | None:
 
 
 def _importer(error: ModuleNotFoundError) -> str:
-    """Return the package whose code imported the missing module."""
     frames = [frame.f_globals.get("__name__") or "" for frame, _ in traceback.walk_tb(error.__traceback__)]
     return next((name.partition(".")[0] for name in reversed(frames) if not name.startswith("importlib")), "")
 
 
 def _missing_await(error: BaseException) -> str | None:
-    """Return what to write where a coroutine was used as if it were its result."""
     is_one = isinstance(error, AttributeError | TypeError) and "'coroutine' object" in str(error)
     return "write `await` in front of the call that returned the coroutine" if is_one else None
 

@@ -1,9 +1,7 @@
 """Read what an HTTP error says: its status, how long its server asks to wait, what is left of its rate limits; tell outages from refusals.
 
 It recognises the exceptions of pydantic-ai, openai, anthropic, httpx, requests, aiohttp and urllib by their modules, class names and
-attributes, and imports none of them. Of services, only exceptions that were raised on purpose say anything: the exception itself, its
-`__cause__` and a group's members. In: an exception, or headers with names in lower case. Out: numbers and verdicts; None or 0.0 where nothing
-can be read.
+attributes, and imports none of them. Of services, only exceptions that were raised on purpose say anything. Headers have names in lower case.
 """
 
 from __future__ import annotations

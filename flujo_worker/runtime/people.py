@@ -17,17 +17,13 @@ from flujo_worker.runtime.fault_text import message_of as text_of
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswer:
-    """What a person answered to one call.
-
-    Attributes:
-        value: the answer.
-        note: what was noted with it.
-        has_expired: nobody answered in time; there is no value.
-    """
+    """What a person answered to one call."""
 
     value: Any = None
     note: str | None = None
+    """What was noted with it."""
     has_expired: bool = False
+    """Nobody answered in time; there is no value."""
 
 
 Reader = Callable[[GivenAnswer], Any]

@@ -96,7 +96,6 @@ class UserCodeCall:
     """Reads a person's answer to a pause that the same code raised before; None if there is none."""
 
     def tree(self, place: int) -> Any:
-        """Return an argument as a tree."""
         packed = self.values[place]
         return None if packed is None else packed.tree()
 
@@ -117,7 +116,6 @@ class UserCodeCall:
         return None if packed is None else StoredContext(packed, self.bench.resolve)
 
     def live(self, packed: Packed | None) -> Any:
-        """Return a packed value as the live one."""
         return None if packed is None else decode(packed.tree(), resolve=self.bench.resolve)
 
     def pack(self, value: Any, what: str) -> Packed:
@@ -125,11 +123,9 @@ class UserCodeCall:
         return self.pack_tree(encode(value, path=what), what)
 
     def pack_tree(self, tree: Any, what: str) -> Packed:
-        """Pack a tree; raises SnapshotTooLarge."""
         return self.bounded(Packed.of(tree, like=self.values), what)
 
     def bounded(self, packed: Packed, what: str) -> Packed:
-        """Return what was packed; raises SnapshotTooLarge."""
         length = packed.length
         if length > self.bench.most:
             raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {self.bench.most:,} can be sent", path=what)

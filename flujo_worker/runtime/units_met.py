@@ -1,7 +1,4 @@
-"""Which calls of a durable attempt a piece of code has made, and which were answered from record: events, breakers and limits are about new ones.
-
-In: each unit, as it is met. Out: what was met inside a block, also in its tasks.
-"""
+"""Which calls of a durable attempt a piece of code has made, and which were answered from record: events, breakers and limits are about new ones."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Prepare the entries of an attempt for readers: without secrets, and with large results cut.
 
-In: entries, in order. Out: the same; of a text that comes in pieces, what may be the beginning of a secret is held back until more has come.
+Of a text that comes in pieces, what may be the beginning of a secret is held back until more has come.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The entries that one attempt streams under one claim: bounded, and without secrets.
-
-In: entries, on any thread. Out: those to write, for the thread that writes them.
-"""
+"""The entries that one attempt streams under one claim: bounded, and without secrets. They come on any thread, and one thread takes them."""
 
 from __future__ import annotations
 
@@ -36,12 +33,6 @@ class Writer:
         number: which try it is.
         fence: of its claim; 0 for the question that it waits with.
         schedule: has it written with all others.
-
-    Attributes:
-        epoch: of the stream, at the last write.
-        is_urgent: its entries are written at once.
-        only_begins: nothing but its beginning waits, which may wait longer.
-        is_empty: it only claims the place, so that what was streamed there before is withdrawn.
     """
 
     is_empty = is_urgent = only_begins = False

@@ -1,7 +1,4 @@
-"""One thread of this process writes what its attempts stream to Redis. No attempt waits for it: while Redis is away, entries are dropped.
-
-In: entries of attempts. Out: the streams of their runs.
-"""
+"""One thread of this process writes what its attempts stream to Redis. No attempt waits for it: while Redis is away, entries are dropped."""
 
 from __future__ import annotations
 

@@ -34,24 +34,21 @@ class SpanLink(NamedTuple):
 
 @dataclass(slots=True)
 class Span:
-    """A span of a run.
-
-    Attributes:
-        parent: the id of its parent; None for the first of a trace.
-        error: why it failed; None if it did not.
-        is_call: whether it asked something outside.
-    """
+    """A span of a run."""
 
     run: str
     trace_parent: str | None
     key: str
     parent: str | None
+    """The id of its parent; None for the first of a trace."""
     name: str
     began: datetime
     ended: datetime
     attributes: Attributes
     error: str | None = None
+    """Why it failed; None if it did not."""
     is_call: bool = False
+    """Whether it asked something outside."""
     events: list[SpanEvent] = field(default_factory=list)
     links: Sequence[SpanLink] = ()
 

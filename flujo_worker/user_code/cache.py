@@ -110,7 +110,6 @@ def store_result(question: UserCodeCall, entry: CacheEntry) -> Event:
 
 
 def not_stored(step: str, reason: str, **more: Any) -> Event:
-    """Make the event that a result was not cached."""
     return Event("flujo.cache.not_stored", {"step": step, "reason": reason, **more}, "warning")
 
 

@@ -1,7 +1,7 @@
 """Find a template and render it: the one way from a template and values to a prompt.
 
 Variables become plain data first: a template sees texts, numbers, lists and mappings, never an object of Python's, and never compiles
-any of them. In: a template's name, or its text, and variables. Out: text, or a `TemplateError` that names the template.
+any of them.
 """
 
 from __future__ import annotations
