@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic_ai import Agent, AgentRunResult
 from pydantic_ai.capabilities.abstract import CapabilityOrdering, WrapRunHandler, WrapToolExecuteHandler
 from pydantic_ai.durable_exec import BaseDurabilityCapability, DurabilityEngineSpec, conversation_id_from_run_id
+from pydantic_ai.durable_exec._utils import DurableModel
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models import Model, ModelRequestContext, ModelResolutionContext
@@ -25,9 +26,6 @@ from flujo_worker.agents.models import asked_model
 from flujo_worker.agents.tool_questions import Waiter, answered, ask_with, put_off
 from flujo_worker.agents.unit_operations import Backend, Codec, current_journal
 from flujo_worker.runtime.attempt_run import current_work
-
-if TYPE_CHECKING:
-    from pydantic_ai.durable_exec._utils import DurableModel
 
 MODEL: Final = "flujo"
 """The name of the model that an attempt asks: we pass it as an instance, which the agent may not know."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import TypeAdapter
+from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, WrapToolExecuteHandler
 from pydantic_ai.exceptions import ModelRetry
 from pydantic_ai.messages import (
@@ -25,19 +26,14 @@ from pydantic_ai.messages import (
     ToolReturn,
     ToolReturnPart,
 )
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, ModelRequestContext, StreamedResponse
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.wrapper import WrapperModel
 from typing_extensions import override
 
+from flujo_client.contract.stream import StreamKind
 from flujo_worker.agents.previews import text_of
-
-if TYPE_CHECKING:
-    from pydantic_ai import RunContext
-    from pydantic_ai.models import ModelRequestContext, StreamedResponse
-
-    from flujo_client.contract.stream import StreamKind
-    from flujo_worker.runtime.attempt_run import AttemptStream
+from flujo_worker.runtime.attempt_run import AttemptStream
 
 _EVENT: Final[TypeAdapter[Any]] = TypeAdapter(AgentStreamEvent)
 _OF_PARTS: Final = ("part_start", "part_delta", "part_end")

@@ -16,31 +16,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
+from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from flujo_client.attempt_info import running_as
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import PausedException
 from flujo_client.pipeline.compiled_text import current_filling
+from flujo_client.pipeline.step import Step
+from flujo_client.plan.plan import Plan
+from flujo_worker.attempts.budget import ExpectedCall
+from flujo_worker.attempts.isolation import DeliveryResult
+from flujo_worker.changed_code.code_registry import LoadedPipeline
+from flujo_worker.changed_code.code_versions import PerformedWith
+from flujo_worker.changed_code.context_migrations import MigratedContext
 from flujo_worker.concurrency.call_context import context_of_call
 from flujo_worker.domain.called_model import ModelPermit
 from flujo_worker.domain.values import AttemptReport
+from flujo_worker.guards.rates import Pacing
 from flujo_worker.observe.log import collect_events, emit
 from flujo_worker.observe.story import Story
+from flujo_worker.ports import Reply, Room
+from flujo_worker.runtime.attempt_run import ActiveAttempt, AttemptRun, AttemptStream, Work
 from flujo_worker.traces.live import enter
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.step import Step
-    from flujo_client.plan.plan import Plan
-    from flujo_worker.attempts.budget import ExpectedCall
-    from flujo_worker.attempts.isolation import DeliveryResult
-    from flujo_worker.changed_code.code_registry import LoadedPipeline
-    from flujo_worker.changed_code.code_versions import PerformedWith
-    from flujo_worker.changed_code.context_migrations import MigratedContext
-    from flujo_worker.guards.rates import Pacing
-    from flujo_worker.ports import Reply, Room
-    from flujo_worker.runtime.attempt_run import ActiveAttempt, AttemptRun, AttemptStream, Work
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flujo_client.contract.code import AwaitedCode, ParkCause
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import Event
+from flujo_client.contract.outcome import Event, Outcome
 from flujo_client.errors import KeyMissing
 from flujo_client.redact import redact
+from flujo_worker.attempts.attempt import StagedAttempt
 from flujo_worker.attempts.isolation import DeliveryResult
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.needs import Preparation
+from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeMismatch
-
-if TYPE_CHECKING:
-    from flujo_client.contract.outcome import Outcome
-    from flujo_worker.attempts.attempt import StagedAttempt
-    from flujo_worker.attempts.lease import Lease
-    from flujo_worker.attempts.needs import Preparation
-    from flujo_worker.changed_code.code_changes import CodeChanges
-    from flujo_worker.own_keys import OwnKeys
-    from flujo_worker.ports import Stores
-    from flujo_worker.runtime.effects import Effects
+from flujo_worker.own_keys import OwnKeys
+from flujo_worker.ports import Stores
+from flujo_worker.runtime.effects import Effects
 
 logger = logging.getLogger(__name__)
 

@@ -10,18 +10,22 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.config.manager import Settings
 from flujo_client.config.models import Cost
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.limits import Guard, Limit, waits_for
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import FlujoError, NonRetryableError
 from flujo_client.pipeline.limits import is_per_value, limit_name, scoped_name
+from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver, decode
 from flujo_worker.agents.factory import service_of
 from flujo_worker.attempts.attempt import Admission, StagedAttempt
 from flujo_worker.attempts.budget import facts_of
+from flujo_worker.changed_code.code_registry import CodeRegistry
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.breaker import BreakerReport, Counts, spread
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
 from flujo_worker.domain.called_model import CallReport, ModelPermit
@@ -33,12 +37,6 @@ from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import ModelCall
 from flujo_worker.runtime.effects import Effects, note_lock
 from flujo_worker.runtime.question import fetched
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_client.pipeline.step import Step
-    from flujo_worker.changed_code.code_registry import CodeRegistry
-    from flujo_worker.coordinator.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.budget import Reservation
+from flujo_client.serial import Packed
+from flujo_worker.domain.budget import Reservation
 
 Effect = Literal["keyed", "once"]
 """What a tool does outside: `keyed`, by a key that makes a repetition harmless; `once`, never again without a person's word."""

@@ -8,27 +8,24 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import CancelledError, Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic
 
+from flujo_client.config.models import TemplateSettings
 from flujo_client.contract.context import StoredContext
 from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, SnapshotTooLarge
+from flujo_client.pipeline.cache import CacheBackend
 from flujo_client.pipeline.function_marks import context_use
 from flujo_client.schemas.ambiguity import ambiguity
 from flujo_client.schemas.fail_fast import fail_fast, fail_fast_assignment, places_of
 from flujo_client.serial import Packed, decode, encode
+from flujo_client.transport.wire import Keys
 from flujo_worker.concurrency.event_loop import Loop, is_async, of_limit, within
 from flujo_worker.concurrency.threads import carried
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import BlobStore
 from flujo_worker.runtime.call_args import accepts_param, arranged
-
-if TYPE_CHECKING:
-    from flujo_client.config.models import TemplateSettings
-    from flujo_client.pipeline.cache import CacheBackend
-    from flujo_client.transport.wire import Keys
-
 
 RESUME_INPUT = "resume_input"
 """The parameter by which user code gets a person's answer to the pause that it raised."""

@@ -9,20 +9,19 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.config.manager import Settings
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.stream import keys_of, pack_data, place_of
 from flujo_client.errors import SerializationError
 from flujo_client.serial import safe_serialize
 from flujo_client.transport.redis import RedisError, connect
+from flujo_worker.streams.shown import Entry
 from flujo_worker.streams.writer import Writer
 
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.streams.shown import Entry
+Batch = tuple[Writer, Sequence[Entry]]
 
-    Batch = tuple[Writer, Sequence[Entry]]
 
 logger = logging.getLogger(__name__)
 
