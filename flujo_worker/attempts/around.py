@@ -38,6 +38,7 @@ from flujo_worker.runtime.question import fetched
 from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
+Leave = Callable[[BaseException | None], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +130,15 @@ async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRu
     """
     run.enter("system")
     async with within(work.timeout_s, run.failed):
-        held = await _enter(await _made(work.resources, work.threads), work.threads)
-    run.resources = held.value
+        run.resources, leave = await _enter(await _made(work.resources, work.threads), work.threads)
     try:
         done = await policy(work, run)
     except BaseException as error:
-        await _leave_after(held, error, work, run)
+        await _leave_after(leave, error, work, run)
         raise
     run.enter("system")
     async with within(work.timeout_s, run.failed):
-        await held.leave(None)
+        await leave(None)
     return done
 
 
@@ -151,12 +151,20 @@ async def _made(thing: Any, threads: Executor) -> Any:
     return await made if inspect.isawaitable(made) else made
 
 
-async def _enter(thing: Any, threads: Executor) -> _Held:
+async def _enter(thing: Any, threads: Executor) -> tuple[Any, Leave]:
+    """Enter a manager; return what agents get, and what exits it: its return value is ignored, for it cannot turn a failure into a success."""
     if is_async_manager(type(thing)):
-        return _Held(thing, await thing.__aenter__(), threads)
+        given = await thing.__aenter__()
+        return thing if given is None else given, lambda error: thing.__aexit__(*_details(error))
     if is_manager(type(thing)):
-        return _Held(thing, await _entered_in_thread(thing, threads), threads)
-    return _Held(None, thing, threads)
+        given = await _entered_in_thread(thing, threads)
+        exits = partial(_in_thread, threads, thing.__exit__)
+        return thing if given is None else given, lambda error: asyncio.wrap_future(exits(*_details(error)))
+    return thing, _nothing
+
+
+async def _nothing(_: BaseException | None) -> None:
+    """Leave what was not entered."""
 
 
 async def _entered_in_thread(manager: Any, threads: Executor) -> Any:
@@ -174,26 +182,11 @@ def _leave_late(manager: Any, error: BaseException, threads: Executor, entering:
         threads.submit(manager.__exit__, *_details(error))
 
 
-class _Held:
-    """The entered managers, and the value that agents get."""
-
-    def __init__(self, manager: Any, given: Any, threads: Executor) -> None:
-        self._manager, self._threads = manager, threads
-        self.value = manager if given is None else given
-
-    async def leave(self, error: BaseException | None) -> None:
-        """Exit the managers. Their return value is ignored: it cannot turn a failure into a success."""
-        if is_async_manager(type(self._manager)):
-            await self._manager.__aexit__(*_details(error))
-        elif self._manager is not None:
-            await asyncio.wrap_future(_in_thread(self._threads, self._manager.__exit__, *_details(error)))
-
-
-async def _leave_after(held: _Held, error: BaseException, work: Work, run: AttemptRun) -> None:
+async def _leave_after(leave: Leave, error: BaseException, work: Work, run: AttemptRun) -> None:
     """Exit after a failure, which stays the attempt's: a further exception of the exit is only logged."""
     try:
         async with within(work.timeout_s, lambda _: run.failed(error)):
-            await held.leave(error)
+            await leave(error)
     except BaseException as own:  # noqa: BLE001 - the failure before it is reported
         if own is not error:
             feedback = fault_of(own, "system").feedback

@@ -23,8 +23,7 @@ from flujo_worker.domain.units import SettledUnit, Unit
 from flujo_worker.durable.context_writes import ContextWrites
 from flujo_worker.durable.ledger import AGAIN_S, StoredUnits
 from flujo_worker.durable.names import UnitCall, UnitNames, scope
-from flujo_worker.durable.payments import Payments
-from flujo_worker.durable.record import Bounds, Record
+from flujo_worker.durable.record import Bounds, Payments, Record
 from flujo_worker.errors import AttemptWaits
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import ActiveAttempt, AttemptRun, Work

@@ -19,8 +19,7 @@ from flujo_worker.domain.ended import KINDS, AnyEnded, EndedAttempt, Export, Kin
 from flujo_worker.ports import ExportStore
 from flujo_worker.traces.conventions import Conventions
 from flujo_worker.traces.live import Sampling, follow
-from flujo_worker.traces.span import Span
-from flujo_worker.traces.spans import NAMES, Spans
+from flujo_worker.traces.spans import NAMES, Span, Spans
 
 if TYPE_CHECKING:
     from flujo_worker.traces.collector import Collector

@@ -8,15 +8,27 @@ Keys are those of the view `flujo_spans`, and a span's id is derived from its ke
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import orjson
 
 from flujo_client.trace_context import caller_of, span_id
-from flujo_worker.domain.ended import AnyEnded, AttemptEvent, EndedAttempt, EndedRun, EndedScope, EndedUnit, Ending
+from flujo_worker.domain.ended import (
+    AnyEnded,
+    AttemptEvent,
+    Ended,
+    EndedAttempt,
+    EndedRun,
+    EndedScope,
+    EndedUnit,
+    Ending,
+)
 from flujo_worker.traces.conventions import EVENTS, REPLAYED, UNKNOWN, Attributes, Conventions, NamedCall
-from flujo_worker.traces.span import Span, SpanEvent, SpanLink, plain, span_of
 
+_PLAIN: Final = (str, int, float)
 _TRIES: Final = ("step", "resume")
 _SAID: Final = {"agent.prompt": ("user", "prompt_preview"), "agent.response": ("assistant", "response_preview")}
 _BODY: Final = "/body"
@@ -27,6 +39,67 @@ _CALL_EVENTS: Final = [
 ]
 NAMES: Final = (*EVENTS, *_CALL_EVENTS)
 """The names of the events that spans are made of."""
+
+
+class SpanEvent(NamedTuple):
+    """An event of a span."""
+
+    at: datetime
+    name: str
+    attributes: Attributes
+
+
+class SpanLink(NamedTuple):
+    """Another span, of that run and with that key, and what it is to this one."""
+
+    run: str
+    trace_parent: str | None
+    key: str
+    relation: str
+
+
+@dataclass(slots=True)
+class Span:
+    """A span of a run."""
+
+    run: str
+    trace_parent: str | None
+    key: str
+    parent: str | None
+    """The id of its parent; None for the first of a trace."""
+    name: str
+    began: datetime
+    ended: datetime
+    attributes: Attributes
+    error: str | None = None
+    """Why it failed; None if it did not."""
+    is_call: bool = False
+    """Whether it asked something outside."""
+    events: list[SpanEvent] = field(default_factory=list)
+    links: Sequence[SpanLink] = ()
+
+
+def span_of(row: Ended, key: str, parent: str | None, name: str, attributes: Mapping[str, Any], **rest: Any) -> Span:
+    """Make a span of a row: it ends no earlier than it begins, whatever clocks have done."""
+    known: dict[str, Any] = {"flujo.run_id": row.run, "flujo.pipeline.name": row.pipeline}
+    known["flujo.tenant"], error = row.tenant or None, None
+    if isinstance(row, Ending) and not rest.get("is_call"):
+        is_failed = row.status in ("failed", "expired") and row.reason != "paused"
+        error = (row.feedback or row.reason or row.status) if is_failed else None
+        known |= {"flujo.status": row.status, "flujo.reason": row.reason, "success": row.status == "succeeded"}
+        known |= {"error.type": row.error or row.status} if is_failed else {}
+    known |= attributes
+    ended, known = max(row.began, row.ended), plain(known)
+    return Span(row.run, row.trace_parent, key, parent, name, row.began, ended, known, error, **rest)
+
+
+def plain(values: Mapping[str, Any]) -> Attributes:
+    """Return values as attributes can be: what is nothing is left out, and what is not plain is JSON."""
+    return {
+        name: value if isinstance(value, _PLAIN) else orjson.dumps(value, default=str).decode()
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def _place(row: Ending, address: str | None) -> str:

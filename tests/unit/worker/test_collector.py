@@ -6,7 +6,7 @@ import pytest
 
 from flujo_client.trace_context import span_id, trace_id
 from flujo_worker.traces.collector import Collector
-from flujo_worker.traces.span import Span, SpanEvent, SpanLink
+from flujo_worker.traces.spans import Span, SpanEvent, SpanLink
 from tests.support.trace_collector import ReceivedLink, TraceCollector
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
