@@ -87,10 +87,7 @@ def _expected_tokens(messages: Sequence[ModelMessage], settings: Any) -> tuple[i
 
 
 class RequestEvents:
-    """Emits a run's requests as events, each part of the conversation once.
-
-    `shown` is the run's prompt, as it may be shown, and `most` the characters of each text.
-    """
+    """Emits a run's requests as events, each part of the conversation once. `shown` is the run's prompt, as it may be shown, in `most` characters."""
 
     def __init__(self, shown: str, most: int) -> None:
         self._shown, self._most = shown, most

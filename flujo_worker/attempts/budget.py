@@ -201,10 +201,7 @@ def reservations(
 
 
 def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
-    """Emit each call's share of the reservation, if there are calls other than the agent's.
-
-    For a model without a price each process reports once that only tokens are reserved.
-    """
+    """Emit each call's share, if there are calls other than the agent's; for a model without a price, each process once, that only tokens are reserved."""
     for each in calls if len(calls) > 1 else ():
         emit("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
     for each in calls:

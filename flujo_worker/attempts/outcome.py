@@ -67,10 +67,9 @@ _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stop
 
 
 class Outcomes:
-    """The outcomes of the attempts that this process performs.
+    """The outcomes of the attempts that this process performs; one that is cancelled because the lease ends has none.
 
-    An attempt that is cancelled because the lease ends has none. `check` ends this process if an attempt has broken it: what came of the
-    others is not to be trusted. The rest is as for `Attempts`.
+    `check` ends this process if an attempt has broken it: what came of the others is not to be trusted. The rest is as for `Attempts`.
     """
 
     def __init__(  # noqa: PLR0913 - one for each
@@ -357,12 +356,10 @@ def _place_data(place: Place, advice: str) -> dict[str, str]:
 
 
 async def _run_policy(policy: Policy, work: Work, run: AttemptRun) -> Done:
-    """Run a policy.
+    """Run a policy. Raises StageError: the stage that failed, with the usage so far, and its exception.
 
-    Its exceptions are attributed to the present stage, with the usage so far. That includes all exceptions: a `sys.exit()` of user code
-    would end the event loop, its own cancellation the attempt. Only a cancellation of the attempt itself passes through.
-
-    Raises StageError: the stage that failed, and its exception.
+    That includes all exceptions: a `sys.exit()` of user code would end the event loop, its own cancellation the attempt. Only a cancellation of the
+    attempt itself passes through.
     """
     try:
         return await (policy(work, run) if work.resources is None else holding(work, run, policy))

@@ -41,13 +41,10 @@ _CUT_OFF: Final = "the answer was cut off at the token limit; answer more briefl
 
 
 class OutputParser:
-    """Reads one attempt's output.
+    """Reads one attempt's output; `raw` is the text that was read last, in which the precheck looks for a plan.
 
     Long texts are read in `threads`; `corrections` receives repairs, if the project has a ledger; `correction` is for the step's output
     processors, which get values that only the schema rejects.
-
-    Attributes:
-        raw: the text that was read last; the precheck looks for a plan in it.
     """
 
     def __init__(

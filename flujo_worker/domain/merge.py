@@ -22,8 +22,7 @@ _GROWTH: Final = frozenset({"add", "append", "members"})
 class MergeConflict(Exception):
     """Two branches changed one place in incompatible ways. Their values are not shown: they may be secret.
 
-    Attributes:
-        path: the place inside the context, such as `scratchpad.seen`; empty for the whole of it.
+    `path` is the place inside the context, such as `scratchpad.seen`; empty for the whole of it.
     """
 
     def __init__(self, path: str, first: str, second: str) -> None:

@@ -71,16 +71,7 @@ class UnderWay:
 
 
 class Journal:
-    """The units of one claim.
-
-    Args:
-        run: the attempt.
-        units: where they are written.
-        held: the attempt, as its process holds it.
-        place: the attempt's address and step.
-        first: the number of the first attempt of those that share units with this one.
-        limits: how many units a step may have, and of what sizes.
-        token: makes the token that answers the question which the attempt may end with.
+    """The units of one claim of an attempt, `held`. The number of the first attempt that shares units with it is `first`.
 
     Attributes:
         names: what they are called.
@@ -88,6 +79,7 @@ class Journal:
         batches: where requests wait for batches, under `claim`.
         digests: those of messages that were asked before, for `asked.py`.
         turns: the calls that wait in each turn of an agent, for `tool_questions.py`.
+        token: makes the token that answers the question which the attempt may end with.
     """
 
     def __init__(

@@ -135,11 +135,7 @@ class Bounds:
 
 
 class Payments:
-    """The payments of one claim, by what it has reserved under limits (`holds`).
-
-    Attributes:
-        spent: what is booked with units.
-    """
+    """The payments of one claim, by what it has reserved under limits (`holds`); `spent` is what is booked with units."""
 
     def __init__(self, claim: ClaimId, holds: RequestHolds, units: StoredUnits, record: Record, inline: int) -> None:
         self._claim, self._holds, self._units, self._record, self._inline = claim, holds, units, record, inline

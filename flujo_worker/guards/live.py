@@ -21,11 +21,7 @@ EVERY_S: Final = 1.0
 
 
 class LiveGuards:
-    """Reads the settings again and again, `first` being the rows until then. Safe for several threads.
-
-    Attributes:
-        known: the settings as they were read last.
-    """
+    """Reads the settings again and again: `known` are those that were read last, `first` the rows until then. Safe for several threads."""
 
     def __init__(
         self, read: Callable[[], Sequence[GuardRow]], first: Sequence[GuardRow] = (), *, every_s: float = EVERY_S

@@ -42,11 +42,7 @@ LAST_S: Final = 1.0
 
 
 class StreamWriters:
-    """Writes what all attempts have to say together: one call of one script for many runs. Safe for several threads.
-
-    Args:
-        settings: where Redis is, how long streams are, and the prefix of all keys.
-    """
+    """Writes what all attempts have to say together: one call of one script for many runs. Safe for several threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._prefix, own = settings.broker_key_prefix, settings.streams
