@@ -92,7 +92,6 @@ class OutputRequest:
 
     mode: str
     schema_hash: str | None = None
-    """Of the wanted schema, None if there is none."""
     form: Form | None = None
     """The form requested from the provider; None without enforcement."""
     output_type: Any = None

@@ -49,7 +49,6 @@ class Transform(NamedTuple):
     before: Any = None
     """A bounded view of what was there, for conversions."""
     after: Any = None
-    """What it became."""
 
     def attributes(self) -> dict[str, Any]:
         """Return the transform as an event's attributes: `from` and `to` only for conversions."""
@@ -70,7 +69,6 @@ class Unfit(NamedTuple):
     value: Any
     """The decoded value, with the conversions that could be made."""
     transforms: tuple[Transform, ...] = ()
-    """The repairs and conversions, in order."""
 
 
 class ParseOutcome(NamedTuple):
@@ -79,7 +77,6 @@ class ParseOutcome(NamedTuple):
     ok: bool
     """Whether `value` is set and satisfies the schema."""
     value: Any = None
-    """The decoded value; None when rejected."""
     feedback: str | None = None
     """For the model's next try: place, expected, found. None when accepted."""
     rule: str | None = None

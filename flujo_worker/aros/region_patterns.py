@@ -26,9 +26,7 @@ BRACKET: Final = compiled(r"[{}\[\]]")
 REGION: Final = 1
 """The group of a region that is seen whole, in the patterns that find other brackets too."""
 SINGLE: Final = 2
-"""The group of a single bracket."""
 CLOSERS: Final = 3
-"""The group of surplus closers."""
 _NESTED: Final = 3
 """Levels of brackets that are seen in one."""
 _NESTED_LISTS: Final = 16

@@ -44,7 +44,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PERFORMED: Final = ("step", "resume")
-"""The kinds of work that has something to perform."""
 
 Stage = Literal["taken", "claimed", "loaded", "admitted", "performed", "merged", "ended"]
 """taken: its message is here, and no other message of this process is about it. claimed: its row is this process's. loaded: its code is here, its

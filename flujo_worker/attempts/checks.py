@@ -23,7 +23,6 @@ from flujo_worker.runtime.attempt_run import AttemptRun, Work
 from flujo_worker.runtime.call_args import CONTEXT, arranged
 
 JUDGED: Final = "step.judged"
-"""The event of a judgement."""
 _LONGEST: Final = 500
 
 

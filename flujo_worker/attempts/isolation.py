@@ -41,7 +41,6 @@ class DeliveryResult:
     in_company: int = 0
     """How often a suspect was lost so."""
     failure: FailureText | None = None
-    """What the attempt failed with; None if it did not fail."""
     is_signalled: bool = False
     """Whether the signals of a task that the attempt ran have reported it already."""
 

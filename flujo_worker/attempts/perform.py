@@ -380,7 +380,6 @@ STEPS: Final[Mapping[Stage, Callable[[Attempts, StagedAttempt], Awaitable[Stage]
     "admitted": Attempts._perform,  # noqa: SLF001
     "performed": Attempts._merge,  # noqa: SLF001
 }
-"""What takes an attempt from each stage to the next one."""
 
 
 def _is_shown(attempt: StagedAttempt, wanted: Streams) -> bool:

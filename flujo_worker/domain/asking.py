@@ -21,7 +21,6 @@ class Ask:
     name: str
     """Its name in an answer to several."""
     tool: str
-    """The tool that asks."""
     title: str
     """What the person reads: a line, and more of it in `text`."""
     text: str = ""

@@ -119,9 +119,7 @@ class CalledModel:
     """The state of one model."""
 
     breaker: Breaker = field(default_factory=Breaker)
-    """Shows whether its provider is out of order."""
     slowdown: Slowdown = field(default_factory=Slowdown)
-    """Shows whether it accepts as many calls as are made."""
     closed_at: float = 0.0
     """The operator's request to close the breaker that was carried out last, in unix seconds."""
     sped_up_at: float = 0.0

@@ -77,7 +77,6 @@ class RecordedUnit:
     """How many claims have begun it."""
     answer: Packed | None = None
     usage: Usage = NO_USAGE
-    """What that answer has cost."""
     asked: Packed | None = None
     """Who asks, and the parts of a request."""
 
@@ -90,7 +89,6 @@ class BatchedRequest:
     """A digest of its unit's id, by which the provider names its result."""
     run: str
     place: str
-    """Of its unit."""
     pool: str
     """Names the requests that can be in one batch."""
     body: Packed

@@ -183,7 +183,6 @@ class ChildRun:
     """A run that begins as a step of this one; what is in its ticket is its own, the rest it has from this one."""
 
     ticket: RunHeader
-    """The header of its messages."""
     parent_address: str | None
     """The container of this run that waits for it; None if none does, because it runs in the background."""
     name: str
@@ -236,7 +235,6 @@ class BranchClosed:
 
     address: str
     fan_out: str
-    """The address of the fan-out it belongs to."""
     lane: int
     aborts: bool = False
     """Mark the fan-out, so that the siblings close themselves."""
@@ -249,7 +247,6 @@ class SlotReleased:
     """A branch pauses: the commit gives its lane to the next waiting sibling, if any."""
 
     fan_out: str
-    """The address of the fan-out it belongs to."""
     lane: int
     addresses: tuple[str, ...]
     """The branch's scope and those below it down to the one that pauses."""

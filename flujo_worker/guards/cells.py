@@ -42,9 +42,7 @@ class CellKind(Generic[S]):
     key: str
     """The prefix of its keys in Redis."""
     empty: S
-    """The initial state of a cell."""
     codec: TypeAdapter[S]
-    """Reads and writes it as JSON."""
     lasts_until: Callable[[S], float]
     """The end of its use, in seconds of the clock."""
     away: str

@@ -74,15 +74,11 @@ class Work:
     """The input of an attempt."""
 
     step: Step
-    """The live step, its agent found."""
     callee: Callee
-    """Its agent, and how it is called."""
     options: Mapping[str, Any]
-    """The model options that are set."""
     appends_to: str | None
     """The field of the context that the answers are appended to, if any."""
     timeout_s: float
-    """Seconds the agent may take."""
     threads: Executor
     processing: ProcessingConfigModel | None
     """The settings of AROS; None if it is off."""
@@ -116,7 +112,6 @@ class CallSettings:
     prompts: str = "off"
     agent_timeout_s: float = 60.0
     filling: Filling = field(default_factory=Filling)
-    """How templates are filled in."""
 
 
 class ModelPace(Protocol):
@@ -250,9 +245,7 @@ class AttemptRun:
     during: During = "system"
     """The present stage, for a possible error."""
     spent: Usage = NO_USAGE
-    """The usage of all calls so far."""
     guidance: str | None = None
-    """Additional guidance for the next attempt."""
     verdict: BaseException | None = None
     """An output processor's error, which judges the answer whatever its class."""
     of_tool: BaseException | None = None
@@ -260,7 +253,6 @@ class AttemptRun:
     raw: str | None = None
     """The answer that the model wrote, of an attempt that failed."""
     tool_calls: int = 0
-    """The number of calls of agents as tools."""
     over: Fault | None = None
     """Why it makes no further request: that does not fit its budgets."""
     has_called_agent: bool = False
@@ -292,7 +284,6 @@ class AttemptRun:
         self.refused_formats, self.late_s, self._make_pace = refused_formats, late_s, pace
         self.corrections: list[Correction] = []
         self.calls: list[ModelCall] = []
-        """The results of model calls, for their circuit breakers."""
         self.replies: list[tuple[Reply, Any]] = []
         """The answers to a tool's agent, each with its value."""
         self.asks: list[Ask] = []

@@ -122,7 +122,6 @@ class Callee(NamedTuple):
     may_ask: bool
     takes: Keywords
     deps_type: Any
-    """What it wants as its deps."""
 
     @property
     def takes_context(self) -> bool:

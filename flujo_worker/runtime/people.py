@@ -21,7 +21,6 @@ class GivenAnswer:
 
     value: Any = None
     note: str | None = None
-    """What was noted with it."""
     has_expired: bool = False
     """Nobody answered in time; there is no value."""
 

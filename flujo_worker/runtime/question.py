@@ -39,7 +39,6 @@ class UserCodeRuntime:
     threads: Executor
     resolve: Callable[[str], Any]
     timeout_s: float
-    """Seconds one call may take."""
     most: int
     """The maximum bytes of JSON of a value."""
     cache: CacheBackend
@@ -47,7 +46,6 @@ class UserCodeRuntime:
     cache_keys: Keys
     """The first signs stored results; they are read if any of them signed."""
     cache_most: int
-    """The maximum bytes of a stored result."""
     template: TemplateSettings
 
     def call(self, function: Callable[..., Any], ready: Callable[[], Any]) -> Any:

@@ -72,7 +72,6 @@ class Span:
     ended: datetime
     attributes: Attributes
     error: str | None = None
-    """Why it failed; None if it did not."""
     is_call: bool = False
     """Whether it asked something outside."""
     events: list[SpanEvent] = field(default_factory=list)

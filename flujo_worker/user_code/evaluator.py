@@ -58,7 +58,6 @@ ROLES: dict[str, Callable[[UserCodeCall], Any]] = {
     "cached": cache.cached,
     "pause": functions.pause,
 }
-"""The functions that answer the questions of `decide`."""
 
 
 def user_code_runtime(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> UserCodeRuntime:
