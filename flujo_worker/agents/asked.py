@@ -45,10 +45,7 @@ class Asked(NamedTuple):
 def asked(
     operation: DurableOperationId, inputs: Sequence[Any], fingerprint: Fingerprint, digests: Digests, *, is_effect: bool
 ) -> Asked:
-    """Write what an operation is asked, by what the library names as that which the answer depends on.
-
-    With `is_effect`, a call of a tool is the same whichever answer of the model asks for it. `digests` are of messages that were asked before.
-    """
+    """Write what the answer of an operation depends on. With `is_effect`, a call of a tool is the same whichever answer of the model asks for it."""
     match operation:
         case ModelRequestId():
             model_id, messages, settings, parameters, _ = inputs

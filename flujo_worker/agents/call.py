@@ -114,10 +114,7 @@ def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping) -> dict[s
 
 
 def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword argument for an agent's deps; empty for an agent without deps.
-
-    Raises NonRetryableError: neither is of the agent's `deps_type`.
-    """
+    """Return the keyword argument for an agent's deps, if it has any; raises NonRetryableError if nothing at hand is of the agent's `deps_type`."""
     wanted = deps_type_of(agent)
     if wanted is None:
         return {}
@@ -132,10 +129,7 @@ def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def recorded(asking: Awaitable[AgentAnswer], data: Any, *, call: str = "agent") -> AgentAnswer:
-    """Await a call of an agent that asks a model; emit its input, its answer with why the model stopped, and its cost, also if it fails.
-
-    `call` says whose it is.
-    """
+    """Await a call (whose, says `call`) that asks a model; emit input, answer, why the model stopped, and the cost, also if it fails."""
     if most := preview_limit():
         emit("agent.input", "debug", input_preview=shown(data, most))
     try:

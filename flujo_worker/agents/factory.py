@@ -249,10 +249,7 @@ def model_of(agent: Any) -> str | None:
 
 
 def service_of(agent: Any) -> str | None:
-    """Return the provider and model that an agent calls, such as `openai:gpt-5`; None if it calls none, or that is unknown.
-
-    An invalid agent fails when it is called; here it only has no name.
-    """
+    """Return the provider and model that an agent calls, such as `openai:gpt-5`; None if it calls none, or that is unknown, or the agent is invalid."""
     try:
         library = library_agent(agent)
         name, provider = model_name(library), getattr(getattr(library, "model", None), "system", None)

@@ -190,10 +190,7 @@ class Turns:
 
 
 def shortened(messages: Sequence[ModelMessage], most: int) -> list[ModelMessage]:
-    """Return a conversation of about so many tokens: its beginning, and the latest turns that fit, at least one.
-
-    A turn begins with an answer: what answers its calls of tools stays with it.
-    """
+    """Return a conversation of about so many tokens: its beginning, and the latest turns that fit, at least one. A turn begins with an answer."""
     starts = [place for place, each in enumerate(messages) if isinstance(each, ModelResponse)]
     sizes = [math.ceil(len(ModelMessagesTypeAdapter.dump_json([each])) / BYTES_PER_TOKEN) for each in messages]
     if sum(sizes) <= most or not starts:

@@ -66,10 +66,7 @@ async def model_for(model: Model[Any] | str) -> Model[Any]:
 
 
 async def effective_model(agent: Any) -> Model[Any] | None:
-    """Return the model that an agent's next run asks: what `agent.override(model=…)` says, else its own; None if it has none.
-
-    Raises ConfigurationError: no provider has such a model.
-    """
+    """Return the model that an agent's next run asks, by `agent.override(model=…)` if that is set; raises ConfigurationError for an unknown name."""
     override = getattr(agent, "_override_model", None)  # the library has no public API for it
     chosen = None if override is None else override.get()
     model = agent.model if chosen is None else chosen.value

@@ -132,10 +132,7 @@ def emit_decision(mode: str, schema_hash: str | None, form: Form | None, skipped
 
 
 def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
-    """Make the option that requests structured output from an agent, and emit the decision as an event.
-
-    `target` is the agent that this one wraps, or itself. Without the step's own schema there is nothing to pass or emit.
-    """
+    """Make the option that asks an agent for structured output, if the step has a schema, and emit the decision. `target` is what the agent wraps."""
     if shaping is None or shaping.structured_output == OFF or shaping.schema is None:
         return {}
     from flujo_worker.aros.typed import schema_hash

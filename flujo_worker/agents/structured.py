@@ -108,10 +108,7 @@ class OutputRequest:
 
 
 async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], run: Run) -> Any:
-    """Run an agent as a step wants its output; return the library's result, and whether its output has been read and validated.
-
-    `run` is the agent's, with everything else given.
-    """
+    """Run an agent as a step wants its output; return the library's result, and whether its output has been read and validated."""
     output_request = output_request_for(agent, shaping, settings)
     names, run_so_far = _names(agent, output_request), current_run()
     memory = None if run_so_far is None else run_so_far.refused_formats
@@ -226,10 +223,7 @@ def _output(types: list[Any], shaping: Shaping) -> Any:
 
 
 def _carries(sent: ModelRequestContext, form: Form) -> bool:
-    """Return whether a request carried the provider's parameter, as far as the library shows it.
-
-    Some providers leave out the JSON-object form if there are tools, so with tools it does not count as carried.
-    """
+    """Return whether a request carried the provider's parameter; with tools that is not known, for some providers leave out the JSON-object form then."""
     parameters = sent.model_request_parameters
     if _names_format(sent.model_settings):
         return False

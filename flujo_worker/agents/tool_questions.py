@@ -62,10 +62,7 @@ def put_off(ctx: RunContext[Any], call: ToolCallPart, deferral: Deferral, journa
 
 
 async def ask_with(pause: BaseException, ctx: RunContext[Any], journal: Journal) -> None:
-    """Ask with a tool that pauses what else waits in its turn: the library would come to that only after the answer.
-
-    Not with a pause that a tool raises itself, which is the step's own question.
-    """
+    """Ask what else waits in the turn of a tool that pauses: the library would come to that only after the answer. Not if the pause is the tool's own."""
     response, turn = ctx.messages[-1], journal.turns.setdefault((ctx.run_id, ctx.run_step), {})
     is_own = all(each is not pause for each in journal.run.pauses)
     if is_own or _IS_ASKED in turn or not isinstance(response, ModelResponse) or ctx.tool_manager is None:

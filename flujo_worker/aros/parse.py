@@ -48,10 +48,7 @@ _REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None, None, "",
 def parse(
     raw: str, schema: Schema, settings: Settings, *, clock: Clock | None = None, judge: Judge | None = None
 ) -> ParseOutcome:
-    """Read the value out of one text, by the function that `prepare` returns for the rest; it is cached by their content.
-
-    Raises BlueprintError: for settings that cannot be; never for a text.
-    """
+    """Read the value out of one text, by a cached function of `prepare`. Raises BlueprintError: for settings that cannot be; never for a text."""
     chosen = ProcessingSettings.read(settings)
     try:
         written_schema = json.dumps(schema)

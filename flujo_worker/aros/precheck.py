@@ -118,10 +118,7 @@ def missing_keys(context: Any, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def lacks_basics(candidate: Any, schema: Any) -> tuple[str, ...]:
-    """List the required top-level members that a decoded value lacks; `WRONG_KIND` if the schema asks for another kind.
-
-    A glance, no validation: an unclear schema, or a value that is not of JSON's types, lacks nothing.
-    """
+    """List the required top-level members that a decoded value lacks, at a glance; `WRONG_KIND` if the schema asks for another kind."""
     root = _root(schema)
     if candidate is not None and not isinstance(candidate, _JSON):
         return ()

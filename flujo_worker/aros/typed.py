@@ -60,10 +60,7 @@ def adapter_of(output_type: Any) -> TypeAdapter[Any] | None:
 
 @functools.lru_cache(maxsize=256)
 def schema_of(output_type: Any) -> dict[str, Any] | None:
-    """Derive the schema that texts are checked by, or None for a type that has none.
-
-    Its `format`s are left out: the type itself is the judge of dates and the like, and takes more than RFC 3339.
-    """
+    """Derive the schema that texts are checked by, if a type has one; without `format`s, for the type takes more than RFC 3339."""
     adapter = adapter_of(output_type)
     try:
         written = msgspec.json.schema(output_type) if _is_struct(output_type) else adapter and adapter.json_schema()
@@ -137,10 +134,7 @@ def _is_type(declared: Any) -> bool:
 
 
 def without_formats(schema: Any) -> Any:
-    """Leave every `format` out of a schema that was derived from a Python type: pydantic validates dates and addresses.
-
-    A naive datetime, for example, fits its type and is not an RFC 3339 date-time.
-    """
+    """Leave every `format` out of a schema that was derived from a Python type: pydantic judges dates and addresses, and takes naive datetimes."""
     return changed(schema, lambda each: {name: value for name, value in each.items() if name != "format"})
 
 
@@ -160,10 +154,7 @@ def _within(name: str, value: Any, change: Callable[[dict[str, Any]], dict[str, 
 
 
 def misfit(error: ValidationError, output: Any, *, is_cut: bool) -> AgentIOValidationError:
-    """Describe an output, JSON text or data, that does not fit the agent's type; `is_cut`: the model was stopped at its token limit.
-
-    Raise it `from None`: pydantic's own text repeats the whole output.
-    """
+    """Describe an output, JSON text or data, that does not fit the agent's type. Raise it `from None`: pydantic's own text repeats the whole output."""
     data = next(iter(strict.decoded(output)), None) if isinstance(output, str) else output
     found = error.errors(include_url=False, include_context=False)
     places = [_pointer(each, data) for each in found]

@@ -73,12 +73,6 @@ def facts_of(agent: Any, agent_of: Callable[[Any], Any] = lambda agent: agent) -
         return AgentFacts()
 
 
-def configured(facts: AgentFacts, cost: Cost) -> UsageEstimate | None:
-    """Return what the project expects of an agent's model, if it says so."""
-    by_pattern = (each for pattern, each in cost.estimators.items() if fnmatchcase(facts.model, pattern))
-    return cost.estimators.get(facts.model) or next(by_pattern, None)
-
-
 def estimated(
     facts: AgentFacts,
     prompt_bytes: int,
@@ -168,7 +162,9 @@ class StepCalls:
         return [ExpectedCall(calls[0].name, hinted, unpriced), *calls[1:]]
 
     def _expected(self, call: PossibleCall, prompt_bytes: int, cost: Cost, known: Learned | None) -> ExpectedCall:
-        own = configured(call.agent, cost)
+        model, estimators = call.agent.model, cost.estimators
+        by_pattern = (each for pattern, each in estimators.items() if fnmatchcase(model, pattern))
+        own = estimators.get(model) or next(by_pattern, None)
         if own is not None:
             tokens = own.tokens if call.max_tokens is None else call.max_tokens
             return ExpectedCall(call.name, own.model_copy(update={"tokens": tokens}))

@@ -91,7 +91,8 @@ async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
     for validator in work.step.validators:
         judge = getattr(validator, "validate", validator)
         verdict = result_of(await _called(work, run, judge, output))
-        name = verdict.validator_name or _name(validator)
+        named = validator if inspect.isroutine(validator) else type(validator)
+        name = verdict.validator_name or named.__name__
         emit_verdict(name, verdict.score, verdict.feedback, passed=verdict.is_valid)
         if not verdict.is_valid:
             refused.append((name, verdict.feedback or "refused the output"))
@@ -146,10 +147,6 @@ async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:
         arrangement = arranged(part, (data, CONTEXT), context=lambda: run.context, options=resources)
         answer = answered(arrangement, is_async=is_async(part), threads=work.threads)
     return await record_usage(answer, run, by=by)
-
-
-def _name(validator: Any) -> str:
-    return str(validator.__name__) if inspect.isroutine(validator) else type(validator).__name__
 
 
 def emit_verdict(judge: str, score: float, feedback: str | None, *, passed: bool | None = None) -> None:

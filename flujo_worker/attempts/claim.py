@@ -265,11 +265,7 @@ def is_rendered(envelope: Envelope, entry: LoadedPipeline, step: Step, write_pro
 def prompt_bytes(
     envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt, resolve: Callable[[str], Any]
 ) -> int:
-    """Count the bytes of the prompt, of the conversation before it and of the guidance after it.
-
-    A prompt that cannot be rendered fails the attempt, which reports it; here its input is counted. `write_prompt` is how the step's agent
-    writes its prompt, if it has templates of its own.
-    """
+    """Count the bytes of the prompt, of the conversation before it and of the guidance after it; of a prompt that cannot be rendered, its input's."""
     length = envelope.input.length
     if is_rendered(envelope, entry, step, write_prompt):
         with suppress(Exception), filling_by(Filling("ignore")):  # see the docstring

@@ -86,10 +86,7 @@ def record_turn(work: Work, output: Any, context: Any) -> Any:
 
 
 def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
-    """Record what a person was asked and answered; in a conversation, where people are among the user's sources.
-
-    A question that repeats what an agent has just answered is added once.
-    """
+    """Record what a person was asked, unless an agent has just said it, and answered; in a conversation, where people are among the user's sources."""
     sources = (HITL,) if work.conversation is None else work.conversation["users"]
     if HITL not in sources and work.step.name not in sources:
         return context

@@ -72,10 +72,7 @@ class OutputCorrection:
 
 
 class FinalCheck:
-    """The final verdict on an output that AROS accepted and output processors then changed.
-
-    `strict_schema`: the type takes nothing that its schema refuses.
-    """
+    """The final verdict on an output that AROS accepted and output processors then changed. `strict_schema`: the type takes nothing that it refuses."""
 
     def __init__(
         self, schema: Mapping[str, Any] | None, declared: Any, accepted: Any, *, strict_schema: bool = False
@@ -120,10 +117,7 @@ def _refusal(message: str, details: Mapping[str, Any]) -> AgentIOValidationError
 
 
 def _json(value: Any) -> str:
-    """Write a processor's result as JSON: data, models and dataclasses.
-
-    Raises AgentIOValidationError: it contains something that JSON does not have.
-    """
+    """Write a processor's result as JSON. Raises AgentIOValidationError: it contains something that JSON does not have."""
     try:
         return to_json(value, by_alias=True).decode()
     except (PydanticSerializationError, RecursionError, ValueError) as error:

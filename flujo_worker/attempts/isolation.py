@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import Event
 from flujo_worker.ports import AttemptStore, PendingHookCall, Refusal, Room, Verdict
 
 T = TypeVar("T")
@@ -160,7 +159,3 @@ class Isolation:
         if self._processes is None:
             raise NoProcess("this engine starts no processes")
         return apart(self._processes, room)
-
-
-def isolated(room: Room, worker: str) -> Event:
-    return Event("attempt.isolated", {"room": room, "worker": worker}, "warning")

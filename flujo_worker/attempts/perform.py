@@ -20,7 +20,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, Streams, settings_of
 from flujo_client.contract.approval import make_token
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import NO_USAGE, Fault, Outcome, Usage
+from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome, Usage
 from flujo_client.errors import KeyMissing
 from flujo_client.serial import Resolver
 from flujo_worker import failpoints
@@ -29,7 +29,7 @@ from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import NOTHING, Claims, performs_step
 from flujo_worker.attempts.elsewhere import Elsewhere
 from flujo_worker.attempts.gates import Admissions, LimitRefusal
-from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
+from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.needs import Needs, PipelineLoading, Preparation
 from flujo_worker.attempts.outcome import Outcomes, failed
@@ -226,7 +226,7 @@ class Attempts:
         failpoints.hit("after_claim")
         self._locked_since.pop(held.key, None)
         if room != "shared":
-            event = isolated(room, self._lease.worker)
+            event = Event("attempt.isolated", {"room": room, "worker": self._lease.worker}, "warning")
             await self._effects.call(self._stores.records.note, envelope.ticket.run, [event], key=held.key)
         attempt.started = time.monotonic()
         attempt.reply, attempt.calls, attempt.whole = wanted.reply, wanted.calls, wanted.inline

@@ -24,7 +24,7 @@ from flujo_worker.aros.outcome import CUT, SCHEMA, ParseOutcome, Unfit
 from flujo_worker.aros.type_judge import Judge, judge_of
 from flujo_worker.aros.typed import decoded, schema_hash, schema_of, structured_type, validated
 from flujo_worker.attempts.correction import OutputCorrection
-from flujo_worker.attempts.shape_events import emit_corrected, emit_outcome, stage_of
+from flujo_worker.attempts.shape_events import emit_custom, emit_outcome, stage_of
 from flujo_worker.observe.log import emit
 
 POLICY_VERSION: Final = "1"
@@ -107,10 +107,7 @@ class OutputParser:
     async def fit(
         self, readable: Any, schema: Schema | None, validate: Callable[[Any], Awaitable[Any]], origin: Origin = PLAIN
     ) -> Any:
-        """Validate what was read by its type; what the type refuses goes to the output processors, if they have not had it.
-
-        Raises AgentIOValidationError: the type refuses it, after the processors if there are some.
-        """
+        """Validate by its type what was read; raises AgentIOValidationError if that, and the output processors if they have not had it, refuse it."""
         try:
             return await validate(readable)
         except AgentIOValidationError as error:
@@ -132,7 +129,8 @@ class OutputParser:
         except AgentIOValidationError as error:
             assert self._correction is not None
             raise self._correction.blamed(error) from None
-        emit_corrected([each.name for each in outcome.transforms], refusal.rule)
+        emit("output.coercion.attempt", stage="custom", reason=refusal.rule)
+        emit_custom([each.name for each in outcome.transforms])
         self._record_correction(outcome, schema)
         return fitted
 
@@ -254,10 +252,7 @@ async def _read(text: str, declared: Any, shape: OutputParser) -> Any:
 
 
 def _written(value: Any) -> str:
-    """Write data as JSON; integers beyond 64 bits are orjson's limit, not ours.
-
-    Raises AgentIOValidationError: there is something in it that JSON does not have.
-    """
+    """Write data as JSON; integers beyond 64 bits are orjson's limit, not ours. Raises AgentIOValidationError: JSON does not have something in it."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:

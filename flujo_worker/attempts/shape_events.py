@@ -33,10 +33,7 @@ _WHY: Final = {
 
 
 def emit_outcome(outcome: ParseOutcome, text: str, schema: Data | None, shadow: Data, more: Data) -> None:
-    """Emit what was done; nothing for a text that was valid unchanged.
-
-    `shadow` marks every event of shadow mode; `more` is emitted with a refusal.
-    """
+    """Emit what was done; nothing for a text that was valid unchanged. `shadow` marks every event, and `more` is emitted with a refusal."""
     types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
     for stage, group in groupby(outcome.transforms, key=lambda each: stage_of(each.stage)):
         done = list(group)
@@ -66,12 +63,6 @@ def emit_custom(changed_by: Sequence[str]) -> None:
     """Report that output processors changed what AROS had accepted."""
     if changed_by:
         emit("output.coercion.success", stage="custom", transforms=list(changed_by))
-
-
-def emit_corrected(changed_by: Sequence[str], rule: str) -> None:
-    """Report that output processors fixed what the output's type had refused, after AROS had accepted it."""
-    emit("output.coercion.attempt", stage="custom", reason=rule)
-    emit_custom(changed_by)
 
 
 def stage_of(name: str) -> str:

@@ -101,10 +101,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class BreakerReport:
-    """The results of calls: the turn they were let through in, None without a query, and the seconds that the service asked to wait.
-
-    `asked_s` of None: it did not say.
-    """
+    """The results of calls, the turn that they were let through in, if they were asked for, and the seconds that the service asked to wait, if any."""
 
     counts: Counts
     turn: int | None = None

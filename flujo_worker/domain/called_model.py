@@ -66,10 +66,7 @@ def request_start(slowdown: Slowdown, now: float, *, has_waited: bool = False) -
 
 
 def count_refusals(slowdown: Slowdown, now: float, calls: int, refused: int, asked_s: float | None) -> Slowdown:
-    """Return the state after these calls, of which so many were refused.
-
-    `calls` includes those that were refused; `asked_s`: seconds that the provider asked to wait; None: it did not say.
-    """
+    """Return the state after `calls`, of which so many were `refused`; the provider may have asked to wait for `asked_s` seconds."""
     if not calls or now < slowdown.since:  # they began before
         return slowdown
     part = int(now // PART_S)

@@ -71,10 +71,7 @@ def keeps_last_turn(loop: Node) -> bool:
 
 
 def settled(before: Sequence[Any], after: Sequence[Any], steps: Collection[str]) -> list[Any]:
-    """Return the turns that are retained of an iteration: of these steps' messages as the assistant, the last.
-
-    Where turns from before the iteration were rewritten, nothing is left out.
-    """
+    """Return an iteration's turns with the last message of these steps alone; all of them where turns from before were rewritten."""
     begin = len(before)
     if list(after[:begin]) != list(before):
         return list(after)
@@ -94,10 +91,7 @@ def tokens_of(turn: ConversationTurn) -> int:
 
 
 def bounded(turns: Sequence[ConversationTurn], management: Rules) -> list[ConversationTurn]:
-    """Return the part of a conversation that is sent: never more than `max_tokens`, in order, the newest turn always among it.
-
-    `management` is a `HistoryManagement` as plain data.
-    """
+    """Return the part of a conversation that is sent: never more than `max_tokens`, in order, the newest turn always among it."""
     most, strategy = management["max_tokens"], management["strategy"]
     if strategy == "truncate_turns":
         turns = turns[-management["max_turns"] :]

@@ -20,10 +20,7 @@ _GROWTH: Final = frozenset({"add", "append", "members"})
 
 
 class MergeConflict(Exception):
-    """Two branches changed one place in incompatible ways. Their values are not shown: they may be secret.
-
-    `path` is the place inside the context, such as `scratchpad.seen`; empty for the whole of it.
-    """
+    """Two branches changed one place (`path`; empty for the whole) in incompatible ways. Their values are not shown: they may be secret."""
 
     def __init__(self, path: str, first: str, second: str) -> None:
         super().__init__(f"branches {first!r} and {second!r} both changed {path or 'the whole context'}")

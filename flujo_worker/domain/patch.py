@@ -57,10 +57,7 @@ def diff(before: Tree, after: Tree) -> Patch | None:
 
 
 def apply(base: Tree, patch: Patch | None) -> Tree:
-    """Return `base` with the patch's changes: `apply(before, diff(before, after))` equals `after`.
-
-    `base` may be another tree of the same shape in the places that the patch names.
-    """
+    """Return `base`, which may be another tree of the same shape where the patch has changes, with them: `apply(a, diff(a, b))` equals `b`."""
     if patch is None:
         return base
     act, change = patch

@@ -39,10 +39,7 @@ class StoredUnits:
         return await in_thread(partial(self._read, run, places))
 
     async def write(self, written: Written, *, inline: int = 0) -> bool:
-        """Announce a unit or record its answer; return whether that was written. Waits for the disk.
-
-        `inline`: the size in bytes above which an answer is stored apart, and referenced.
-        """
+        """Announce a unit or record its answer, apart if it has more than `inline` bytes; return whether that was written. Waits for the disk."""
         if isinstance(written, SettledUnit) and written.answer.size > inline:
             await _lasting(partial(in_thread, partial(self._stores.blobs.store, [written.answer])))
             written = replace(written, answer=written.answer.reference())

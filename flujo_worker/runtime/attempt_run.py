@@ -366,10 +366,7 @@ class AttemptRun:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A policy's successful result: the context is a `StoredContext` if nothing has decoded it.
-
-    The output and the item must still be written into it, the item at the end of the field's list.
-    """
+    """A policy's result. Its context, stored if nothing has decoded it, is without the output, and without the item, which belongs to the field's list."""
 
     output: Any
     context: Any

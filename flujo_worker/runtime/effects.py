@@ -45,10 +45,7 @@ class Effects(Protocol):
         """Call what blocks: other statements, Redis, imports, sync code of users."""
 
     async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
-        """Call what blocks for one item, and for those that others ask it for at this moment; give the item's own result.
-
-        `act` returns one result for each item, in their order.
-        """
+        """Call what blocks for this item, and for those that others ask it for at this moment: `act` returns one result for each, in their order."""
 
     def result(self, future: Future[T]) -> Awaitable[T]:
         """Wait for a future; raises `concurrent.futures.CancelledError` if that was cancelled."""

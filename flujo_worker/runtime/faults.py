@@ -215,10 +215,7 @@ def retaining_errors() -> Iterator[None]:
 
 
 def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
-    """Return what the next attempt's model is told; nothing of a service that failed, here or behind the verdict.
-
-    `judges`: it is a verdict on the answer, whatever its class.
-    """
+    """Return what the next attempt's model is told; nothing of a failed service. `judges`: it is a verdict on the answer, whatever its class."""
     if is_of_service(error):
         return None
     for link in explicit_chain(error):
@@ -286,10 +283,7 @@ def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
 
 
 def _is_bug(error: BaseException, *, has_asked: bool) -> bool:
-    """Return whether the same code would fail in the same way (ADR 14).
-
-    An exception that was deliberately raised from a bug is not one: only the error itself counts.
-    """
+    """Return whether the same code would fail in the same way (ADR 14). Only the error itself counts: one deliberately raised from a bug is none."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_bug(each, has_asked=has_asked) for each in error.exceptions)
     return isinstance(error, _BUGS) or (isinstance(error, _BUGS_UNLESS_ASKED) and not has_asked)

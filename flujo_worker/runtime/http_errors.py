@@ -200,10 +200,7 @@ def is_outage(error: BaseException, *, by_library: bool) -> bool:
 
 
 def is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
-    """Return whether a provider refused a call because too many were made (HTTP 429, 529), and not because a quota is used up.
-
-    See `is_outage` for `by_library`.
-    """
+    """Return whether a provider refused a call because too many were made (HTTP 429, 529), and not because a quota is used up; see `is_outage`."""
     return any(_is_rate_refusal(link, by_library=by_library) for link in explicit_chain(error))
 
 

@@ -49,10 +49,7 @@ class UserCodeRuntime:
     template: TemplateSettings
 
     def call(self, function: Callable[..., Any], ready: Callable[[], Any]) -> Any:
-        """Call user code: sync in a thread, async on the loop, either within the timeout; raises TimeoutError after it.
-
-        `ready` is the function with all it is called with.
-        """
+        """Call user code, by `ready`, which has its arguments: sync in a thread, async on the loop; raises TimeoutError if it takes too long."""
         name = getattr(function, "__qualname__", type(function).__qualname__)
         given = ready() if is_async(function) else self._in_thread(ready)
         return self._awaited(given, name) if inspect.isawaitable(given) else given
@@ -219,10 +216,7 @@ def put(place: Any, name: str, value: Any) -> None:
 
 
 def fetched(blobs: BlobStore, values: Iterable[Packed | None]) -> dict[str, Packed]:
-    """Fetch what the references among these values point at, by digest.
-
-    Raises FlujoError: one is missing, or does not fit its digest; code SNAPSHOT_LOST.
-    """
+    """Fetch what the references among these values point at, by digest. Raises FlujoError, code SNAPSHOT_LOST: one is missing or does not fit."""
     wanted = {packed.digest for packed in values if packed is not None and packed.is_reference}
     found = blobs.fetch(wanted) if wanted else {}
     for digest in wanted:

@@ -39,10 +39,7 @@ class HookCaller:
         self.catalog, self.bench, self._strict = catalog, bench, strict
 
     def call(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Called:
-        """Call the hooks that take such a payload, in order, until one stops. An ended run cannot be stopped: all are called.
-
-        `make` makes a payload for each hook; its exception is that hook's failure.
-        """
+        """Call the hooks that take a payload of this kind, which `make` makes for each, until one stops; of an ended run, all."""
         events: list[Event] = []
         for hook in hooks:
             try:
