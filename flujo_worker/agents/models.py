@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any, Final
@@ -24,6 +24,7 @@ from pydantic_ai.providers import infer_provider
 
 from flujo_client.errors import ConfigurationError
 from flujo_worker.agents.scripted import last_prompt
+from flujo_worker.concurrency.call_context import setting
 from flujo_worker.runtime.attempt_run import in_thread
 
 MOCK: Final = "local:mock"
@@ -73,14 +74,9 @@ async def effective_model(agent: Any) -> Model[Any] | None:
     return None if model is None else await model_for(model)
 
 
-@contextmanager
-def asking(model: Model[Any] | None) -> Iterator[None]:
+def asking(model: Model[Any] | None) -> AbstractContextManager[None]:
     """Ask this model inside: durability finds it by `asked_model`, for agents do not know the instances that we pass."""
-    token = _asked.set(model)
-    try:
-        yield
-    finally:
-        _asked.reset(token)
+    return setting(_asked, model)
 
 
 def asked_model() -> Model[Any] | None:

@@ -28,6 +28,7 @@ from flujo_client.errors import (
 from flujo_client.sizes import MAX_ANSWER_BYTES
 from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import emit_response
+from flujo_worker.concurrency.call_context import setting
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.units_met import meeting_units
 
@@ -79,11 +80,8 @@ def hearing(model: Model[Any]) -> Iterator[Heard]:
     if outer is not None:
         yield outer
         return
-    token = _heard.set(heard := Heard())
-    try:
+    with setting(_heard, heard := Heard()):
         yield heard
-    finally:
-        _heard.reset(token)
 
 
 async def _collect(response: Any) -> None:

@@ -10,10 +10,23 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _LEAVE_SLOT: ContextVar[Callable[[], object] | None] = ContextVar("leave_slot", default=None)
+
+
+@contextmanager
+def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a variable for what runs inside."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def context_of_call() -> Context:
@@ -31,14 +44,9 @@ def wait_for_locks(leave_slot: Callable[[], object]) -> None:
     _LEAVE_SLOT.set(leave_slot)
 
 
-@contextmanager
-def waiting_for_locks() -> Iterator[None]:
+def waiting_for_locks() -> AbstractContextManager[None]:
     """Do what `wait_for_locks` does for what runs inside, which has no slot to leave."""
-    token = _LEAVE_SLOT.set(lambda: None)
-    try:
-        yield
-    finally:
-        _LEAVE_SLOT.reset(token)
+    return setting(_LEAVE_SLOT, lambda: None)
 
 
 def may_wait_for_locks() -> bool:

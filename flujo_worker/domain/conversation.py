@@ -7,6 +7,7 @@ model's own counting.
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -118,11 +119,8 @@ def _newest(turns: Sequence[ConversationTurn], most: int) -> list[ConversationTu
 
 def _cut(turn: ConversationTurn, most: int) -> ConversationTurn:
     """Cut a turn to as much of its beginning as fits; at `LEAST_TOKENS` that is at least the mark that it was cut."""
-    low, high = 0, min(len(turn.content), most * BYTES_PER_TOKEN)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if tokens_of(_first(turn, middle)) <= most else (low, middle - 1)
-    return _first(turn, low)
+    sizes = range(1, min(len(turn.content), most * BYTES_PER_TOKEN) + 1)
+    return _first(turn, bisect(sizes, most, key=lambda size: tokens_of(_first(turn, size))))
 
 
 def _first(turn: ConversationTurn, characters: int) -> ConversationTurn:

@@ -20,7 +20,7 @@ from flujo_client.plan import kinds
 from flujo_client.plan.plan import Backoff, Node, Plan
 from flujo_worker.domain import human
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
-from flujo_worker.domain.flow import cancel, close, enter, fail, give_up
+from flujo_worker.domain.flow import cancel, fail, give_up, go_on
 from flujo_worker.domain.retry import LONGEST_S, delay_s, may_retry
 from flujo_worker.domain.transitions import ATTEMPT, RUN, require
 from flujo_worker.domain.values import AttemptReport, CallUserCode, CloseAttempt, Decision, ReadScope, UserCodePaused
@@ -80,19 +80,11 @@ def _succeeded(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
                 draft.emit("flujo.resumed", step=node.name)
             yield from KINDS[node.kind].answered(draft, own, node)
         case "start" if own.kind == SEQUENCE:
-            yield from _go_on(draft, own)
+            yield from go_on(draft, own)
         case "start" | "join":
             yield from _join(draft, own)
             if own.status == "failed":
                 draft.close = CloseAttempt("failed", "error")
-
-
-def _go_on(draft: DecisionBuilder, own: ScopeState) -> Steps:
-    """Continue a sequence from its node, or, with an answer that was asked for there, from its end."""
-    if own.cursor < len(draft.location(own).nodes or ()):
-        yield from enter(draft, own)
-    else:
-        yield from close(draft, own)
 
 
 def _join(draft: DecisionBuilder, own: ScopeState) -> Steps:

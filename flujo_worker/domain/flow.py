@@ -38,10 +38,13 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
     """Continue after a node's output with the next node, or close the sequence."""
     scope.output, scope.context, scope.merges = output, context or scope.context, True
     scope.cursor += 1
-    if scope.cursor < len(draft.location(scope).nodes or ()):
-        yield from enter(draft, scope)
-    else:
-        yield from close(draft, scope)
+    yield from go_on(draft, scope)
+
+
+def go_on(draft: DecisionBuilder, scope: ScopeState) -> Steps:
+    """Continue a sequence from its node, or from its end."""
+    is_at_end = scope.cursor >= len(draft.location(scope).nodes or ())
+    yield from (close if is_at_end else enter)(draft, scope)
 
 
 def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:

@@ -18,6 +18,7 @@ from flujo_client.config.models import SizeLimits
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
+from flujo_worker.concurrency.call_context import setting
 from flujo_worker.domain.budget import RequestHolds
 from flujo_worker.domain.units import SettledUnit, Unit
 from flujo_worker.durable.context_writes import ContextWrites
@@ -48,11 +49,10 @@ class UnderWay:
         """Make one inside."""
         ended = asyncio.get_running_loop().create_future()
         self._begun.add(ended)
-        token = _around.set((*_around.get(), ended))
         try:
-            yield
+            with setting(_around, (*_around.get(), ended)):
+                yield
         finally:
-            _around.reset(token)
             self._end(ended)
 
     async def wait(self, most_s: float | None = None) -> None:

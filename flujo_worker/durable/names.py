@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.serial import Packed
+from flujo_worker.concurrency.call_context import setting
 from flujo_worker.domain.budget import Amount
 from flujo_worker.domain.units import Effect, Unit, UnitName
 from flujo_worker.ports import ClaimId
@@ -113,11 +114,8 @@ class UnitNames:
     def _inside(self, digest: bytes, asker: bytes) -> Iterator[None]:
         inner = _Scope(digest, asker[:8].hex())
         self.askers.add(inner.asker)
-        token = _scope.set(inner)
-        try:
+        with setting(_scope, inner):
             yield
-        finally:
-            _scope.reset(token)
 
     def _counted(self, digest: bytes) -> bytes:
         number = self._counts[digest]

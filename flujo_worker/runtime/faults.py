@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from enum import StrEnum
@@ -38,6 +38,7 @@ from flujo_client.errors import (
 )
 from flujo_client.shadowed import rename_advice
 from flujo_client.tracebacks import frame_of, traceback_of
+from flujo_worker.concurrency.call_context import setting
 from flujo_worker.concurrency.event_loop import reached_limit_s
 from flujo_worker.domain.guidance import is_verdict
 from flujo_worker.errors import RetryRequested
@@ -204,14 +205,9 @@ def has_sentry() -> bool:
     return asked is not None and bool(asked())
 
 
-@contextmanager
-def retaining_errors() -> Iterator[None]:
+def retaining_errors() -> AbstractContextManager[None]:
     """Store each error in its fault in this thread: where all is in one process, it can be raised again as a cause."""
-    token = _retaining.set(True)
-    try:
-        yield
-    finally:
-        _retaining.reset(token)
+    return setting(_retaining, True)  # noqa: FBT003 - the value
 
 
 def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:

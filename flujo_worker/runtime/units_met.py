@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
+from flujo_worker.concurrency.call_context import setting
+
 Origin = Literal["asked", "replayed", "stored"]
 """asked: now. replayed: by a claim of this attempt that is over, and its events with it. stored: in an earlier attempt, with its events."""
 
@@ -35,11 +37,8 @@ _around: ContextVar[tuple[UnitsMet, ...]] = ContextVar("flujo_units_met", defaul
 def meeting_units(*, is_call: bool = False) -> Iterator[UnitsMet]:
     """Return what the code inside meets. `is_call`: it is one call of an agent."""
     met = UnitsMet(is_call=is_call)
-    token = _around.set((*_around.get(), met))
-    try:
+    with setting(_around, (*_around.get(), met)):
         yield met
-    finally:
-        _around.reset(token)
 
 
 def meet(origin: Origin, *, is_request: bool) -> None:

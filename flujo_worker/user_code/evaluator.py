@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from flujo_client.config.manager import Settings
@@ -81,6 +81,7 @@ class Evaluator:
     def __init__(self, stores: Stores, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
         self._stores, self.catalog, self._bench = stores, catalog, bench
         self.migrations = ContextMigrations(stores.code, stores.blobs, bench)
+        self._own = RunSettings(template=bench.template)
 
     def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
         """Answer one question. `replies` reads what people have answered at the place where the decision began.
@@ -105,10 +106,6 @@ class Evaluator:
             if (lack := lack_in(error)) is not None:
                 raise lack from error
             raise UserCodeFailed(_fault(call, error)) from error
-
-    @cached_property
-    def _own(self) -> RunSettings:
-        return RunSettings(template=self._bench.template)
 
     def _bench_of(self, ticket: RunHeader) -> UserCodeRuntime:
         """Return where user code runs, by the settings of its run."""

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from flujo_worker.concurrency.call_context import setting
+
 MOST_STEPS = 200_000
 """Passes of loops and calls of macros, filters and methods, together."""
 
@@ -57,8 +59,5 @@ def note_missing(name: str) -> None:
 def metered(chars: int, seconds: float) -> Iterator[Meter]:
     """Return everything inside one meter."""
     meter = Meter(chars, time.monotonic() + seconds)
-    token = _meter.set(meter)
-    try:
+    with setting(_meter, meter):
         yield meter
-    finally:
-        _meter.reset(token)
