@@ -27,17 +27,10 @@ LOOK_S: Final = 0.35
 
 
 class Lease:
-    """The lease of this process.
+    """The lease of this process, which lasts `lease_s` and is renewed every `renew_s` seconds. Each incarnation of `member` gets its own id.
 
-    Args:
-        leases: records live workers, by the database's clock.
-        member: this process; each incarnation gets its own id.
-        lease_s: seconds a lease lasts. renew_s: seconds between renewals.
-        on_renewed: called when the lease was taken, and after each renewal.
-        on_stop_request: called once, when an operator has asked this worker to stop.
-
-    Attributes:
-        sharing: how many live workers share a queue with this one, itself included, by the last renewal; None before the first.
+    `on_renewed` is called when the lease was taken, and after each renewal; `on_stop_request` once, when an operator has asked this worker to stop.
+    `sharing` is how many live workers share a queue with this one, itself included, by the last renewal; None before the first.
     """
 
     def __init__(

@@ -67,24 +67,11 @@ BUSY: Final = DeliveryResult("busy")
 class Attempts:
     """Performs attempts in this process.
 
-    Args:
-        stores: where attempts are claimed.
-        coordinator: receives their outcomes.
-        lease: this process's right to work.
-        loop: the process's event loop.
-        threads: where sync agents run.
-        hooks: calls the pipelines' hooks, and has the live pipelines of this process.
-        settings: limits, timeouts and allowed imports.
-        changes: moves runs to the code that is here; None: one whose code has changed is parked.
-        models: the state of the models that attempts call; None: none is asked.
-        rates: the limits of these models; None: none has any.
-        refused_formats: which models refused structured output; None: that is not remembered.
-        processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
-        keys: which keys this process lacks; None: what it cannot decrypt was changed.
-        units: returns where the units of durable attempts are written; None: the store, in threads.
-        streams: returns what writes the streams of runs; None: nothing is streamed.
-        check: ends this process if an attempt has broken it.
-        late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
+    Without `changes` one whose code has changed is parked. `models` and `rates` have the state and the limits of the models that attempts call,
+    `refused_formats` which of them refused structured output. Without `processes` an attempt that has lost its process before runs alone in this one.
+    Without `keys`, what cannot be decrypted was changed. `units` returns where the units of durable attempts are written, by default the store, asked in
+    threads; `streams` what writes the streams of runs. `late_s` returns for how many seconds the event loop has been late; a constant where attempts are
+    not to begin again for that. `check` ends this process if an attempt has broken it.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once

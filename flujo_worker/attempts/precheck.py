@@ -120,11 +120,8 @@ class Precheck:
     async def after(self, text: str | None, value: Any) -> None:
         """Run the gates over the plan in the model's text if the input had none; report, and store the feedback.
 
-        Raises only control-flow signals and limits, as an agent raised them.
-
-        Args:
-            text: what the model wrote, before anything was taken out of it; None if there is nothing.
-            value: what was decoded from it; None if nothing was.
+        `text` is what the model wrote, before anything was taken out of it, and `value` what was decoded from it. Raises Exception: only control-flow
+        signals and limits, as an agent raised them.
         """
         if not self._is_waiting:
             return

@@ -213,12 +213,9 @@ class Learned:
 
 
 def learned(spent: Iterable[tuple[str, Usage]], *, least: int, quantile: float) -> dict[Place, Learned]:
-    """Learn what attempts cost. Iterations and items of one container are one place.
+    """Learn what attempts cost that have `spent`, by their keys. Iterations and items of one container are one place.
 
-    Args:
-        spent: attempts' keys, with what each spent in all.
-        least: attempts that a place needs to be included.
-        quantile: the share of attempts that cost no more than is expected, above 0 and up to 1.
+    At places with `least` attempts or more, the share `quantile` of them cost no more than is expected.
     """
     found: defaultdict[Place, list[Usage]] = defaultdict(list)
     for key, usage in spent:

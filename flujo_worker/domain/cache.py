@@ -146,13 +146,9 @@ def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
 
 
 def cache_key(name: str, dependencies: dict[str, Any], value: Tree) -> str:
-    """Return the key of a step's result: its name, and the SHA-256 of what the result depends on.
+    """Return the key of a step's result: its name, and the SHA-256 of its input's tree, and of the step and its place as plain data.
 
-    Args:
-        name: the step's.
-        dependencies: the step and its place, as plain data.
-        value: the input's tree. Equal inputs have the same key, whatever the order of mappings and sets; inputs of different types have
-            different ones.
+    Equal inputs have the same key, whatever the order of mappings and sets; inputs of different types have different ones.
     """
     digest = sha256(canonical({**dependencies, "input": _ordered(value)})).hexdigest()
     return f"{name}:{digest}"

@@ -44,15 +44,10 @@ KINDS: Final = KindModules()
 def decide(
     plan: Plan, notice: AttemptReport, *, backoff: Backoff | None = None, control_queue: str = CONTROL_QUEUE
 ) -> Deciding:
-    """Decide what follows.
+    """Decide what follows from an attempt's outcome, by the plan that the run was started with.
 
-    Send it the answers to the questions it yields; a `UserCodeFailed` or `UserCodePaused` thrown in is an answer too.
-
-    Args:
-        plan: the pipeline the run was started with.
-        notice: an attempt's outcome.
-        backoff: the retry delays of steps that set none.
-        control_queue: the queue of starts and joins.
+    Send it the answers to the questions it yields; a `UserCodeFailed` or `UserCodePaused` thrown in is an answer too. `backoff` has the retry delays of
+    steps that set none, and `control_queue` is the queue of starts and joins.
     """
     if (fault := notice.outcome.fault) is not None:  # whatever fails with it names this attempt
         fault = replace(fault, key=notice.envelope.key)

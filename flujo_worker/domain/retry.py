@@ -21,15 +21,9 @@ def may_retry(fault: Fault | None, number: int, max_attempts: int) -> bool:
 
 
 def delay_s(backoff: Backoff, number: int, key: str, asked_s: float | None = None) -> float:
-    """Return the seconds to wait after attempt `number` failed.
+    """Return the seconds to wait after attempt `number`, from 1, failed; a service's `Retry-After`, `asked_s`, if that is longer, a day at most.
 
     The jitter is drawn from the attempt's key, so that deciding the same thing twice gives the same answer.
-
-    Args:
-        backoff: base, factor, cap and jitter.
-        number: of the attempt that failed, from 1.
-        key: of the attempt that failed.
-        asked_s: what the failing service asked for (`Retry-After`); the longer of the two is taken, a day at most.
     """
     grown = min(backoff.cap_s, backoff.base_s * _power(backoff.factor, number - 1))
     jittered = grown * (1 + backoff.jitter * (2 * draw(key) - 1))

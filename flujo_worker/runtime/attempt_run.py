@@ -217,15 +217,10 @@ class ActiveAttempt:
 
 
 class AttemptRun:
-    """One attempt as it runs. What few attempts need is made when it is first used.
+    """One attempt as it runs; `info` is what user code may see. What few attempts need is made when it is first used.
 
-    Args:
-        info: the part that user code may see.
-        settings: for what is called in it.
-        pace: makes what paces its calls of models with a rate limit; None without limits.
-        refused_formats: which models refused structured output; None: that is not remembered.
-        journal: makes the record of its units; None where nothing is recorded.
-        late_s: returns for how many seconds this process's event loop has been late; always 0 where that does not matter.
+    `pace` makes what paces its calls of models with a rate limit, and `journal` the record of its units; `refused_formats` has which models refused
+    structured output. `late_s` returns for how many seconds this process's event loop has been late; always 0 where that does not matter.
     """
 
     work: Work | None = None

@@ -145,13 +145,8 @@ def _action(fault: Fault) -> Action:
 def describe(error: BaseException, *, during: During, has_asked: bool = False, retry_bugs: bool | None = None) -> Fault:
     """Turn an exception into data, without its traceback. Messages are redacted and at most 4 KB.
 
-    The place gives the category, unless the class means the same everywhere: control flow, limit, configuration.
-
-    Args:
-        error: the exception.
-        during: the stage: a call of an agent, a plugin or a validator, or the system around them.
-        has_asked: whether an agent was called, or a model has answered: the code may accept the next answer.
-        retry_bugs: what the step says about retrying bugs, if anything.
+    The place where it was raised gives the category, unless the class means the same everywhere: control flow, limit, configuration. `has_asked`: an
+    agent was called, or a model has answered, so the code may accept the next answer; `retry_bugs`: what the step says about retrying bugs.
     """
     category, subject = _classified(error)
     by_place, sentence = _BY_PLACE[during]

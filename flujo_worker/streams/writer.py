@@ -25,14 +25,13 @@ _LAST: Final = frozenset({"step_end", "withdrawn", "question"})
 
 
 class Writer:
-    """Streams one attempt. Safe for several threads.
+    """Streams one attempt: its try `number` at a `place` of a run, under a claim (`fence`; 0 for the question that it waits with). Safe for several threads.
 
-    Args:
-        run: its run.
-        place: its step, as entries name it.
-        number: which try it is.
-        fence: of its claim; 0 for the question that it waits with.
-        schedule: has it written with all others.
+    Attributes:
+        epoch: of the stream, at the last write.
+        is_urgent: its entries are written at once.
+        only_begins: nothing but its beginning waits, which may wait longer.
+        is_empty: it only claims the place, so that what was streamed there before is withdrawn.
     """
 
     is_empty = is_urgent = only_begins = False
