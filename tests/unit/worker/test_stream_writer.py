@@ -11,7 +11,7 @@ from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.redact import redact
 from flujo_worker import progress, stream_text
 from flujo_worker.streams.shown import MOST_BYTES, MOST_HELD, LiveRedaction, cut
-from flujo_worker.streams.writer import MOST_WAITING, Writer
+from flujo_worker.streams.writers import MOST_WAITING, Writer
 from flujo_worker.testing import LocalEngine
 
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcw\n-----END PRIVATE KEY-----"
