@@ -13,32 +13,40 @@ an attempt from each stage to the next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextvars import Context
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 from flujo_client.attempt_info import running_as
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import PausedException
 from flujo_client.pipeline.compiled_text import current_filling
 from flujo_client.pipeline.step import Step
 from flujo_client.plan.plan import Plan
+from flujo_client.serial import Resolver
 from flujo_worker.attempts.budget import ExpectedCall
 from flujo_worker.attempts.isolation import DeliveryResult
+from flujo_worker.attempts.lease import Lease
 from flujo_worker.changed_code.code_registry import LoadedPipeline
 from flujo_worker.changed_code.code_versions import PerformedWith
 from flujo_worker.changed_code.context_migrations import MigratedContext
 from flujo_worker.concurrency.call_context import context_of_call
+from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.called_model import ModelPermit
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.guards.rates import Pacing
 from flujo_worker.observe.log import collect_events, emit
 from flujo_worker.observe.story import Story
-from flujo_worker.ports import Reply, Room
+from flujo_worker.ports import Reply, Room, Stores
 from flujo_worker.runtime.attempt_run import ActiveAttempt, AttemptRun, AttemptStream, Work
+from flujo_worker.runtime.effects import Effects
 from flujo_worker.traces.live import enter
+from flujo_worker.user_code.hooks import HookCaller
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,6 +100,27 @@ class StepNeeds:
     """Whether an attempt may have to wait: at a limit, or for a model."""
     code: PerformedWith | None
     """What attempts are performed with, where that is the same for all; None: it depends on their conversation, or is unknown."""
+
+
+@dataclass(frozen=True)
+class AttemptServices:
+    """What all that performs attempts in this process has in common."""
+
+    stores: Stores
+    coordinator: Coordinator
+    lease: Lease
+    loop: Loop
+    threads: Executor
+    hooks: HookCaller
+    settings: Settings
+
+    @property
+    def effects(self) -> Effects:
+        return self.coordinator.effects
+
+    @cached_property
+    def resolve(self) -> Resolver:
+        return Resolver(self.settings.allowed_imports)
 
 
 class StagedAttempt:

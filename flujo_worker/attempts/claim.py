@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.context import StoredContext
@@ -22,20 +21,19 @@ from flujo_client.contract.processing import resolve
 from flujo_client.pipeline.compiled_text import Filling, Templated, filling_by
 from flujo_client.pipeline.step import Step
 from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
-from flujo_client.serial import Resolver, decode
+from flujo_client.serial import decode
 from flujo_worker.agents.previews import text_of
+from flujo_worker.attempts.attempt import AttemptServices
 from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, reservations
 from flujo_worker.attempts.conversation import history_text
-from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.needs import PipelineLoading
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, put_bounded
 from flujo_worker.domain.budget import Learned, Place, Reservation, learned, place_of
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.errors import StoreError
-from flujo_worker.ports import AttemptStore, Claim, ClaimId, ClaimTerms, Reply, Room, Stores
+from flujo_worker.ports import AttemptStore, Claim, ClaimId, ClaimTerms, Reply, Room
 from flujo_worker.runtime.attempt_run import ActiveAttempt
-from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.question import fetched
 
 WritePrompt = Callable[[Any, Any], str] | None
@@ -64,19 +62,13 @@ NOTHING: Final = ClaimParameters()
 class Claims:
     """Claims attempts for this process."""
 
-    def __init__(
-        self,
-        stores: Stores,
-        lease: Lease,
-        loading: PipelineLoading,
-        threads: Executor,
-        settings: Settings,
-        effects: Effects,
-    ) -> None:
-        self._stores, self._lease, self._loading, self._settings = stores, lease, loading, settings
-        self._catalog, self._effects = loading.catalog, effects
-        self._history = SpentHistory(stores.attempts, settings.cost.historical or Historical(), threads)
-        self._resolve, self._own = Resolver(settings.allowed_imports), RunSettings.of(settings)
+    def __init__(self, services: AttemptServices, loading: PipelineLoading) -> None:
+        self._stores, self._lease, self._effects = services.stores, services.lease, services.effects
+        self._settings, self._resolve = services.settings, services.resolve
+        self._loading, self._catalog = loading, loading.catalog
+        historical = self._settings.cost.historical or Historical()
+        self._history = SpentHistory(self._stores.attempts, historical, services.threads)
+        self._own = RunSettings.of(self._settings)
         self._calls: dict[tuple[str, str, str], StepCalls] = {}
         self._given = OrderedDict[str | None, None]()
 

@@ -11,15 +11,12 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event, Outcome
 from flujo_client.errors import KeyMissing
 from flujo_client.redact import redact
-from flujo_worker.attempts.attempt import StagedAttempt
+from flujo_worker.attempts.attempt import AttemptServices, StagedAttempt
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.needs import Preparation
 from flujo_worker.changed_code.code_changes import CodeChanges
 from flujo_worker.changed_code.code_registry import CodeMismatch
 from flujo_worker.own_keys import OwnKeys
-from flujo_worker.ports import Stores
-from flujo_worker.runtime.effects import Effects
 
 logger = logging.getLogger(__name__)
 
@@ -33,17 +30,10 @@ class Elsewhere:
     """Leaves attempts to other workers. Without `changes` one whose code has changed is parked; without `keys` what cannot be decrypted was changed."""
 
     def __init__(
-        self,
-        stores: Stores,
-        lease: Lease,
-        preparation: Preparation,
-        effects: Effects,
-        *,
-        changes: CodeChanges | None,
-        keys: OwnKeys | None,
+        self, services: AttemptServices, preparation: Preparation, changes: CodeChanges | None, keys: OwnKeys | None
     ) -> None:
-        self._stores, self._lease, self._preparation, self._effects = stores, lease, preparation, effects
-        self._changes, self._keys = changes, keys
+        self._stores, self._lease, self._effects = services.stores, services.lease, services.effects
+        self._preparation, self._changes, self._keys = preparation, changes, keys
 
     async def postpone(self, key: str) -> DeliveryResult:
         """Have a message sent again in a while, for a worker that can decrypt it."""

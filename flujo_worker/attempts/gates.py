@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from flujo_client.config.manager import Settings
 from flujo_client.config.models import Cost
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.limits import Guard, Limit, waits_for
@@ -20,12 +19,10 @@ from flujo_client.contract.outcome import Event
 from flujo_client.errors import FlujoError, NonRetryableError
 from flujo_client.pipeline.limits import is_per_value, limit_name, scoped_name
 from flujo_client.pipeline.step import Step
-from flujo_client.serial import Resolver, decode
+from flujo_client.serial import decode
 from flujo_worker.agents.factory import service_of
-from flujo_worker.attempts.attempt import Admission, StagedAttempt
+from flujo_worker.attempts.attempt import Admission, AttemptServices, StagedAttempt
 from flujo_worker.attempts.budget import facts_of
-from flujo_worker.changed_code.code_registry import CodeRegistry
-from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.breaker import BreakerReport, Counts, spread
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
 from flujo_worker.domain.called_model import CallReport, ModelPermit
@@ -233,18 +230,9 @@ def _expected_tokens(envelope: Envelope, admission: Admission, cost: Cost) -> in
 class Admissions:
     """Admits the attempts of this process. Without `models` no model is asked, and without `rates` none has a limit: they pace its calls."""
 
-    def __init__(
-        self,
-        stores: Stores,
-        coordinator: Coordinator,
-        models: CalledModels | None,
-        rates: RateLimiter | None,
-        catalog: CodeRegistry,
-        settings: Settings,
-    ) -> None:
-        self._catalog, effects = catalog, coordinator.effects
-        resolve = Resolver(settings.allowed_imports)
-        self._permits = PermitGate(stores, coordinator.release_permit, effects, resolve)
+    def __init__(self, services: AttemptServices, models: CalledModels | None, rates: RateLimiter | None) -> None:
+        stores, effects, self._catalog = services.stores, services.effects, services.hooks.catalog
+        self._permits = PermitGate(stores, services.coordinator.release_permit, effects, services.resolve)
         self._models = None if models is None else ModelGate(models, stores, effects)
         self.rates = None if rates is None else RateGate(rates, stores, effects)
 

@@ -13,7 +13,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
-from flujo_client.config.manager import Settings
 from flujo_client.contract.code import AwaitedCode, ParkCause
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.processing import resolve
@@ -24,14 +23,13 @@ from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import defaults_of
 from flujo_worker.agents.call import callee_of
 from flujo_worker.agents.factory import FlujoAgent, asker_of, asks_by_library, tools_of
-from flujo_worker.attempts.attempt import PERFORMED, StagedAttempt, StepNeeds
+from flujo_worker.attempts.attempt import PERFORMED, AttemptServices, StagedAttempt, StepNeeds
 from flujo_worker.attempts.step import reads_context, stages_of
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeNotHere, CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions, PerformedWith
 from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 from flujo_worker.concurrency.event_loop import within
 from flujo_worker.domain.conversation import conversation_at
-from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import Work, in_thread_of
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.user_code.hooks import HookCaller
@@ -141,7 +139,8 @@ class Needs:
 class Preparation:
     """Prepares attempts."""
 
-    def __init__(self, stores: Stores, hooks: HookCaller, settings: Settings, effects: Effects, needs: Needs) -> None:
+    def __init__(self, services: AttemptServices, needs: Needs) -> None:
+        stores, hooks, settings, effects = services.stores, services.hooks, services.settings, services.effects
         stores_prompts = settings.log.prompts != "off"
         self._versions = CodeVersions(stores.code, CodeOfSteps(hooks.catalog, settings.template, stores_prompts))
         self._catalog = hooks.catalog

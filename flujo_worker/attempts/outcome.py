@@ -6,12 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import CancelledError, Executor
+from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 
-from flujo_client.config.manager import Settings
 from flujo_client.contract.context import DEPTH_OF_OUTPUTS, StoredContext
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
@@ -20,32 +19,28 @@ from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import defaults_of
 from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
-from flujo_client.serial import Packed, Resolver, Tree, decode, encode, storable_text
+from flujo_client.serial import Packed, Tree, decode, encode, storable_text
 from flujo_client.sizes import MAX_REFUSED_ANSWER_BYTES
 from flujo_worker.attempts.around import StepHooks, holding
-from flujo_worker.attempts.attempt import StagedAttempt
-from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.attempt import AttemptServices, StagedAttempt
 from flujo_worker.attempts.needs import Needs
 from flujo_worker.attempts.resume import perform_resume
 from flujo_worker.attempts.shape_events import tally
 from flujo_worker.attempts.step import StepAttempt
 from flujo_worker.changed_code.code_registry import lack_in
 from flujo_worker.changed_code.context_migrations import ContextMigrations, may_be_other
-from flujo_worker.concurrency.event_loop import Loop, is_cancelled
+from flujo_worker.concurrency.event_loop import is_cancelled
 from flujo_worker.concurrency.frames import Place
 from flujo_worker.domain.asking import message_of, question_of
 from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
 from flujo_worker.observe.log import emit
-from flujo_worker.ports import Stores
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Work
-from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.fault_text import clean
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
 from flujo_worker.runtime.http_errors import is_timeout
 from flujo_worker.runtime.question import fetched
 from flujo_worker.runtime.write_context import written
-from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
 
@@ -69,27 +64,16 @@ _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stop
 class Outcomes:
     """The outcomes of the attempts that this process performs; one that is cancelled because the lease ends has none.
 
-    `check` ends this process if an attempt has broken it: what came of the others is not to be trusted. The rest is as for `Attempts`.
+    `check` ends this process if an attempt has broken it: what came of the others is not to be trusted.
     """
 
-    def __init__(  # noqa: PLR0913 - one for each
-        self,
-        stores: Stores,
-        lease: Lease,
-        loop: Loop,
-        threads: Executor,
-        hooks: HookCaller,
-        settings: Settings,
-        effects: Effects,
-        *,
-        migrations: ContextMigrations,
-        needs: Needs,
-        check: Callable[[], object],
+    def __init__(
+        self, services: AttemptServices, migrations: ContextMigrations, needs: Needs, check: Callable[[], object]
     ) -> None:
-        self._effects, self._migrations, self._needs, self._check = effects, migrations, needs, check
-        self._stores, self._lease, self._loop, self._threads = stores, lease, loop, threads
-        self._hooks, self._settings = hooks, settings
-        self._resolve = Resolver(settings.allowed_imports)
+        self._migrations, self._needs, self._check = migrations, needs, check
+        self._stores, self._lease, self._effects = services.stores, services.lease, services.effects
+        self._loop, self._threads, self._hooks = services.loop, services.threads, services.hooks
+        self._settings, self._resolve = services.settings, services.resolve
 
     async def of(self, attempt: StagedAttempt) -> Outcome | None:
         """Perform an attempt, with its pipeline's hooks called before and after; work with nothing to perform is a success."""

@@ -22,9 +22,8 @@ from flujo_client.contract.approval import make_token
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Outcome, Usage
 from flujo_client.errors import KeyMissing
-from flujo_client.serial import Resolver
 from flujo_worker import failpoints
-from flujo_worker.attempts.attempt import LAST, NEXT, Stage, StagedAttempt
+from flujo_worker.attempts.attempt import LAST, NEXT, AttemptServices, Stage, StagedAttempt
 from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import NOTHING, Claims, performs_step
 from flujo_worker.attempts.elsewhere import Elsewhere
@@ -98,17 +97,15 @@ class Attempts:
         self._units, self._streams = units or partial(_stored_units, stores), streams
         self._stores, self._coordinator, self._lease, self._loop = stores, coordinator, lease, loop
         self.isolation, self.catalog, self._late_s = Isolation(stores.attempts, processes), hooks.catalog, late_s
-        self._effects = effects = coordinator.effects
-        needs = Needs(hooks.catalog, threads, Resolver(settings.allowed_imports))
-        self.preparation = Preparation(stores, hooks, settings, effects, needs)
-        self.elsewhere = Elsewhere(stores, lease, self.preparation, effects, changes=changes, keys=keys)
-        self._admissions = Admissions(stores, coordinator, models, rates, hooks.catalog, settings)
-        self.loading = PipelineLoading(hooks.catalog, effects)
-        self.claims = Claims(stores, lease, self.loading, threads, settings, effects)
-        fit = self.preparation.migrations
-        self._outcomes = Outcomes(
-            stores, lease, loop, threads, hooks, settings, effects, migrations=fit, needs=needs, check=check
-        )
+        self._effects = coordinator.effects
+        services = AttemptServices(stores, coordinator, lease, loop, threads, hooks, settings)
+        needs = Needs(hooks.catalog, threads, services.resolve)
+        self.preparation = Preparation(services, needs)
+        self.elsewhere = Elsewhere(services, self.preparation, changes, keys)
+        self._admissions = Admissions(services, models, rates)
+        self.loading = PipelineLoading(hooks.catalog, self._effects)
+        self.claims = Claims(services, self.loading)
+        self._outcomes = Outcomes(services, self.preparation.migrations, needs, check)
         self._refused_formats, self._locked_since = refused_formats, dict[str, float]()
         self._own_keys, self._keys, self._limits = keys, settings.keys(), settings.limits
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts

@@ -20,10 +20,6 @@ ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
 """Codes of the faults after which the question is asked again."""
 
 
-def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    yield from _ask(draft, scope, node, number=1)
-
-
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
     draft.emit("step.succeeded", step=node.name, attempts=number)
@@ -43,10 +39,10 @@ def ask_again(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Faul
     """Ask again: another person, or with the reason why the answer was refused."""
     number = draft.notice.envelope.number + 1
     if fault.code == ESCALATES:
-        yield from _ask(draft, scope, node, number=number, escalated=True, actor=node.rules["escalate_to"])
+        yield from enter(draft, scope, node, number=number, escalated=True, actor=node.rules["escalate_to"])
     else:
         left = {"expires_s": fault.details["left_s"]} if "left_s" in fault.details else {}
-        yield from _ask(draft, scope, node, number=number, refused=fault.message, **left)
+        yield from enter(draft, scope, node, number=number, refused=fault.message, **left)
 
 
 def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault) -> Steps:
@@ -66,7 +62,8 @@ def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault)
     wait(draft, scope, node, question, context=context, number=number, units_from=units_from, pauses=pauses)
 
 
-def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **fields: Any) -> Steps:
+def enter(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int = 1, **fields: Any) -> Steps:
+    """Ask, the first time or again."""
     try:
         message, schema, context = yield CallUserCode("question", node.path, (scope.output, scope.context))
         if "event" in node.rules:
