@@ -109,12 +109,11 @@ class Contract:
 
     def _refusal(self, given: Any, value: Any, fault: SchemaFault) -> dict[str, Any]:
         lacking = self.missing_from(value) if isinstance(value, dict) else []
-        missing = self.missing_from(given)
-        if lacking:  # defaults are filled in: only the others are why
-            what = f"'{lacking[0]}' is a required property"
-            return refused(self._error, what, [], self.required, missing, given, lacks=True)
         what, path = _short(fault.message), list(fault.path)
-        return refused(self._error, what, path, self.required, missing, given, lacks=False)
+        if lacking:  # defaults are filled in: only the others are why
+            what, path = f"'{lacking[0]}' is a required property", []
+        missing = self.missing_from(given)
+        return refused(self._error, what, path, self.required, missing, given, lacks=bool(lacking))
 
     @functools.cached_property
     def _check(self) -> Check:
