@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Unpack
 
 from flujo_client.api import approvals, background_runs, bulk, events, explanations, operations, schedules
-from flujo_client.api.handle import AsyncRunHandle, RunHandle
+from flujo_client.api.handle import AsyncRunHandle, RunHandle, awaited
 from flujo_client.api.options import (
     ApprovalFilters,
     BulkOptions,
@@ -332,15 +332,15 @@ class FlujoClient(_Connected):
 
     def pause_schedule(self, name: str) -> None:
         """Pause a schedule: it does not fire until it is resumed. Raises ClientError if there is none of that name."""
-        self.perform(schedules.pause(name))
+        return self.perform(schedules.pause(name))
 
     def resume_schedule(self, name: str) -> None:
         """Resume a paused schedule; slots of the pause do not fire. Raises as `pause_schedule` does."""
-        self.perform(schedules.resume(name))
+        return self.perform(schedules.resume(name))
 
     def remove_schedule(self, name: str) -> None:
         """Delete a schedule; its runs stay. Raises as `pause_schedule` does."""
-        self.perform(schedules.remove(name))
+        return self.perform(schedules.remove(name))
 
     def run_schedule(self, name: str) -> RunHandle:
         """Enqueue a run of a schedule now, paused or not, under its overlap policy; its slots stay as they are.
@@ -364,6 +364,21 @@ class AsyncFlujoClient(_Connected):
 
     _runner = AsyncRunner
     _door: AsyncRunner
+
+    list_runs = awaited(FlujoClient.list_runs)
+    explain = awaited(FlujoClient.explain)
+    list_deleted_runs = awaited(FlujoClient.list_deleted_runs)
+    system_events = awaited(FlujoClient.system_events)
+    approvals = awaited(FlujoClient.approvals)
+    answer = awaited(FlujoClient.answer)
+    send_by_token = awaited(FlujoClient.send_by_token)
+    get_failed_background_tasks = awaited(FlujoClient.get_failed_background_tasks)
+    cleanup_stale_background_tasks = awaited(FlujoClient.cleanup_stale_background_tasks)
+    add_schedule = awaited(FlujoClient.add_schedule)
+    schedules = awaited(FlujoClient.schedules)
+    pause_schedule = awaited(FlujoClient.pause_schedule)
+    resume_schedule = awaited(FlujoClient.resume_schedule)
+    remove_schedule = awaited(FlujoClient.remove_schedule)
 
     async def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
@@ -405,10 +420,6 @@ class AsyncFlujoClient(_Connected):
         await self.perform(operations.status_of(run_id))
         return AsyncRunHandle(self, operations.Enqueued(run_id, is_new=False))
 
-    async def list_runs(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[RunFilters]) -> list[RunRecord]:
-        """List runs, newest first, with the filters of `FlujoClient.list_runs`."""
-        return await self.ask(requests.runs(RunFilter(**filters), limit=limit, offset=offset))
-
     async def find_runs(
         self, filters: RunFilter, *, before: tuple[datetime, str] | None = None
     ) -> AsyncIterator[RunRecord]:
@@ -417,22 +428,6 @@ class AsyncFlujoClient(_Connected):
             for run in page:
                 yield run
             before = (page[-1].created_at, page[-1].id)
-
-    async def explain(self, run_ids: Collection[str]) -> dict[str, Sentence]:
-        """Say in one sentence where each run stopped or what it waits for, as `FlujoClient.explain` does."""
-        return await self.perform(explanations.explain_runs(self.settings, run_ids))
-
-    async def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
-        """List summaries of deleted runs, as `FlujoClient.list_deleted_runs` does."""
-        return await self.ask(requests.deleted_runs(**filters))
-
-    async def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
-        """Read the events of workers in the last `since_s` seconds, newest first."""
-        return await self.ask(requests.system_events(since_s=since_s, limit=limit))
-
-    async def approvals(self, **filters: Unpack[ApprovalFilters]) -> list[Approval]:
-        """List the open questions to people, with the filters of `FlujoClient.approvals`."""
-        return await self.perform(approvals.open_approvals(self.settings, filters))
 
     async def find_approvals(
         self, filters: RunFilter, *, after: tuple[datetime, str] | None = None, until: datetime | None = None
@@ -443,20 +438,6 @@ class AsyncFlujoClient(_Connected):
                 yield approval
             after = (page[-1].asked_at, page[-1].key)
 
-    async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
-        """Answer the question that a token is for, as `FlujoClient.answer` does."""
-        return await self.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
-
-    async def send_by_token(self, token: str, value: Any = None, **options: Unpack[SendOptions]) -> str:
-        """Send the event that a token is for, as `FlujoClient.send_by_token` does."""
-        return await self.perform(events.send_by_token(self.settings, token, value, options))
-
-    async def get_failed_background_tasks(
-        self, parent_run_id: str | None = None, hours_back: float = 24
-    ) -> list[RunRecord]:
-        """List failed background steps, as `FlujoClient.get_failed_background_tasks` does."""
-        return await self.ask(background_runs.failed(parent_run_id, hours_back))
-
     async def resume_background_task(self, task_id: str, new_data: Any = None) -> AsyncRunHandle:
         """Continue a background step's run, as `FlujoClient.resume_background_task` does."""
         return AsyncRunHandle(self, await self.perform(background_runs.resume(self.settings, task_id, new_data)))
@@ -465,30 +446,6 @@ class AsyncFlujoClient(_Connected):
         """Start failed background steps again, as `FlujoClient.retry_failed_background_tasks` does."""
         started = await self.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
         return [AsyncRunHandle(self, each) for each in started]
-
-    async def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
-        """Fail background steps without activity, as `FlujoClient.cleanup_stale_background_tasks` does."""
-        return await self.perform(background_runs.fail_stale(self.settings, stale_hours))
-
-    async def add_schedule(self, schedule: Schedule) -> ScheduleRecord:
-        """Store a schedule, as `FlujoClient.add_schedule` does."""
-        return await self.perform(schedules.add(self.settings, schedule))
-
-    async def schedules(self) -> list[ScheduleRecord]:
-        """List the schedules, as `FlujoClient.schedules` does."""
-        return await self.ask(schedule_requests.schedules())
-
-    async def pause_schedule(self, name: str) -> None:
-        """Pause a schedule, as `FlujoClient.pause_schedule` does."""
-        await self.perform(schedules.pause(name))
-
-    async def resume_schedule(self, name: str) -> None:
-        """Resume a paused schedule, as `FlujoClient.resume_schedule` does."""
-        await self.perform(schedules.resume(name))
-
-    async def remove_schedule(self, name: str) -> None:
-        """Delete a schedule, as `FlujoClient.remove_schedule` does."""
-        await self.perform(schedules.remove(name))
 
     async def run_schedule(self, name: str) -> AsyncRunHandle:
         """Enqueue a run of a schedule now, as `FlujoClient.run_schedule` does."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from flujo_client.api import approvals, events, explanations, operations, retry
 from flujo_client.api.operations import Enqueued
@@ -24,8 +25,21 @@ if TYPE_CHECKING:
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 
 ClientT = TypeVar("ClientT", bound="FlujoClient | AsyncFlujoClient")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CANCEL_PATIENCE_S = 30.0
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return a method of the async face that does what one of the sync face does: the async client returns what is awaited here."""
+
+    @wraps(method)
+    async def act(self: Any, *args: P.args, **options: P.kwargs) -> T:
+        answer: Any = method(self, *args, **options)
+        return cast("T", await answer)
+
+    return act
 
 
 class _Handle(Generic[ClientT, OutputT, ContextT]):
@@ -71,7 +85,7 @@ class RunHandle(_Handle["FlujoClient", OutputT, ContextT]):
 
     def publish(self) -> None:
         """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
-        self._client.perform(operations.publish(self.unpublished))
+        return self._client.perform(operations.publish(self.unpublished))
 
     def status(self) -> str:
         """Read the run's status: queued, running, paused (it waits for a person or an event), parked, succeeded, failed, cancelled or expired."""
@@ -255,21 +269,19 @@ class RunHandle(_Handle["FlujoClient", OutputT, ContextT]):
 class AsyncRunHandle(_Handle["AsyncFlujoClient", OutputT, ContextT]):
     """The async variant of RunHandle, with the same names."""
 
-    async def publish(self) -> None:
-        """Publish a run that was enqueued inside your own transaction, now that you have committed it."""
-        await self._client.perform(operations.publish(self.unpublished))
-
-    async def status(self) -> str:
-        """Read the run's status."""
-        return await self._client.perform(operations.status_of(self.id))
-
-    async def record(self) -> RunRecord:
-        """Read the run's row."""
-        return await self._client.perform(operations.record_of(self.id))
-
-    async def explain(self) -> Sentence:
-        """Say in one sentence where the run stopped or what it waits for, as `RunHandle.explain` does."""
-        return await self._client.perform(explanations.explain_run(self._client.settings, self.id))
+    publish = awaited(RunHandle.publish)
+    status = awaited(RunHandle.status)
+    record = awaited(RunHandle.record)
+    explain = awaited(RunHandle.explain)
+    children = awaited(RunHandle.children)
+    events = awaited(RunHandle.events)
+    budgets = awaited(RunHandle.budgets)
+    trace = awaited(RunHandle.trace)
+    approvals = awaited(RunHandle.approvals)
+    questions = awaited(RunHandle.questions)
+    resume = awaited(RunHandle.resume)
+    send = awaited(RunHandle.send)
+    cancel = awaited(RunHandle.cancel)
 
     async def result(
         self,
@@ -280,14 +292,6 @@ class AsyncRunHandle(_Handle["AsyncFlujoClient", OutputT, ContextT]):
         """Wait for the run's end and read its result, as `RunHandle.result` does; raises WaitTimedOut."""
         result = await self._client.perform(self._read_result(timeout))
         return result if check else result.unchecked()
-
-    async def children(self, limit: int = 1000) -> list[RunRecord]:
-        """List the run's child runs, newest first."""
-        return await self._client.list_runs(parent=self.id, limit=limit)
-
-    async def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
-        """Read the run's events so far, after an event's `cursor`."""
-        return await self._client.ask(requests.events(self.id, after=after, limit=limit))
 
     async def follow(self, after: str | None = None) -> AsyncGenerator[EventRecord]:
         """Yield the run's events as they happen, each once, until the run has ended."""
@@ -304,42 +308,6 @@ class AsyncRunHandle(_Handle["AsyncFlujoClient", OutputT, ContextT]):
             while page := await self._client.perform(stream.next_page()):
                 for event in page:
                     yield event
-
-    async def budgets(self) -> list[BudgetRecord]:
-        """Read the budgets that the run is under, as far as they have begun."""
-        return await self._client.ask(requests.budgets(self.id))
-
-    async def trace(self) -> TraceNode:
-        """Read the run's trace as a tree."""
-        return await self._client.perform(operations.trace_of(self._client.settings, self.id))
-
-    async def approvals(self) -> list[Approval]:
-        """List the questions to people that are open in the run and its child runs."""
-        return await self._client.perform(approvals.approvals_of(self._client.settings, self.id))
-
-    async def questions(self) -> list[Approval]:
-        """List them all, those too that are closed."""
-        return await self._client.ask(requests.questions(self.id))
-
-    async def resume(self, value: Any, **options: Unpack[AnswerOptions]) -> Approval:
-        """Answer the run's open question, as `RunHandle.resume` does."""
-        return await self._client.perform(approvals.resume(self._client.settings, self.id, value, options))
-
-    async def send(self, name: str, value: Any = None, **options: Unpack[SendOptions]) -> str:
-        """Send an event to the run, as `RunHandle.send` does."""
-        return await self._client.perform(events.send(self._client.settings, self.id, name, value, options))
-
-    async def cancel(
-        self,
-        *,
-        reason: str | None = None,
-        actor: str | None = None,
-        timeout: float = CANCEL_PATIENCE_S,  # noqa: ASYNC109
-    ) -> bool:
-        """Cancel the run, as `RunHandle.cancel` does."""
-        return await self._client.perform(
-            operations.cancel(self._client.settings, self.id, actor=actor, reason=reason, timeout=timeout)
-        )
 
     async def retry(
         self, from_step: str | None = None, *, again: bool = False, **options: Unpack[RetryOptions]
