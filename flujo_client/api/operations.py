@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from flujo_client import errors
 from flujo_client.address import new_run_id
-from flujo_client.api.hold import hold
+from flujo_client.api.explanations import hold
 from flujo_client.api.options import EnqueueOptions, RunOptions, refuse_unknown
 from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.manager import Settings

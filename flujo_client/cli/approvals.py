@@ -1,4 +1,4 @@
-"""`flujo approvals`: list open questions to people, and answer them."""
+"""`flujo approvals`: list open questions to people, and answer them; `flujo send`: send an event to a run, and print the event's id."""
 
 from __future__ import annotations
 
@@ -102,6 +102,26 @@ def answer(
         raise click.UsageError("give the answer as VALUE, or with --input-json")
     value_given = one_value(value or "", json_text)
     _answer(lambda _: value_given, run, options, as_json=as_json)
+
+
+@click.command("send")
+@click.argument("run")
+@click.argument("name")
+@click.argument("value", required=False)
+@option(
+    "--id", "event_id", help="The event's id: the same id again changes nothing; each event has its own by default."
+)
+@option("--actor", help="The name of the person who sends it; stored with the event.")
+@json_option("The event's value")
+def send(
+    *, run: str, name: str, value: str | None, json_text: str | None, event_id: str | None, actor: str | None
+) -> None:
+    """Send RUN the event NAME with VALUE as text, or with JSON; '-' reads stdin. Without either its value is null."""
+    if value is not None and json_text is not None:
+        raise click.UsageError("give the value as VALUE, or with --input-json, not both")
+    given = None if value is None and json_text is None else one_value(value or "", json_text)
+    with FlujoClient() as client:
+        show_value(find_run(client, run).send(name, given, id=event_id, actor=actor))
 
 
 def _answer(value_for: Callable[[Approval], Any], run: str, options: AnswerOptions, *, as_json: bool) -> None:

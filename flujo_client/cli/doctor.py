@@ -29,9 +29,8 @@ from flujo_client.embedded.local import with_running_services
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.operator_requests import broker_facts, database_facts
 from flujo_client.gateway.schedule_requests import schedules
-from flujo_client.health.app_rules import READ, TRANSPORT, AppFacts
+from flujo_client.health.app_rules import READ, TRANSPORT, AppFacts, Diagnosis, worst
 from flujo_client.health.doctor import Facts, diagnose, modules_asked_about
-from flujo_client.health.finding import Diagnosis, worst
 
 DISTRIBUTION: Final = "flujo-worker"
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.api.hold import hold
+from flujo_client.api.explanations import hold
 from flujo_client.cli.inputs import enqueue_options, input_options, json_lines_option, limit_options
 from flujo_client.cli.options import Real, flag, option
 from flujo_client.cli.output import say, show_json, show_value

@@ -48,6 +48,7 @@ _OPERATORS = {
 _HOMES = {
     **{name: f"flujo_client.cli.{name}:command" for name in _OURS},
     **{name: f"flujo_client.cli.model_guards:{name}" for name in ("breakers", "rates")},
+    "send": "flujo_client.cli.approvals:send",
 }
 
 

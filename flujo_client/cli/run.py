@@ -14,8 +14,8 @@ from rich.text import Text
 
 from flujo_client.address import STEP
 from flujo_client.api.client import FlujoClient
+from flujo_client.api.explanations import hold
 from flujo_client.api.handle import RunHandle
-from flujo_client.api.hold import hold
 from flujo_client.api.operations import look_at, timed_out
 from flujo_client.api.runner import Flujo
 from flujo_client.blueprint.rules.agents import NO_PACKAGE

@@ -1,4 +1,4 @@
-"""Runs that are under way, in one sentence: what they wait for, or who works on them. Pure."""
+"""Explain a run. Those that are under way get their sentence here: what they wait for, or who works on them. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, Unpack
 
 from flujo_client.contract.admission import START
 from flujo_client.explain import words
-from flujo_client.explain.ended import by_whom
+from flujo_client.explain.ended import ENDED, by_whom
 from flujo_client.explain.facts import AttemptFacts, FanOutFacts, GateFacts, LimitFacts, QueueFacts, RunFacts
 from flujo_client.explain.sentence import Act, Part, Sentence, clock, ordinal, span, times
 from flujo_client.explain.words import Moves, Piece, code, line, own, parts, place, quote, sentence, until
@@ -30,6 +30,18 @@ _PARKED: Final[Mapping[str, tuple[str, str, str, str]]] = {
     "": ("parked", "", "", "It goes on once a worker has its code."),
 }
 """For each reason to park a run: the cause, the words before and after what is stored of it, and what moves it. An older row has no reason."""
+
+
+def explain(facts: RunFacts) -> Sentence:
+    """Say where a run stopped, why, and what moves it."""
+    run = facts.run
+    if run.status in ENDED:
+        return ENDED[run.status](facts)
+    if run.cancel_requested_at is not None:
+        return cancelling(facts)
+    if run.status == "parked":
+        return parked(facts)
+    return live(facts) if facts.gate is None else gated(facts, facts.gate)
 
 
 def cancelling(facts: RunFacts) -> Sentence:

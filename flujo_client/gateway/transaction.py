@@ -1,19 +1,20 @@
 """Find the driver's connection below a caller's `connection`: a SQLAlchemy session or connection, or Django's.
 
-None of these libraries is imported: they are recognised by the modules of their classes.
+None of these libraries is imported: they are recognised by the modules of their classes. Connections of psycopg2 and asyncpg get the part of
+psycopg 3's interface that the runners use.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final, Self
 
 import psycopg
 
 from flujo_client.errors import ClientError, SchemaVersionError
-from flujo_client.gateway.other_drivers import AsyncpgConnection, Psycopg2Connection
 
 _SESSIONS = {"Session", "scoped_session", "AsyncSession", "async_scoped_session"}
 _CONNECTIONS = {"Connection", "AsyncConnection"}
@@ -21,6 +22,8 @@ _SYNC = "a connection of psycopg or psycopg2, a SQLAlchemy Session or Connection
 _ASYNC = "a psycopg AsyncConnection, an asyncpg Connection, or a SQLAlchemy AsyncSession or AsyncConnection"
 _DRIVERS = ("psycopg", "psycopg2", "asyncpg")
 _UNDEFINED_TABLE = "42P01"
+_PARAMETER: Final = re.compile(r"%\((\w+)\)[sb](::jsonb)?")
+_SAVEPOINT: Final = (b"SAVEPOINT flujo", b"ROLLBACK TO flujo; RELEASE flujo", b"RELEASE flujo")
 
 
 def sync_connection(given: Any) -> psycopg.Connection[Any] | Psycopg2Connection:
@@ -118,3 +121,67 @@ def _named(given: Any) -> str:
     name = type(given).__name__
     words = name if library == "builtins" else f"{library} {name}"
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+class _Borrowed:
+    """A connection of another driver. It stands for its cursors, and sends each statement by itself."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def cursor(self, **_: object) -> Self:
+        return self
+
+    def pipeline(self) -> nullcontext[None]:
+        return nullcontext()
+
+
+class Psycopg2Connection(_Borrowed):
+    """A connection of psycopg2. Our cursors return mappings, whatever the caller's return."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        begins = self._connection.autocommit and not self._connection.info.transaction_status
+        begin, undo, end = (b"BEGIN", b"ROLLBACK", b"COMMIT") if begins else _SAVEPOINT
+        self.execute(begin)
+        try:
+            yield
+        except BaseException:
+            self.execute(undo)
+            raise
+        self.execute(end)
+
+    def execute(self, sql: bytes, parameters: Mapping[str, Any] | None = None) -> Any:
+        from psycopg2.extras import RealDictCursor
+
+        cursor = self._connection.cursor(cursor_factory=RealDictCursor)
+        if sql:  # psycopg2 begins transactions on its own, and refuses an empty statement
+            cursor.execute(_PARAMETER.sub(r"%(\1)s\2", sql.decode()), parameters)
+        return cursor
+
+
+class AsyncpgConnection(_Borrowed):
+    """A connection of asyncpg, and the rows of its last statement."""
+
+    description: Final = ()
+
+    def __init__(self, connection: Any, rows: Sequence[Any] = ()) -> None:
+        super().__init__(connection)
+        self._rows = rows
+
+    def transaction(self) -> Any:
+        return self._connection.transaction()
+
+    async def execute(self, sql: bytes, parameters: Mapping[str, Any] | None = None) -> Self:
+        names: list[str] = []
+
+        def place(found: re.Match[str]) -> str:
+            names.append(found[1])
+            return f"${len(names)}" + ("::text::jsonb" if found[2] else "")  # a caller's codec would encode JSON twice
+
+        text = _PARAMETER.sub(place, (sql or b"").decode()).replace("%%", "%")
+        values = [parameters[name] for name in names] if parameters else []
+        return type(self)(self._connection, await self._connection.fetch(text, *values))
+
+    async def fetchall(self) -> list[dict[str, Any]]:
+        return [dict(row) for row in self._rows]

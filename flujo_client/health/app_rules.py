@@ -6,12 +6,13 @@ Each rule was tried with real workers. Settings that Flujo's tasks replace by th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
-from flujo_client.health.finding import Diagnosis, Level
-
+Level = Literal["ok", "note", "warning", "error"]
+LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "error")
+"""From the best to the worst. An error: something does not work. A warning: it will not last. A note: it is good to know."""
 TRANSPORT: Final = "broker_transport_options"
 _NOTICED: Final = "broker_transport_options = {'socket_timeout': 10, 'health_check_interval': 5, …}"
 _LISTS: Final = "its workers wait for runs with a priority at lists to which clients do not push them"
@@ -32,6 +33,20 @@ _RULES: Final[tuple[tuple[str, bool | int, Level, str, str], ...]] = (
 """Settings, each with the values that are reported: True for any that is set, False for none, a number for those below it."""
 _SETTING: Final = re.compile(r"\b(?:broker|task|worker)_[a-z_]+\b")
 READ: Final = tuple(name for name, *_ in _RULES)
+
+
+class Diagnosis(NamedTuple):
+    """A rule's finding about a thing, and the line to change."""
+
+    level: Level
+    thing: str
+    what: str
+    change: str | None = None
+
+
+def worst(findings: Sequence[Diagnosis]) -> Level:
+    """Return the worst level among findings."""
+    return max((each.level for each in findings), key=LEVELS.index, default="ok")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
 from flujo_client.contract.providers import AGENTS, provider_of
 from flujo_client.contract.records import WorkerRecord
 from flujo_client.contract.schedules import ScheduleRecord
-from flujo_client.health.app_rules import AppFacts, app_findings
-from flujo_client.health.finding import Diagnosis, Level
+from flujo_client.health.app_rules import AppFacts, Diagnosis, Level, app_findings
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings

@@ -15,9 +15,8 @@ from flujo_client.contract.trace import MODEL_TEXTS
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.patterns import compiled
 from flujo_client.tracebacks import INSTALLED
-from flujo_client.ui.reading import HOME, WITHOUT_SORTS
+from flujo_client.ui.reading import HOME, SHOWN, WITHOUT_SORTS, ShownValue, ValueReader, written
 from flujo_client.ui.tree import below, keys_at, tone_of
-from flujo_client.ui.values import SHOWN, ShownValue, ValueReader, written
 
 if TYPE_CHECKING:
     from flujo_client.plan.plan import Node

@@ -1,13 +1,24 @@
-"""Read Postgres for one request of the page: bounded in time, without writing, and counted."""
+"""Read Postgres for one request of the page: bounded in time, without writing, and counted.
+
+Stored values are shown cut, without secrets, and only to those who may see them.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import orjson
+
+from flujo_client.contract.read import plain
+from flujo_client.errors import KeyMissing, SerializationError
 from flujo_client.gateway.door import SyncRunner
 from flujo_client.gateway.effects import Operation, query
-from flujo_client.gateway.requests import Request, Row
+from flujo_client.gateway.requests import Request, Row, blobs
+from flujo_client.redact import redact_tree
+from flujo_client.serial import Packed, safe_serialize
 
 T = TypeVar("T")
 
@@ -15,6 +26,10 @@ HOME: Final = "flujo_client.ui"
 WITHOUT_SORTS: Final[Request[Any]] = Request("without_sorts", {}, list, HOME)
 STATEMENT_S: Final = 5.0
 """The maximum number of seconds that a statement of the page may take."""
+SHOWN: Final = 20_000
+"""The characters of a value that are shown; the rest can be downloaded."""
+_NODES: Final = 10_000
+HIDDEN: Final = "Values are hidden here."
 
 
 class PageReads:
@@ -55,3 +70,58 @@ class PageReads:
             return result
         finally:
             self.seconds += time.perf_counter() - began
+
+
+@dataclass(frozen=True, slots=True)
+class ShownValue:
+    """A value, or why it is not shown."""
+
+    text: str = ""
+    gap: str = ""
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ValueReader:
+    """Reads stored values for a user who may see them or not, without the fields that the project hides."""
+
+    reading: PageReads
+    shows: bool
+    hidden: Collection[str] = ()
+
+    def value(self, body: bytes | None) -> ShownValue | None:
+        """Read a value's column; None where there is none."""
+        if body is None or not self.shows:
+            return None if body is None else ShownValue(gap=HIDDEN)
+        try:
+            tree = plain(safe_serialize(self._tree(body), max_nodes=_NODES))
+        except KeyMissing as error:
+            return ShownValue(gap=f"Encrypted: this process has no key '{error.key_id}' in `value_keys`.")
+        except SerializationError as error:
+            return ShownValue(gap=f"It cannot be read: {error.message}.")
+        return self.text(written(redact_tree(tree, hidden=self.hidden)))
+
+    def text(self, text: str | None) -> ShownValue | None:
+        """Cut a text that was stored without secrets."""
+        if text is None or not self.shows:
+            return None if text is None else ShownValue(gap=HIDDEN)
+        return ShownValue(text[:SHOWN], is_cut=len(text) > SHOWN)
+
+    def whole(self, body: bytes) -> bytes:
+        """Return a whole value as JSON. Raises SerializationError."""
+        return orjson.dumps(redact_tree(plain(self._tree(body)), hidden=self.hidden), option=orjson.OPT_INDENT_2)
+
+    def _tree(self, body: bytes) -> Any:
+        packed = Packed.from_bytes(body)
+        if packed.is_reference:
+            found = self.reading.ask(blobs([packed.digest]))
+            if packed.digest not in found:
+                raise SerializationError("the blob that holds it is gone")
+            packed = found[packed.digest]
+        return packed.tree()
+
+
+def written(tree: Any) -> str:
+    """Write plain data for a person: a text as it is, anything else as indented JSON."""
+    option = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
+    return tree if isinstance(tree, str) else orjson.dumps(tree, option=option).decode()

@@ -25,10 +25,9 @@ from flujo_client.api.explanations import explain_runs
 from flujo_client.explain.sentence import Part, Sentence, clock, span
 from flujo_client.explain.words import short_id
 from flujo_client.gateway.door import SyncRunner
-from flujo_client.ui.reading import STATEMENT_S, PageReads
+from flujo_client.ui.reading import STATEMENT_S, PageReads, ValueReader
 from flujo_client.ui.security import User, form_token, sign
 from flujo_client.ui.tree import STATES, tone_of
-from flujo_client.ui.values import ValueReader
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from flujo_client import AsyncFlujoClient, Pipeline, RunLimit, RunRequest, Step, Throttle
-from flujo_client.api.hold import hold
+from flujo_client.api.explanations import hold
 from flujo_client.errors import AdmissionRefused, ConfigurationError, IdempotencyConflict
 from flujo_client.gateway import operator_requests
 from flujo_client.gateway.operator_requests import GateRecord

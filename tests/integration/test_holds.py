@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from flujo_client.api.hold import hold
+from flujo_client.api.explanations import hold
 from flujo_client.cli.main import cli
 from flujo_client.cli.render import trace_tree
 from flujo_client.contract.limits import waits_in_words

@@ -9,9 +9,8 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, ParkedPlan
 from flujo_client.contract.records import WorkerRecord
 from flujo_client.contract.schedules import ScheduleRecord, Timing
-from flujo_client.health.app_rules import READ, AppFacts
+from flujo_client.health.app_rules import READ, AppFacts, worst
 from flujo_client.health.doctor import Facts, diagnose, modules_asked_about
-from flujo_client.health.finding import worst
 
 NOW = 1_800_000_000.0
 OURS = ("flujo.attempts", "flujo.control")

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from flujo_client.contract.outcome import OWN_TIMEOUT, Fault
-from flujo_client.explain.explain import explain
 from flujo_client.explain.facts import (
     AttemptFacts,
     FanOutFacts,
@@ -17,6 +16,7 @@ from flujo_client.explain.facts import (
     RunFacts,
     RunRowFacts,
 )
+from flujo_client.explain.waiting import explain
 
 NOW = datetime(2026, 11, 28, 10, 0, tzinfo=UTC)
 CALM = FleetFacts(workers=2, queues={"q": QueueFacts(4, 4), "flujo.control": QueueFacts(4)})

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from flujo_client.api.hold import hold_of
+from flujo_client.api.explanations import hold_of
 from flujo_client.config.manager import Settings
 from flujo_client.contract.records import RunRecord
 from flujo_client.explain.sentence import Part, Sentence

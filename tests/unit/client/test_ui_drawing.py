@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 from flujo_client.serial import Packed
 from flujo_client.ui.attempt import differences
+from flujo_client.ui.reading import SHOWN, ValueReader
 from flujo_client.ui.timeline import LEFT, draw_timeline
 from flujo_client.ui.tree import TreeLine
-from flujo_client.ui.values import SHOWN, ValueReader
 
 BEGIN = datetime(2026, 11, 28, tzinfo=UTC)
 

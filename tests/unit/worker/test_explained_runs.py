@@ -21,8 +21,8 @@ from flujo_client import (
     WaitForEvent,
 )
 from flujo_client.errors import NonRetryableError, PipelineAbortSignal
-from flujo_client.explain.explain import explain
 from flujo_client.explain.facts import AttemptFacts, FleetFacts, RunFacts, RunRowFacts
+from flujo_client.explain.waiting import explain
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker import make_agent_async
 
