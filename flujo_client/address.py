@@ -54,6 +54,11 @@ class AttemptKey(NamedTuple):
         return cls(run, address, step, int(word[2] or 1), word[1])
 
 
+def below(address: str, name: str) -> str:
+    """Return the address of a node in a sequence."""
+    return f"{address}/{name}" if address else name
+
+
 def is_repeated(address: str) -> bool:
     """Return whether a scope is in an iteration, an item or a turn, of which there may be any number."""
     return "#" in address

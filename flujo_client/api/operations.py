@@ -448,7 +448,10 @@ def find_pipeline(
         except errors.PipelineError as error:
             if error.error_code != "UNKNOWN_REFERENCE":
                 raise
-            return (yield from _known(pipeline, error))
+            plan = yield from query(requests.latest_plan(pipeline))  # it is stored if the pipeline was enqueued before
+            if plan is None:
+                raise
+            return FoundPipeline(plan, pipeline, None)
         reference = pipeline
     else:
         reference = reference_to(pipeline)
@@ -481,14 +484,6 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
         what = "the pipeline was changed after it was read from its blueprint, so workers would build a different one"
         way_out = "change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module"
         raise errors.PipelineError(what, suggestion=way_out)
-
-
-def _known(reference: str, error: errors.FlujoError) -> Operation[FoundPipeline]:
-    """Find the plan of a pipeline whose code cannot be imported here: it is stored if the pipeline was enqueued before."""
-    plan = yield from query(requests.latest_plan(reference))
-    if plan is None:
-        raise error
-    return FoundPipeline(plan, reference, None)
 
 
 def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:

@@ -40,4 +40,4 @@ def _version(text: str) -> Version:
     try:
         return Version(text)
     except InvalidVersion as error:
-        raise ConfigurationError(f"'{text}' is not a PEP 440 version such as 1.2.0", cause=error) from error
+        raise ConfigurationError(f"'{text}' is not a PEP 440 version such as 1.2.0") from error

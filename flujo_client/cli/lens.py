@@ -86,14 +86,9 @@ def _deleted_runs(client: FlujoClient, filters: RunFilter, parent: str | None, l
         those = "--status, --pipeline, --tenant and --parent alone"
         raise click.UsageError(f"summaries of deleted runs are found by {those}")
     runs = client.list_deleted_runs(status=status, pipeline=pipeline, tenant=tenant, parent=parent, limit=limit)
-
-    def draw() -> None:
-        if runs:
-            show_rows(deleted_runs_table(runs, datetime.now(UTC), is_narrow=_is_narrow()))
-        else:
-            say("no summaries of deleted runs; `retention.keep_summaries` leaves them")
-
-    return CommandResult([asdict(run) for run in runs], draw)
+    drawn = deleted_runs_table(runs, datetime.now(UTC), is_narrow=_is_narrow())
+    nothing = "no summaries of deleted runs; `retention.keep_summaries` leaves them"
+    return CommandResult([asdict(run) for run in runs], lambda: show_rows(drawn) if runs else say(nothing))
 
 
 @command.command("stats")

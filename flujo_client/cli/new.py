@@ -42,7 +42,7 @@ def command(*, name: str, template: str) -> None:
     try:
         written = write_project(folder, module, template)
     except OSError as error:
-        raise ConfigurationError(f"'{error.filename}' cannot be written: {error.strerror}", cause=error) from error
+        raise ConfigurationError(f"'{error.filename}' cannot be written: {error.strerror}") from error
     say("\n".join([f"{folder}:", *(f"  {each}" for each in written)]))
     say(f"next:\n  cd {folder}\n  {TEMPLATES[template].format(module=module)}\n  flujo lens trace\n  pytest")
 

@@ -12,7 +12,7 @@ import click
 from pydantic import BaseModel
 from rich.text import Text
 
-from flujo_client.address import STEP
+from flujo_client.address import STEP, below
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.explanations import hold
 from flujo_client.api.handle import RunHandle
@@ -189,10 +189,9 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
     tries = [row for row in attempts if row.kind == STEP] or attempts
     running = [row for row in tries if row.status == "running"]
     last = (running or tries)[-1]
-    where = f"{last.address}/{last.step}".lstrip("/")
     again = f", attempt {last.number}" if last.number > 1 else ""
     others = f", and {counted(len(running) - 1, 'other')}" if len(running) > 1 else ""
-    return f"{where} {last.status}{again}{others}"
+    return f"{below(last.address, last.step)} {last.status}{again}{others}"
 
 
 def _wait(

@@ -105,4 +105,4 @@ def env(command: tuple[str, ...]) -> None:
     try:
         os.execvpe(command[0], command, {**os.environ, **urls})  # noqa: S606 - the user's own command
     except OSError as error:
-        raise ConfigurationError(f"{command[0]} cannot be started: {error.strerror}", cause=error) from error
+        raise ConfigurationError(f"{command[0]} cannot be started: {error.strerror}") from error

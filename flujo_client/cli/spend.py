@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from flujo_client.address import below
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.drawing import Cell, table
 from flujo_client.cli.format import cost
@@ -38,14 +39,8 @@ def spend_of_run(client: FlujoClient, *, run: str) -> CommandResult:
     found = client.ask(operator_requests.run_spend(run_id))
     totals = {what: _total([each for each in found if each.what == what]) for what in _WORDS}
     data = {"run_id": run_id, **totals, "steps": [asdict(each) for each in found]}
-
-    def draw() -> None:
-        if found:
-            show_rows(table(_COLUMNS, [_line(each, run_id) for each in found], wraps=("step", "model")))
-        else:
-            say("nothing is spent or reserved")
-
-    return CommandResult(data, draw)
+    drawn = table(_COLUMNS, (_line(each, run_id) for each in found), wraps=("step", "model"))
+    return CommandResult(data, lambda: show_rows(drawn) if found else say("nothing is spent or reserved"))
 
 
 _WORDS = ("reserved", "paid", "possibly paid")
@@ -58,7 +53,7 @@ def _total(records: Sequence[SpendRecord]) -> dict[str, float]:
 
 
 def _line(each: SpendRecord, run_id: str) -> Sequence[Cell]:
-    own = f"{each.address}/{each.step}" if each.address else each.step
+    own = below(each.address, each.step)
     step = own if each.run_id == run_id else f"{each.run_id}: {own}"
     if each.what == "possibly paid":
         return step, each.what, each.model, each.requests, None, None, None, None

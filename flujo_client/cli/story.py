@@ -9,7 +9,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from flujo_client.address import AttemptKey
+from flujo_client.address import AttemptKey, below
 from flujo_client.api.handle import RunHandle
 from flujo_client.cli.drawing import grid
 from flujo_client.cli.format import cost, counted, duration, in_a_line, local_time, printable
@@ -68,11 +68,7 @@ def _place(event: EventRecord) -> str:
     if event.attempt is None or (step is None and event.name.startswith(OF_THE_RUN)):
         return str(step or "")
     key = AttemptKey.parse(event.attempt)
-    return _step_of(key) if step in (None, key.step) else str(step)
-
-
-def _step_of(key: AttemptKey) -> str:
-    return f"{key.address}/{key.step}" if key.address else key.step
+    return below(key.address, key.step) if step in (None, key.step) else str(step)
 
 
 def _answers(schema: dict[str, object] | None) -> dict[str, str]:
@@ -113,7 +109,7 @@ def _attempt(event: EventRecord) -> str:
     if event.attempt is None:
         return "run"
     key = AttemptKey.parse(event.attempt)
-    place = _step_of(key)
+    place = below(key.address, key.step)
     return place if key.number == 1 else f"{place}, attempt {key.number}"
 
 

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from flujo_client.address import below
 from flujo_client.cli import drawing
 from flujo_client.cli.drawing import Cell, coloured, facts, table
 from flujo_client.cli.format import (
@@ -141,7 +142,7 @@ def evals_table(judgements: Sequence[EvalRecord]) -> Table:
     """Draw how outputs were judged, one in a line."""
 
     def row(each: EvalRecord) -> Sequence[Cell]:
-        step = f"{each.address}/{each.step}" if each.address else each.step
+        step = below(each.address, each.step)
         score = None if each.score is None else f"{each.score:.2f}"
         passed = None if each.passed is None else "yes" if each.passed else "no"
         return each.run, step, each.judge, score, passed, each.feedback

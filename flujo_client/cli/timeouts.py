@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from flujo_client.api.client import FlujoClient
@@ -34,23 +35,18 @@ timeout_option = option(
 
 def within(seconds: float, call: Callable[[], T]) -> T:
     """Return or raise the result of `call`; raises TimeoutError if it has not ended after so many seconds."""
-    answers: list[T] = []
-    errors: list[Exception] = []
+    answer: Future[T] = Future()
 
     def run() -> None:
         try:
-            answers.append(call())
+            answer.set_result(call())
         except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
-            errors.append(error)
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
+    threading.Thread(target=run, daemon=True).start()
+    if not wait([answer], seconds).done:
         raise TimeoutError(f"no answer within {seconds:g} s")
-    return answers[0]
+    return answer.result()
 
 
 def tried(call: Callable[[], T], timeout_s: float) -> tuple[T | None, str | None]:

@@ -50,10 +50,6 @@ _OTHER_NAMES = {
 _FOREIGN = re.compile(r"FLUJO_(BENCH|CHAOS)_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG|FLUJO_UI")
 
 
-def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:
-    return ("*",) if known.get("mode") == "development" else ()
-
-
 def _broker_by_default(known: dict[str, Any]) -> models.RedisUrl | None:
     url: models.RedisUrl | None = known.get("broker_url")
     return None if url is not None and url.get_secret_value().startswith(models.AMQP) else url
@@ -96,7 +92,7 @@ class Settings(models.Section):
     embedded_dir: Path = Path(".flujo")
     """the data folder of embedded services"""
     allowed_imports: Annotated[tuple[models.ModulePrefix, ...], BeforeValidator(models.listed)] = Field(
-        default_factory=_imports_by_mode
+        default_factory=lambda known: ("*",) if known.get("mode") == "development" else ()
     )
     """prefixes of modules that may be imported for pipelines, agents and classes; `*`, in development only, allows all. Of Flujo itself, only [a few names](blueprints.md#yaml-syntax) are allowed, without a prefix"""
     signing_keys: models.SigningKeys = Field(default_factory=dict)

@@ -52,11 +52,10 @@ def _create_account() -> None:
     try:
         subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own words only
     except (OSError, subprocess.CalledProcessError) as error:
-        raise ConfigurationError(
-            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be created with useradd",
-            suggestion=f"run as an ordinary user, or {OWN_SERVICES}",
-            cause=error,
-        ) from error
+        what = (
+            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be created with useradd"
+        )
+        raise ConfigurationError(what, suggestion=f"run as an ordinary user, or {OWN_SERVICES}") from error
 
 
 def open_passage(path: Path, account: Account | None) -> None:
@@ -74,11 +73,9 @@ def open_passage(path: Path, account: Account | None) -> None:
         try:
             folder.chmod(stat.S_IMODE(status.st_mode) | passable)
         except OSError as error:
-            raise ConfigurationError(
-                f"{folder} cannot be entered by the account {ACCOUNT_NAME!r}, which must reach {path}",
-                suggestion=f"use a directory that every user can enter, or {OWN_SERVICES}",
-                cause=error,
-            ) from error
+            what = f"{folder} cannot be entered by the account {ACCOUNT_NAME!r}, which must reach {path}"
+            way_out = f"use a directory that every user can enter, or {OWN_SERVICES}"
+            raise ConfigurationError(what, suggestion=way_out) from error
         sys.stderr.write(f"flujo: {folder} made enterable (chmod o+x), so that {ACCOUNT_NAME!r} reaches {path}\n")
 
 
@@ -109,9 +106,8 @@ def spawn(
                 extra_groups=account and [],
             )
         except OSError as error:
-            raise ConfigurationError(
-                f"{command[0]} cannot be run: {error.strerror}", suggestion=OWN_SERVICES, cause=error
-            ) from error
+            what = f"{command[0]} cannot be run: {error.strerror}"
+            raise ConfigurationError(what, suggestion=OWN_SERVICES) from error
     assert server.stdin is not None
     with suppress(BrokenPipeError), server.stdin as stdin:  # the caller's wait detects a process that ended at once
         stdin.write(stdin_data)
@@ -186,9 +182,8 @@ class Server(ABC):
 
     def _failed_to_start(self, remedy: str) -> ServiceUnreachable:
         """Build the error for a server that did not come up, with the last words of its log."""
-        return ServiceUnreachable(
-            f"embedded {self.name} did not start; {_log_tail(self._log)}", suggestion=f"{remedy}, or {OWN_SERVICES}"
-        )
+        what = f"embedded {self.name} did not start; {_log_tail(self._log)}"
+        return ServiceUnreachable(what, suggestion=f"{remedy}, or {OWN_SERVICES}")
 
 
 def _log_tail(log: Path) -> str:

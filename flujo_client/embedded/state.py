@@ -39,11 +39,9 @@ class Ownership:
         try:
             descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise ConfigurationError(
-                f"embedded services: {directory} cannot be written: {error.strerror}",
-                suggestion="name a directory of your own in FLUJO_EMBEDDED_DIR, or run as the user it belongs to",
-                cause=error,
-            ) from error
+            what = f"embedded services: {directory} cannot be written: {error.strerror}"
+            way_out = "name a directory of your own in FLUJO_EMBEDDED_DIR, or run as the user it belongs to"
+            raise ConfigurationError(what, suggestion=way_out) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -54,12 +54,11 @@ def run_spend(run_id: str) -> Request[list[SpendRecord]]:
 
 def spend_by_day(first: date, last: date) -> Request[list[DayOfModel]]:
     """Read what was spent on these days, by model."""
-    parameters = {"first": first.isoformat(), "last": last.isoformat()}
-    return Request("spend_by_day", parameters, lambda rows: [_day_of_model(**row) for row in rows])
 
+    def read(rows: list[Row]) -> list[DayOfModel]:
+        return [DayOfModel(row.pop("day"), row.pop("model"), Counted(**row)) for row in rows]
 
-def _day_of_model(day: date, model: str | None, **counted: Any) -> DayOfModel:
-    return DayOfModel(day, model, Counted(**counted))
+    return Request("spend_by_day", {"first": first.isoformat(), "last": last.isoformat()}, read)
 
 
 def last_report() -> Request[HealthReport | None]:

@@ -67,7 +67,10 @@ class RunWatch:
             self._add(wait)
             yield
         finally:
-            self._discard(wait)
+            with self._lock:
+                self._waits[run_id].discard(wait)
+                if not self._waits[run_id]:
+                    del self._waits[run_id]
 
     def _add(self, wait: _Wait) -> None:
         with self._lock:
@@ -79,12 +82,6 @@ class RunWatch:
                 self._thread = thread
         with suppress(BlockingIOError):  # the thread has enough to read
             self._wakeup_writer.send(b"\0")
-
-    def _discard(self, wait: _Wait) -> None:
-        with self._lock:
-            self._waits[wait.run_id].discard(wait)
-            if not self._waits[wait.run_id]:
-                del self._waits[wait.run_id]
 
     def _watch(self) -> None:
         while True:

@@ -81,7 +81,7 @@ def flujo_tables_expected() -> Iterator[None]:
             raise
         what = "`connection` is to a database without flujo tables"
         way_out = "connect to the database that `flujo migrate` prepared, with a search_path that includes them"
-        raise SchemaVersionError(what, suggestion=way_out, cause=error) from error
+        raise SchemaVersionError(what, suggestion=way_out) from error
 
 
 def _kind(given: Any) -> str | None:

@@ -7,20 +7,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.address import below
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.rows import fault_of
 from flujo_client.contract.trace import MODEL_TEXTS
 from flujo_client.gateway.requests import Request, Row
 from flujo_client.patterns import compiled
+from flujo_client.plan.plan import Node
 from flujo_client.tracebacks import INSTALLED
 from flujo_client.ui.reading import HOME, SHOWN, WITHOUT_SORTS, ShownValue, ValueReader, written
-from flujo_client.ui.tree import below, keys_at, tone_of
-
-if TYPE_CHECKING:
-    from flujo_client.plan.plan import Node
-    from flujo_client.ui.tree import TreeReader
+from flujo_client.ui.tree import TreeReader, keys_at, tone_of
 
 EVENTS: Final = 300
 _VALUES: Final = ("input", "output", "answer", "error")

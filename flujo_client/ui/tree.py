@@ -6,15 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.address import AttemptKey
+from flujo_client.address import AttemptKey, below
 from flujo_client.gateway.requests import Row
 from flujo_client.plan.kinds import STEP
-
-if TYPE_CHECKING:
-    from flujo_client.plan.plan import Node, Nodes, Plan
-    from flujo_client.ui.reading import PageReads
+from flujo_client.plan.plan import Node, Nodes, Plan
+from flujo_client.ui.reading import PageReads
 
 PAGE: Final = 50
 """The children of a container that are shown at once."""
@@ -101,11 +99,6 @@ def way_to(plan: Plan, key: str) -> list[str]:
     except (KeyError, ValueError):
         return []
     return found
-
-
-def below(address: str, name: str) -> str:
-    """Return the address of a node in a sequence."""
-    return f"{address}/{name}" if address else name
 
 
 @dataclass(frozen=True, slots=True)
