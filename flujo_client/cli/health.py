@@ -25,9 +25,18 @@ from flujo_client.config.manager import FILE_NAME, ConfigManager, Settings
 from flujo_client.errors import ClientError
 from flujo_client.explain.sentence import Sentence
 from flujo_client.gateway import operator_requests as requests
-from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import WINDOW_H, HealthQuery
-from flujo_client.health.report import Fact, Figures, HealthReport, Machine, RunOutcomes, StageCounts, WindowPart
+from flujo_client.health.report import (
+    Fact,
+    Figures,
+    HealthReport,
+    Machine,
+    RunOutcomes,
+    StageCounts,
+    WindowPart,
+    to_csv,
+    to_json,
+)
 
 STDOUT = "-"
 OUTPUT = "aros_health_report.json"

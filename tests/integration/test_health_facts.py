@@ -15,8 +15,8 @@ from rich.console import Console
 from flujo_client.cli.health import health_text
 from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
-from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import Depths, EndCount, HealthQuery, MachineFacts
+from flujo_client.health.report import to_csv, to_json
 from tests.support.health_traces import AT, TRACES, Traced, aros_facts, clerk, plant
 
 pytestmark = pytest.mark.services

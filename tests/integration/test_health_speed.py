@@ -14,8 +14,8 @@ from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway.operator_requests import stats
 from flujo_client.gateway.requests import runs, statement
 from flujo_client.health.aggregate import build
-from flujo_client.health.export import to_json
 from flujo_client.health.facts import Depths, HealthQuery
+from flujo_client.health.report import to_json
 from tests.support.health_traces import aros_facts, machine_facts, plant_run
 from tests.support.services import drop_database, migrated_database
 
