@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
-
-if TYPE_CHECKING:
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.explain.sentence import Sentence
+from flujo_client.contract.outcome import Fault
+from flujo_client.explain.sentence import Sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from flujo_client.contract.admission import WAITING_S
+from flujo_client.contract.records import NewRun
 from flujo_client.errors import AdmissionRefused, ClientError
 from flujo_client.gateway.requests import Request, Row
-
-if TYPE_CHECKING:
-    from flujo_client.contract.records import NewRun
-    from flujo_client.pipeline.fork import NewFork
+from flujo_client.pipeline.fork import NewFork
 
 T_co = TypeVar("T_co", covariant=True)
 

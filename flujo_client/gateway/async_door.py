@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.rows import dict_row
 
+from flujo_client.config.manager import Settings
+from flujo_client.contract.deployment import LockHolder
 from flujo_client.errors import FlujoError
 from flujo_client.gateway import door, effects
 from flujo_client.gateway.groups import CallGroups, GroupedCall, answer_all
@@ -22,10 +24,6 @@ from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
 from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.postgres import ANSWER_S, AsyncBoundedConnection, fate, set_up_session_async
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.deployment import LockHolder
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

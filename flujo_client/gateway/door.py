@@ -14,13 +14,16 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import psycopg
+from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import AdaptersMap, Loader
 from psycopg.pq import Format
 from psycopg.rows import dict_row
 
+from flujo_client.config.manager import Settings
+from flujo_client.contract.deployment import LockHolder
 from flujo_client.contract.rows import EARLIEST, LATEST
 from flujo_client.errors import ClientError, FlujoError, SchemaVersionError
 from flujo_client.gateway import effects
@@ -33,12 +36,6 @@ from flujo_client.gateway.transaction import flujo_tables_expected, sync_connect
 from flujo_client.transport import postgres
 from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.postgres import ANSWER_S, BoundedConnection, fate
-
-if TYPE_CHECKING:
-    from psycopg.abc import AdaptContext, Buffer
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.deployment import LockHolder
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.config.models import Health
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, LockHolder
 from flujo_client.contract.limits import WAKE_S, Guard, GuardRow, waits_for
-from flujo_client.contract.run_filter import EvalRecord, FailingStep, RunStats
+from flujo_client.contract.run_filter import EvalRecord, FailingStep, RunFilter, RunStats
 from flujo_client.contract.spend import Counted, DayOfModel, SpendRecord
 from flujo_client.gateway.effects import AskBroker, Operation
 from flujo_client.gateway.requests import Request, Row, text_or_none
 from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts, read_aros, read_machine
 from flujo_client.health.report import HealthReport
+from flujo_client.plan.plan import OnChange
 from flujo_client.serial import stored_safely
-
-if TYPE_CHECKING:
-    from datetime import date
-
-    from flujo_client.config.models import Health
-    from flujo_client.contract.run_filter import RunFilter
-    from flujo_client.plan.plan import OnChange
 
 HEALTH: Final = "flujo_client.health"
 """The package of the statements that workers execute too."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
 
 from flujo_client.contract.admission import Gate
 from flujo_client.contract.carry_on import RunState
@@ -15,15 +18,8 @@ from flujo_client.gateway.requests import GRACE_S, Request, Row, bind_run, only,
 from flujo_client.pipeline.context_info import fields_digest, fields_of_model
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_client.pipeline.pipeline import model_name
-from flujo_client.plan.plan import Plan
+from flujo_client.plan.plan import OnChange, Plan
 from flujo_client.serial import Packed, stored
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pydantic import BaseModel
-
-    from flujo_client.plan.plan import OnChange
 
 
 class StoredPlan(NamedTuple):

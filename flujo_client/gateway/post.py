@@ -12,16 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 from weakref import WeakSet
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.transport.brokers import broker_for
 from flujo_client.transport.redis import RedisError
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract import records
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.deployment import SchemaVersion
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.event import EventState
@@ -30,19 +33,13 @@ from flujo_client.contract.rows import (
     step_record,
     worker_record,
 )
+from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import ClientError, RunNotFound
+from flujo_client.pipeline.fork import NewFork
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Manifest, Packed, dumps, storable_text, stored
 from flujo_client.sizes import MAX_EVENTS
 from flujo_client.sql_files import without_comments
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.code import CodeVersion
-    from flujo_client.contract.run_filter import RunFilter
-    from flujo_client.pipeline.fork import NewFork
 
 T_co = TypeVar("T_co", covariant=True)
 Row = dict[str, Any]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.contract.records import NewRun
 from flujo_client.contract.schedules import ScheduleRecord, due_at
 from flujo_client.gateway.requests import Request, bind_pipeline
+from flujo_client.pipeline.schedule import Schedule
 from flujo_client.serial import Packed, dumps
-
-if TYPE_CHECKING:
-    from flujo_client.contract.records import NewRun
-    from flujo_client.pipeline.schedule import Schedule
 
 
 def now() -> Request[datetime]:

@@ -10,15 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
+from flujo_client.config.models import Health
 from flujo_client.health.advice import advise
 from flujo_client.health.facts import ArosFacts, Counter, Depths, HealthQuery, MachineFacts, RunCount
 from flujo_client.health.report import STAGES, Bucket, Figures, HealthReport, Shadow, Trend, Window, WindowPart
 from flujo_client.health.verdict import judge, machine_of, outcomes_of
-
-if TYPE_CHECKING:
-    from flujo_client.config.models import Health
 
 _STAGE, _SHADOW_STAGE = "aros.coercion.stage.", "aros.shadow.coercion.stage."
 _SKIPPED, _TRANSFORM = "aros.soe.skipped.", "aros.coercion.transforms."

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
 from flujo_client.contract.providers import AGENTS, provider_of
 from flujo_client.contract.records import WorkerRecord
 from flujo_client.contract.schedules import ScheduleRecord
 from flujo_client.health.app_rules import AppFacts, Diagnosis, Level, app_findings
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
 
 TESTED_POSTGRES: Final = 18
 SKEW_S: Final = 1.0

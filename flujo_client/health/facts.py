@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
+from flujo_client.config.models import Health
 from flujo_client.health.report import Fact
-
-if TYPE_CHECKING:
-    from flujo_client.config.models import Health
-    from flujo_client.plan.plan import OnChange
+from flujo_client.plan.plan import OnChange
 
 WINDOW_H: Final = 24.0
 """The hours that are examined if neither a window nor a limit is set."""

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from flujo_client.health.facts import NAMED, WINDOW_H, Depths, MachineFacts
+from flujo_client.config.models import Health
+from flujo_client.health.facts import NAMED, WINDOW_H, Depths, EndCount, MachineFacts
 from flujo_client.health.report import EndedRuns, Fact, Machine, Queue, Reason, RunOutcomes, Verdict
-
-if TYPE_CHECKING:
-    from flujo_client.config.models import Health
-    from flujo_client.health.facts import EndCount
 
 FEWEST_BEFORE: Final = 20
 """Of fewer runs that ended before the window, no rise is derived."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai import messages as native
+from pydantic_ai.ui import UIEventStream
 
 from flujo_client.contract.stream import place_of
-
-if TYPE_CHECKING:
-    from pydantic_ai.ui import UIEventStream
 
 ENCODED: Final = ("token", "tool_call", "tool_result")
 """The kinds of events whose data is an event of pydantic-ai."""
