@@ -1,7 +1,6 @@
-"""Find failed background runs, continue them, and fail the stale ones.
+"""Find failed background runs, continue them, and fail the stale ones. Operations, like those of `flujo_client.api.operations`.
 
-Operations, like those of `flujo_client.api.operations`. Nothing here executes a run: each writes a new run, an answer, or a request to
-stop.
+Nothing here executes a run: each writes a new run, an answer, or a request to stop.
 """
 
 from __future__ import annotations

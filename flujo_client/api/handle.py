@@ -72,7 +72,9 @@ class _Handle(Generic[ClientT, OutputT, ContextT]):
 
     def _read_result(self, timeout: float | None) -> Operation[PipelineResult[OutputT, ContextT]]:
         first_look_s = operations.OWN_SERVICES_LOOK_S if self._client.has_started_services else operations.FIRST_LOOK_S
-        return operations.result_of(self._client.settings, self.id, timeout, first_look_s=first_look_s)
+        settings = self._client.settings
+        run = yield from operations.wait_for(settings, self.id, timeout, first_look_s=first_look_s)
+        return (yield from operations.result_of(settings, run))
 
 
 class RunHandle(_Handle["FlujoClient", OutputT, ContextT]):

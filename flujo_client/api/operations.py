@@ -323,25 +323,13 @@ def look_at(run_id: str, seconds: float) -> Operation[RunRecord]:
     return (yield from record_of(run_id))
 
 
-def result_of(
-    settings: Settings,
-    run_id: str,
-    timeout: float | None,
-    *,
-    through_pauses: bool = True,
-    first_look_s: float = FIRST_LOOK_S,
-) -> Operation[PipelineResult]:
-    """Wait for a run's end, or its next pause, and read its result."""
-    run = yield from wait_for(settings, run_id, timeout, through_pauses=through_pauses, first_look_s=first_look_s)
-    return (yield from _result(settings, run))
-
-
 def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
     """Read a run's result so far."""
-    return (yield from _result(settings, (yield from record_of(run_id))))
+    return (yield from result_of(settings, (yield from record_of(run_id))))
 
 
-def _result(settings: Settings, run: RunRecord) -> Operation[PipelineResult]:
+def result_of(settings: Settings, run: RunRecord) -> Operation[PipelineResult]:
+    """Read the result so far of a run whose row was read."""
     attempts, scopes = yield from _rows_of(run.id)
     wanted = references(run, attempts, scopes)
     blobs: Mapping[str, Packed] = (yield from query(requests.blobs(wanted))) if wanted else {}

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.api.handle import RunHandle
-from flujo_client.api.operations import LOOK_AGAIN_S, peek_at, result_of
+from flujo_client.api.operations import LOOK_AGAIN_S, peek_at, result_of, wait_for
 from flujo_client.api.options import refuse_unknown
 from flujo_client.api.original_options import OriginalOptions, check_original, settings_for
 from flujo_client.config.manager import Settings
@@ -311,7 +311,8 @@ class Flujo(Generic[OutputT, ContextT]):
 
 def _result_of(settings: Settings, run_id: str, timeout: float | None) -> Operation[PipelineResult]:
     """Wait for a run's end or question. What holds it is looked for later than elsewhere: workers that `Flujo` started need some seconds."""
-    return result_of(settings, run_id, timeout, through_pauses=False, first_look_s=LOOK_AGAIN_S)
+    run = yield from wait_for(settings, run_id, timeout, through_pauses=False, first_look_s=LOOK_AGAIN_S)
+    return (yield from result_of(settings, run))
 
 
 def _is_over(result: PipelineResult) -> bool:

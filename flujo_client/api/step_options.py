@@ -1,7 +1,4 @@
-"""The options that a run's steps are performed with, resolved: a step's own over the project's at the time it was enqueued, over what is built in.
-
-In: the run's plan and its record. Out: plain data by the paths of steps, for the trace.
-"""
+"""The options that a run's steps are performed with, for its trace: a step's own over the project's at the time it was enqueued, over what is built in."""
 
 from __future__ import annotations
 

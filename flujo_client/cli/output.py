@@ -1,8 +1,4 @@
-"""The only place that prints. Data on stdout, messages on stderr; `--json` gives data as JSON, always.
-
-Also the one place that turns errors into exit codes: 0 ok, 1 runtime, 2 configuration, 3 import, 4 validation, 69 a service does
-not answer, 130 interrupt.
-"""
+"""The only place that prints: data on stdout, messages on stderr. `--json` gives data as JSON, always. Errors become exit codes here."""
 
 from __future__ import annotations
 

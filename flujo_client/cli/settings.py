@@ -29,7 +29,7 @@ from flujo_client.pipeline.limits import Entry, of_pipeline, of_tenant
 def show_config(*, project: Path | None, changed: bool) -> CommandResult:
     """Show every setting in force, and which file and line or variable says so. Secrets are hidden."""
     found = [each for each in _config(project).explain() if not (changed and each.source == "built-in")]
-    rows = ((each.name, _written(each.value), _origin(each.place, each.source)) for each in found)
+    rows = ((each.name, _written(each.value), each.place or Text(each.source, "dim")) for each in found)
     shapes = [each._asdict() for each in found]
     return CommandResult(shapes, lambda: show(grid(rows)) if found else say("every setting has its default"))
 
@@ -40,10 +40,6 @@ def _config(project: Path | None) -> ConfigManager:
 
 def _written(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _origin(place: str | None, source: str) -> Text:
-    return Text(printable(place or source), "dim" if place is None else "", overflow="fold")
 
 
 @click.group("budgets")

@@ -79,11 +79,7 @@ def read(timeout_s: float, call: Callable[[FlujoClient], T]) -> T:
 
 
 def with_retry(timeout_s: float, call: Callable[[], T]) -> T:
-    """Send Postgres a request.
-
-    Raises:
-        ServiceUnreachable: it has not answered within so many seconds.
-    """
+    """Send Postgres a request; raises ServiceUnreachable if it has not answered within so many seconds."""
     try:
         return within(timeout_s, call)
     except TimeoutError as error:

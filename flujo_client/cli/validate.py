@@ -11,6 +11,7 @@ import stat
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -30,12 +31,6 @@ from flujo_client.config.toml_positions import read
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, SettingsError
 from flujo_client.pipeline.reference import is_file
-
-
-class _FixOptions(NamedTuple):
-    shows: bool
-    asks: bool
-    writes: bool
 
 
 class _Fixed(NamedTuple):
@@ -101,8 +96,9 @@ def command(  # noqa: PLR0913 - a parameter for each option
     settings = ConfigManager().settings()
     weights = profile_of(settings.validation.profiles, profile, rules)
     allowed = settings.allowed_imports
-    how = _how_to_fix(targets, fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
-    fixed = {each: _fixed(each, how, allowed=allowed, profile=weights) for each in targets} if how else {}
+    _check_fix_options(targets, fix=fix, dry_run=fix_dry_run, yes=yes, in_json=in_json)
+    fixing = partial(_fixed, shows=not in_json, asks=not yes, writes=fix, allowed=allowed, profile=weights)
+    fixed = {each: fixing(each) for each in targets} if fix or fix_dry_run else {}
     found = [validate(each, allowed=allowed, include_imports=imports) for each in targets]
     reports = [weights.applied(each) for each in found]
     _show(reports, fixed, in_json=in_json)
@@ -173,23 +169,20 @@ def _show_rules(*, in_json: bool) -> None:
         show_value(f"{name:<{width}}  {rule.severity:<7}  {rule.what}")
 
 
-def _how_to_fix(targets: Sequence[str], *, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> _FixOptions | None:
-    """Return how the options want files to be fixed; None: not at all. Raises UsageError for options that exclude each other."""
+def _check_fix_options(targets: Sequence[str], *, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> None:
+    """Raise UsageError for options that exclude each other, and for targets that cannot be fixed."""
     if (fix and dry_run) or (yes and not fix):
         either = "give either --fix, which writes, or --fix-dry-run, which does not"
         raise click.UsageError(f"{either}; --yes works only with --fix")
     if fix and in_json and not yes:
         why = "--fix asks before it writes, which JSON output does not allow"
         raise click.UsageError(f"{why}: add --yes, or use --fix-dry-run")
-    if not (fix or dry_run):
-        return None
-    for each in targets:
-        if not is_file(each):
-            raise click.UsageError(f"'{each}' is not a blueprint file; only blueprint files can be fixed")
-    return _FixOptions(shows=not in_json, asks=not yes, writes=fix)
+    others = [each for each in targets if not is_file(each)]
+    if others and (fix or dry_run):
+        raise click.UsageError(f"'{others[0]}' is not a blueprint file; only blueprint files can be fixed")
 
 
-def _fixed(target: str, how: _FixOptions, *, allowed: Sequence[str], profile: Profile) -> _Fixed:
+def _fixed(target: str, *, shows: bool, asks: bool, writes: bool, allowed: Sequence[str], profile: Profile) -> _Fixed:
     try:
         data, mended = autofix_file(target, allowed=allowed, profile=profile)
     except BlueprintError:
@@ -199,11 +192,11 @@ def _fixed(target: str, how: _FixOptions, *, allowed: Sequence[str], profile: Pr
         return _Fixed()
     mark = data[: len(BOM_UTF8)] if data.startswith(BOM_UTF8) else b""
     diff = _diff(target, data[len(mark) :].decode(), mended.text)
-    if how.shows:
+    if shows:
         show_value(diff.rstrip("\n"))
     count = counted(len(mended.findings), "correction")
     advice = "--fix asks before it writes, and stdin is not a terminal: add --yes"
-    is_written = how.writes and (not how.asks or is_wanted(f"write {count} into {target}?", advice))
+    is_written = writes and (not asks or is_wanted(f"write {count} into {target}?", advice))
     if is_written:
         _write(target, data, mark + mended.text.encode())
         say(f"{target}: {count} written")

@@ -50,11 +50,7 @@ def find_app(reference: str) -> Celery:
 
 
 def settings_of(app: Celery, known: Container[str] = ()) -> dict[str, Found]:
-    """Return the settings that an app has, by our names, without those that are `known`. Reading them loads the app's configuration.
-
-    Raises:
-        SettingsError: names the line to change.
-    """
+    """Return the settings that an app has, by our names, without those that are `known`. Reading them loads the app's configuration. Raises SettingsError."""
     if app.conf.task_always_eager:  # a test's app: no service is used, whatever it or the environment names
         return dict.fromkeys(("broker_url", "result_backend_url", "database_url"), Found(None, PLACE))
     readers: dict[str, Callable[[Celery], Any]] = {

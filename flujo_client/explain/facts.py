@@ -152,8 +152,6 @@ class RunFacts:
     """What is known of one run.
 
     Attributes:
-        run: its row.
-        fleet: the live workers.
         live: its attempts that have not ended, at most a few: those first that hold it most.
         failed: the attempt that its error is of, or that was stopped with it.
         gate: where it waits for its admission.

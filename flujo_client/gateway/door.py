@@ -1,7 +1,4 @@
-"""Perform an operation's effects synchronously.
-
-The first contact with the database checks that its schema is the one this code knows.
-"""
+"""Perform an operation's effects synchronously. The first contact with the database checks that its schema is the one this code knows."""
 
 from __future__ import annotations
 

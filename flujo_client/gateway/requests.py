@@ -1,6 +1,6 @@
-"""The client's queries: the name of a statement, its parameters, and how its rows are read.
+"""The client's queries: the name of a statement, its parameters, and how its rows are read. Pure.
 
-Pure. The client writes only runs, requests to cancel, and answers.
+The client writes only runs, requests to cancel, and answers.
 """
 
 from __future__ import annotations

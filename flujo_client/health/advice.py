@@ -1,7 +1,4 @@
-"""Advice on what to change, by thresholds. Pure: a report in, advice out.
-
-Each rule is one function that reports from its threshold on.
-"""
+"""Advice on what to change. Pure: a report in, advice out. Each rule is one function that reports from its threshold on."""
 
 from __future__ import annotations
 

@@ -41,15 +41,12 @@ class Facts:
     """The collected facts.
 
     Attributes:
-        settings: those in force.
         build: the version of flujo-worker that is installed here.
         now: the local time, in unix seconds; collecting took `took_s`.
         missing: modules that cannot be imported here, among those that rules need.
         database: facts from Postgres; None if there is a `database_error`.
         broker: facts from Redis; None if there is a `broker_error`.
         workers: the worker processes of the last day.
-        schedules: all schedules.
-        app: the Celery app that is named; None without one.
         unmet: requirements of ours that the installed packages do not meet, each with the installed version, None if there is none.
     """
 

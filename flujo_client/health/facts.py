@@ -150,11 +150,9 @@ class MachineFacts:
     Attributes:
         found: by kind, what there is of it; a kind that is not there was not found.
         queues: attempts that could begin, by queue.
-        live_workers: processes whose lease holds.
         sweep_age_s: seconds since the last sweep; None when there was none.
         sweep_lag_s: seconds that workers have lived since then without a sweep; None when none lives.
         events_dropped: lines that were not stored.
-        ended: how runs ended.
     """
 
     found: Mapping[str, Fact] = field(default_factory=dict)

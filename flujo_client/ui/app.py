@@ -57,7 +57,7 @@ def flujo_ui(
         routes=[Mount(STATIC, _Static(directory=FILES)), *events.ROUTES, Mount("", routes=behind, middleware=[gate])],
         middleware=[Middleware(SafeHeaders)],
         lifespan=closing,
-        exception_handlers={HTTPException: _refused, FlujoError: _failed, Exception: _broken},
+        exception_handlers=dict.fromkeys([HTTPException, FlujoError, Exception], _failed),
     )
     app.state.page = page
     return app
@@ -83,14 +83,11 @@ def under(prefix: str, app: ASGIApp) -> ASGIApp:
     return at
 
 
-def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    text = "There is nothing at this address." if error.detail == "Not Found" else error.detail
-    return respond_error(request, error.status_code, _TITLES.get(error.status_code, "Refused"), text, error.headers)
-
-
 def _failed(request: Request, error: Exception) -> Response:
     match error:
+        case HTTPException(status_code=status, detail=detail, headers=headers):
+            text = "There is nothing at this address." if detail == "Not Found" else detail
+            return respond_error(request, status, _TITLES.get(status, "Refused"), text, headers)
         case RunNotFound():
             return respond_error(request, 404, _TITLES[404], str(error))
         case ServiceUnreachable():
@@ -100,9 +97,5 @@ def _failed(request: Request, error: Exception) -> Response:
             return respond_error(request, 503, "The database does not fit", str(error))
         case ClientError():
             return respond_error(request, 400, _TITLES[400] if request.method == "GET" else "Not done", str(error))
-    return _broken(request, error)
-
-
-def _broken(request: Request, error: Exception) -> Response:
     logger.error("the page %s failed", request.url.path, exc_info=error)
     return respond_error(request, 500, "This page is broken", "The log of its process has the reason.", HEADERS)
