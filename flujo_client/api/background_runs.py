@@ -41,7 +41,12 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[
     if task.status == "succeeded":
         raise ResumeError(f"background step '{task.name}' has succeeded as run {task_id}", code="RUN_ENDED")
     if task.status not in LIVE_RUN:
-        return (yield from _started_by_hand(settings, task, new_data))
+        run_id = yield from _start_again(settings, task, new_data, wait_s=0.0)
+        if run_id is None:
+            what = f"run {task_id} has already been started again as run {_successor(task_id)}"
+            raise ResumeError(what, suggestion="resume that one", code="STARTED_AGAIN")
+        yield AskBroker(lambda post: post.request_sweep())
+        return Enqueued(run_id, is_new=True)
     if new_data is None:
         what = f"run {task_id} is {task.status}, and continues unless it waits for an answer"
         way_out = "give the answer as new_data; `run.approvals()` shows the question"
@@ -82,15 +87,6 @@ def fail_stale(settings: Settings, stale_hours: float | None) -> Operation[list[
     if stale:
         yield AskBroker(lambda post: post.request_sweep())
     return stale
-
-
-def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Operation[Enqueued]:
-    run_id = yield from _start_again(settings, task, new_data, wait_s=0.0)
-    if run_id is None:
-        what = f"run {task.id} has already been started again as run {_successor(task.id)}"
-        raise ResumeError(what, suggestion="resume that one", code="STARTED_AGAIN")
-    yield AskBroker(lambda post: post.request_sweep())
-    return Enqueued(run_id, is_new=True)
 
 
 def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Operation[str | None]:

@@ -87,7 +87,11 @@ def _placed(
     runs: Mapping[str, RunRowFacts], attempts: Iterable[AttemptFacts]
 ) -> Operation[Mapping[str, list[AttemptFacts]]]:
     """Group attempts by their runs, with what plans and containers say of their places."""
-    yield from _learn({runs[each.run_id].fingerprint for each in attempts})
+    fingerprints = {runs[each.run_id].fingerprint for each in attempts}
+    if len(_known.keys() | fingerprints) > MOST_PLANS:
+        _known.clear()
+    if missing := fingerprints - _known.keys():
+        _known.update((yield from query(ask.plans(missing))))
     scopes = {_container(each): each for each in attempts if "#" in each.address}
     around = (yield from query(ask.containers(list(scopes)))) if scopes else {}
     placed: defaultdict[str, list[AttemptFacts]] = defaultdict(list)
@@ -95,13 +99,6 @@ def _placed(
         facts = replace(each, **around.get(_container(each), {}))
         placed[each.run_id].append(_optioned(facts, _known.get(runs[each.run_id].fingerprint)))
     return placed
-
-
-def _learn(fingerprints: set[str]) -> Operation[None]:
-    if len(_known.keys() | fingerprints) > MOST_PLANS:
-        _known.clear()
-    if missing := fingerprints - _known.keys():
-        _known.update((yield from query(ask.plans(missing))))
 
 
 def _container(attempt: AttemptFacts) -> RunScope:

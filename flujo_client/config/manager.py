@@ -383,7 +383,9 @@ class ConfigManager:
         path = self._file()
         written = _read(path) if path else None
         tree = written.tree if written else {}
-        variables = {name: found for name in _VARIABLES if (found := self._variable(name))}
+        # An empty variable counts as not set, as compose files write it.
+        set_ones = {name: filter(self._environ.get, known) for name, known in _VARIABLES.items()}
+        variables = {name: found for name, known in set_ones.items() if (found := next(known, None))}
         common = {name for name, variable in variables.items() if not variable.startswith("FLUJO_")}
         apps = self._apps(tree.get("app"), known=(variables.keys() - common) | tree.keys())
         unused = set() if apps is None else common & (apps.keys() | tree.keys())
@@ -422,10 +424,6 @@ class ConfigManager:
             return Path(named)
         here = Path.cwd()
         return next((file for folder in (here, *here.parents) if os.path.lexists(file := folder / FILE_NAME)), None)
-
-    def _variable(self, name: str) -> str | None:
-        """Return the variable that sets this; an empty one counts as not set, as compose files write it."""
-        return next((variable for variable in _VARIABLES[name] if self._environ.get(variable)), None)
 
 
 def _read(path: Path) -> Written:

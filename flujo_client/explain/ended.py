@@ -75,17 +75,14 @@ def failed(facts: RunFacts) -> Sentence:
     if fault is None:
         wording = _where(facts, "Failed", code(run.reason or ""))
         return sentence("error", "bad", wording, about=place_of_it, at=at, since=run.ended_at, acts=RETRY)
-    cause = _cause_of(fault)
+    cause = _BY_CODE.get(fault.code) or _BY_TYPE.get(fault.type_name) or _PROVIDER
+    if cause.needs and cause.needs not in details(fault):
+        cause = _ERROR
     wording = cause.wording(facts, fault) if cause.is_whole else _where(facts, cause.verb, cause.wording(facts, fault))
     seen = {"type": fault.type_name, "code": fault.code, "digest": fault.traceback_digest, **details(fault)}
     fix = cause.fix if isinstance(cause.fix, str) else cause.fix(facts, fault)
     moves = Moves(fix=fix, since=run.ended_at, acts=RETRY if cause.tone == "bad" else ())
     return sentence(cause.name, cause.tone, wording, about=(*place_of_it, *map(seen.get, cause.about)), at=at, **moves)
-
-
-def _cause_of(fault: Fault) -> _Cause:
-    cause = _BY_CODE.get(fault.code) or _BY_TYPE.get(fault.type_name) or _PROVIDER
-    return cause if not cause.needs or cause.needs in details(fault) else _ERROR
 
 
 def _where(facts: RunFacts, verb: str, why: Piece) -> Piece:
@@ -128,10 +125,6 @@ def _missing_module(facts: RunFacts, fault: Fault) -> Piece:
     worker, found = facts.failed and facts.failed.worker, words.frame(fault, " (")
     on = parts(" on worker ", code(worker)) if worker else ""
     return parts(code(fault.message), on, found, ")" if found else "")
-
-
-def _provider(_: RunFacts, fault: Fault) -> Piece:
-    return parts("the model's provider answered ", words.raised(fault))
 
 
 def _refused(_: RunFacts, fault: Fault) -> Piece:
@@ -179,10 +172,6 @@ def _budget_words(seen: Mapping[str, Any]) -> str:
     return f"the budget of step {name}" if seen["budget"] == "step" else "the run's budget"
 
 
-def _limit_reached(_: RunFacts, fault: Fault) -> Piece:
-    return f"{line(fault.message)}, and it does not wait for one"
-
-
 def _unanswered(_: RunFacts, fault: Fault) -> Piece:
     seconds = details(fault).get("waited_s")
     return f"nobody answered its question {f'within {span(seconds)}' if seconds else 'in time'}"
@@ -221,7 +210,12 @@ _DIGEST: Final = ("digest",)
 _CORRECT: Final = "Correct the prompt, or allow the conversion in the step's processing."
 _HIGHER: Final = "Retry it with a higher limit, or raise the budget."
 _ERROR: Final = _Cause("error", _error, _not_retried, about=("type", "code", "digest"))
-_PROVIDER: Final = _Cause("provider", _provider, needs="status", about=("status", "model"))
+_PROVIDER: Final = _Cause(
+    "provider",
+    lambda _, fault: parts("the model's provider answered ", words.raised(fault)),
+    needs="status",
+    about=("status", "model"),
+)
 _REJECTED: Final = _Cause("rejected", _rejected, "A rejection is not retried by itself.", needs="by", about=("by",))
 _MISSING: Final = _Cause(
     "missing module", _missing_module, "Install it where the workers run, restart them, then retry.", about=_DIGEST
@@ -236,7 +230,9 @@ _BY_CODE: Final[Mapping[str, _Cause]] = {
         "poison", _poison, "Look for memory, a crash in a C library, or os._exit. SIGKILL usually means out of memory."
     ),
     "LIMIT_REACHED": _Cause(
-        "limit reached", _limit_reached, "Give the step a fallback, or the limit on_full='queue' to let it wait."
+        "limit reached",
+        lambda _, fault: f"{line(fault.message)}, and it does not wait for one",
+        "Give the step a fallback, or the limit on_full='queue' to let it wait.",
     ),
     "NO_BRANCH": _Cause(
         "no branch", lambda _, fault: line(fault.message), "Add the branch or a default, deploy, then retry."
