@@ -45,7 +45,6 @@ class _Fleet(NamedTuple):
     waiting: Mapping[str, WaitingForModel]
 
     def facts(self, model: str, settings: Section | None) -> dict[str, Any]:
-        """Return the facts to show about a model, as JSON."""
         waits, row = self.waiting.get(model), self.rows.get(model)
         return {
             "waiting": waits.waiting if waits else 0,

@@ -140,7 +140,6 @@ def record_context_fields(settings: Settings, model: type[BaseModel] | None, con
 
 
 def _begin(new: NewRun) -> Operation[Enqueued]:
-    """Record a run and publish its first message."""
     recorded = yield from record_or_find(requests.record, new)
     yield from publish_new(recorded.unpublished)
     return Enqueued(recorded.run_id, recorded.is_new)
@@ -241,7 +240,6 @@ def _streams(settings: Settings, found: FoundPipeline, wanted: bool | None) -> S
 
 
 def admission_options(options: RunOptions) -> AdmissionOptions:
-    """Return those options of `enqueue` that concern admission."""
     given = {each.name: options[each.name] for each in fields(AdmissionOptions) if options.get(each.name) is not None}  # type: ignore[literal-required]
     return AdmissionOptions(**given)
 
@@ -351,7 +349,6 @@ def open_questions(settings: Settings, run_id: str) -> Operation[list[Approval]]
 
 
 def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
-    """Read a run's trace as a tree."""
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
     events = yield from _events_of(run_id)
@@ -411,7 +408,6 @@ def _rows_of(run_id: str) -> Operation[tuple[list[AttemptRecord], list[ScopeReco
 
 
 def _events_of(run_id: str) -> Operation[list[EventRecord]]:
-    """Read all events of a run, page by page."""
     events: list[EventRecord] = []
     while True:
         after = events[-1].cursor if events else None
@@ -493,6 +489,5 @@ def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
 
 
 def key_taken(key: str, run_id: str) -> errors.IdempotencyConflict:
-    """Return the error for an idempotency key that is in use for other work."""
     what = f"idempotency key '{key}' is already used by run {run_id}, which was enqueued with another pipeline, input or context"
     return errors.IdempotencyConflict(what, suggestion="use another key for other work")

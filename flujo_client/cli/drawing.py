@@ -47,12 +47,10 @@ def grid(rows: Iterable[Sequence[Cell]], *, space: int = 2) -> Table:
 
 
 def facts(named: Iterable[tuple[str, Cell]]) -> Table:
-    """Draw names and values side by side."""
     return grid((Text(printable(name), "dim", overflow="fold"), value) for name, value in named)
 
 
 def section(title: str, body: RenderableType) -> Group:
-    """Draw a body under its title."""
     return Group("", Text(printable(title), "bold"), Padding(body, (0, 0, 0, 2), expand=False))
 
 

@@ -16,7 +16,6 @@ class Interrupted(KeyboardInterrupt):
 
 
 def main() -> NoReturn:
-    """Run `flujo`."""
     start("flujo_client.cli.main", "main")
 
 

@@ -12,7 +12,6 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 
 def duration(seconds: float) -> str:
-    """Write a time span."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < MINUTE_S:
@@ -48,7 +47,6 @@ def short(run_id: str) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Write how many there are of a thing."""
     plural = "es" if thing.endswith(("ch", "s")) else "s"
     return f"{number:,} {thing}{'' if number == 1 else plural}"
 

@@ -32,7 +32,6 @@ class LiveTexts:
         self.progress: dict[str, dict[str, Any]] = {}
 
     def take(self, event: StreamEvent) -> None:
-        """Note an event of the stream."""
         place = place_of(event.address, event.step)
         match event.kind:
             case "token":

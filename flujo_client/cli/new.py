@@ -60,7 +60,6 @@ def module_name(folder: Path) -> str:
 
 
 def write_project(folder: Path, module: str, template: str) -> list[str]:
-    """Write a template's files into a folder; return their names."""
     projects = files("flujo_client.cli") / "projects"
     folder.mkdir(parents=True, exist_ok=True)
     written = []

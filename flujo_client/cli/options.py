@@ -30,7 +30,6 @@ def flag(*names: str, help: str) -> Decorator:  # noqa: A002 - click's name
 
 
 def options(*given: Decorator) -> Decorator:
-    """Add several options to a command, in this order."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         for each in reversed(given):

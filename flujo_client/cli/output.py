@@ -75,7 +75,6 @@ def printed(json_help: str = "Print it as JSON.") -> Decorator:
 
 
 def show(renderable: RenderableType) -> None:
-    """Print data for a person."""
     stdout.print(renderable)
 
 
@@ -114,7 +113,6 @@ def json_text(value: Any, *, in_a_line: bool = False) -> str:
 
 
 def say(text: str) -> None:
-    """Show the person a text."""
     print_status(Text(printable(text), "dim"))
 
 
@@ -140,7 +138,6 @@ def is_wanted(question: str, advice: str) -> bool:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of an error."""
     if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         return INTERRUPT
     if isinstance(error, (errors.PipelineError, errors.BlueprintError)) and error.error_code in IMPORT_CODES:

@@ -28,7 +28,6 @@ class CommandGroup(click.Group):
         self._homes, self._points = homes or {}, points
 
     def joined(self) -> dict[str, EntryPoint]:
-        """Return the commands that join by entry points."""
         return {point.name: point for point in entry_points(group=self._points)} if self._points else {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:

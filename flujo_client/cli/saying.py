@@ -22,7 +22,6 @@ class SpokenText:
         self._place, self.text = "", ""
 
     def take(self, events: Iterable[StreamEvent]) -> None:
-        """Print the text of each event."""
         for event in events:
             place = place_of(event.address, event.step)
             if event.text:
@@ -42,7 +41,6 @@ class SpokenText:
         self.end_line(is_kept=True)
 
     def end_line(self, *, is_kept: bool = False) -> None:
-        """End the line that the text has begun."""
         if self.text and not self.text.endswith("\n"):
             show_piece("\n")
         self._place, self.text = "", self.text if is_kept else ""

@@ -50,7 +50,6 @@ def question_lines(approval: Approval) -> Text:
 
 
 def summary(run: RunRecord) -> str:
-    """Return a summary of a run in one line."""
     facts = (
         *(run.id, run.name, run.status),
         run.ended_at and duration((run.ended_at - run.created_at).total_seconds()),

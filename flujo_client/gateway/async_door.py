@@ -43,7 +43,6 @@ class AsyncRunner:
         self._groups, self._leading = CallGroups(), set[asyncio.Task[None]]()
 
     async def perform(self, operation: effects.Operation[T]) -> T:
-        """Run an operation to its end and return its result."""
         step: Callable[[], effects.Effect] = partial(next, operation)
         while True:
             try:
@@ -57,7 +56,6 @@ class AsyncRunner:
                 step = partial(operation.throw, error)
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._pool is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._finish_marking(), PATIENCE_S)
@@ -117,7 +115,6 @@ class AsyncRunner:
             self._groups.hand_over(effect.kind)
 
     async def _answer(self, query: effects.Query) -> Any:
-        """Execute a query; retry it at once after a conflict with another statement."""
         tries = door.TRIES
         while True:
             tries -= 1

@@ -88,7 +88,6 @@ class SyncRunner:
                 step = partial(operation.throw, error)
 
     def close(self) -> None:
-        """Close every connection."""
         self._marks.finish()
         self._is_closed = True
         self._pool.close(timeout=2)
@@ -209,7 +208,6 @@ class TimeLoader(Loader):
         self._strict = kind(oid, context)
 
     def load(self, data: Buffer) -> datetime:
-        """Return the time."""
         try:
             at = cast("datetime", self._strict.load(data))
         except psycopg.DataError:

@@ -58,12 +58,10 @@ def spend_by_day(first: date, last: date) -> Request[list[DayOfModel]]:
 
 
 def last_report() -> Request[HealthReport | None]:
-    """Read the report that the scheduled task stored last."""
     return Request("last_report", {}, lambda rows: HealthReport.model_validate(rows[0]["report"]) if rows else None)
 
 
 def database_facts() -> Request[DatabaseFacts]:
-    """Read the database's facts about itself and its load."""
     return Request("deployment", {}, lambda rows: _database(rows[0]))
 
 
@@ -144,7 +142,6 @@ def waiting_for_models() -> Request[list[WaitingForModel]]:
 
 
 def guard_rows() -> Request[list[GuardRow]]:
-    """Read the fleet's settings."""
     return Request("guard_rows", {}, lambda rows: [GuardRow.of(row) for row in rows])
 
 

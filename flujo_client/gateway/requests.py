@@ -130,7 +130,6 @@ def mark_sent(ages: Mapping[str, float]) -> Request[None]:
 
 
 def run(run_id: str) -> Request[records.RunRecord | None]:
-    """Read one run."""
     return Request("run", {"run": run_id}, lambda rows: run_record(rows[0]) if rows else None)
 
 
@@ -174,7 +173,6 @@ def deleted_runs(
 
 
 def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
-    """Read the status of many runs at once."""
     return Request("statuses", {"runs": list(run_ids)}, lambda rows: {row["id"]: row["status"] for row in rows})
 
 
@@ -344,7 +342,6 @@ def latest_plan(reference: str) -> Request[Plan | None]:
 
 
 def schema_version() -> Request[SchemaVersion]:
-    """Read the schema of the database."""
     return Request("schema_version", {}, lambda rows: SchemaVersion(**rows[0]))
 
 
@@ -376,7 +373,6 @@ def only(rows: Sequence[Row], run_id: str) -> Row:
 
 
 def not_found(run_id: str) -> RunNotFound:
-    """Return the error for a run that does not exist."""
     what = f"no run '{run_id}'"
     way_out = "`flujo lens list` lists the runs; it may have been deleted, and one that is enqueued in a transaction exists once that commits"
     return RunNotFound(what, suggestion=way_out)
@@ -396,7 +392,6 @@ def bind_run(new: records.NewRun | NewFork, grace_s: float) -> dict[str, Any]:
 
 
 def _bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
-    """Return the parameters that a new run's first message gives."""
     ticket = first.ticket
     tables = {name: getattr(ticket, name) for name in ("limits", "aros", "settings")}
     return {
@@ -421,7 +416,6 @@ def _stored_gates(new: records.NewRun | NewFork) -> str | None:
 
 
 def bind_pipeline(new: records.NewRun | NewFork) -> dict[str, Any]:
-    """Return the parameters that record a new run's plan."""
     return {
         "reference": new.first.ticket.reference,
         "fingerprint": new.first.ticket.fingerprint,

@@ -172,7 +172,6 @@ _watches: dict[str, RunWatch] = {}
 
 
 def watch_of(url: str) -> RunWatch:
-    """Return the watch of this process on a database."""
     return _watches.get(url) or _watches.setdefault(url, RunWatch(url))
 
 

@@ -45,7 +45,6 @@ class Diagnosis(NamedTuple):
 
 
 def worst(findings: Sequence[Diagnosis]) -> Level:
-    """Return the worst level among findings."""
     return max((each.level for each in findings), key=LEVELS.index, default="ok")
 
 

@@ -76,7 +76,6 @@ class HealthQuery:
         return {"timeout_ms": f"{LONGEST_S * 1000:.0f}"}
 
     def filters(self) -> Mapping[str, str]:
-        """Return the filters that are set."""
         given = {"pipeline": self.pipeline, "step": self.step, "model": self.model}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -165,7 +164,6 @@ class MachineFacts:
 
 
 def read_aros(row: Mapping[str, Any]) -> ArosFacts:
-    """Read the row of `sql/aros.sql`."""
     return ArosFacts(
         at=row["at"].astimezone(UTC),
         since=row["since"] and row["since"].astimezone(UTC),
@@ -175,7 +173,6 @@ def read_aros(row: Mapping[str, Any]) -> ArosFacts:
 
 
 def read_machine(row: Mapping[str, Any]) -> MachineFacts:
-    """Read the row of `sql/machine.sql`."""
     plain = ("queues", "live_workers", "sweep_age_s", "sweep_lag_s", "events_dropped")
     found = {what: Fact(**each) for what, each in sorted(row["found"].items())}
     ended = tuple(EndCount(*each) for each in row["ended"])

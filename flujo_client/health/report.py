@@ -141,7 +141,6 @@ class EndedRuns(Value):
 
     @property
     def unsuccessful(self) -> int:
-        """Return how many failed or expired."""
         return self.failed + self.expired
 
 

@@ -25,7 +25,6 @@ class NumberedIds:
     _count = 0
 
     def new_message_id(self) -> str:
-        """Make the id of another message."""
         self._count += 1
         self.message_id = f"{self.prefix}.{self._count}"
         return self.message_id
@@ -84,7 +83,6 @@ class Encoders(Generic[E]):
         return (self._open.pop(key, None) if kind is end else self._open.get(key)) is not None
 
     def reopened(self) -> list[E]:
-        """Return the starts of what is open."""
         return [start for _, start, _ in self._open.values()]
 
     def close(self, name: str = "") -> list[E]:

@@ -46,7 +46,6 @@ class Live:
 
     @property
     def client(self) -> AsyncFlujoClient:
-        """Return the client."""
         self._client = self._client or AsyncFlujoClient()
         return self._client
 

@@ -39,7 +39,6 @@ async def stream(request: Request) -> Response:
 
 
 def refusal(error: FlujoError) -> dict[str, Any]:
-    """Return an error as JSON has it."""
     return {"error": error.message, "code": error.error_code, "suggestion": error.suggestion}
 
 

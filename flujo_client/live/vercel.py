@@ -43,7 +43,6 @@ async def events(opened: Opened) -> AsyncIterator[str]:
 
 
 async def _chunks(encoders: Encoders[sdk.BaseChunk], event: StreamEvent) -> list[sdk.BaseChunk]:
-    """Return an event of the run as chunks."""
     name = try_of(event.address, event.step, event.attempt)
     match event.kind:
         case kind if kind in ENCODED:

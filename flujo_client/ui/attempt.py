@@ -76,7 +76,6 @@ class Attempt:
 
     @property
     def place(self) -> str:
-        """Return the address of its step."""
         return below(self.facts["address"], self.facts["step"])
 
     @property
@@ -95,7 +94,6 @@ class Attempt:
 
 
 def read_attempt(tree: TreeReader, values: ValueReader, key: str) -> Attempt | None:
-    """Read an attempt of a run by its key; None if there is none."""
     run = tree.run["id"]
     found = values.reading.rows("attempt", run=run, key=key)
     if not found:

@@ -78,7 +78,6 @@ def step_page(request: Request) -> Response:
 
 
 def attempt_page(request: Request) -> Response:
-    """Show one attempt, with all its events."""
     run, read, key = _run(request), reading(request), request.path_params["key"]
     tree = _tree(read, run)
     attempt = read_attempt(tree, values_of(request), key) if tree else None

@@ -35,7 +35,6 @@ Auth: TypeAlias = Callable[[Request], "User | Awaitable[User | None] | None"]
 
 
 def sign(secret: bytes, *texts: str) -> str:
-    """Return the signature of some texts."""
     return hmac.digest(secret, "\0".join(("flujo.ui", *texts)).encode(errors="replace"), hashlib.sha256).hex()[:40]
 
 

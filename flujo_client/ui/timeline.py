@@ -60,7 +60,6 @@ class Timeline:
 
     @property
     def height(self) -> int:
-        """Return the height of the drawing."""
         return TOP + ROW * len(self.rows) + 4
 
 

@@ -105,12 +105,10 @@ class Page:
 
 
 def page_of(request: Request) -> Page:
-    """Return what all requests share."""
     return cast("Page", request.app.state.page)
 
 
 def user_of(request: Request) -> User:
-    """Return who sent a request."""
     return cast("User", request.state.user)
 
 
@@ -120,14 +118,12 @@ def shows_values(request: Request) -> bool:
 
 
 def reading(request: Request) -> PageReads:
-    """Return the reads of a request."""
     if not hasattr(request.state, "reading"):
         request.state.reading = PageReads(page_of(request).reader)
     return cast("PageReads", request.state.reading)
 
 
 def values_of(request: Request) -> ValueReader:
-    """Return the reader of stored values for this user."""
     return ValueReader(reading(request), shows_values(request), page_of(request).client.settings.log.redact)
 
 
