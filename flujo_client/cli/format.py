@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from flujo_client.address import end_of
+from flujo_client.explain.sentence import counted as counted  # noqa: PLC0414 - commands import it from here
 
 SHORT = 8
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
@@ -44,11 +45,6 @@ def cost(dollars: float) -> str:
 def short(run_id: str) -> str:
     """Write the end of a run's id, which names it in every command that takes a run: 32 random bits. An id without such an end stays whole."""
     return end_of(run_id, SHORT)
-
-
-def counted(number: int, thing: str) -> str:
-    plural = "es" if thing.endswith(("ch", "s")) else "s"
-    return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 
 def printable(text: str) -> str:

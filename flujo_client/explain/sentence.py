@@ -1,4 +1,4 @@
-"""A sentence about a run, as data, and the words for spans and times in it. Pure."""
+"""A sentence about a run, as data, and the words for numbers, spans and times in it. Pure."""
 
 from __future__ import annotations
 
@@ -95,6 +95,12 @@ def clock(at: datetime, now: datetime) -> str:
     elif abs(seconds) < _WITHOUT_DAY_S:
         shown = f"{at:%H:%M}"
     return f"{shown} (in {span(seconds)})" if seconds > 0 else f"{shown} ({span(-seconds)} ago)"
+
+
+def counted(number: int, thing: str) -> str:
+    """Write how many there are of a thing."""
+    plural = "es" if thing.endswith(("ch", "s")) else "s"
+    return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 
 def times(number: int) -> str:

@@ -16,6 +16,7 @@ from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
 from flujo_client.contract.providers import AGENTS, provider_of
 from flujo_client.contract.records import WorkerRecord
 from flujo_client.contract.schedules import ScheduleRecord
+from flujo_client.explain.sentence import counted
 from flujo_client.health.app_rules import AppFacts, Diagnosis, Level, app_findings
 
 TESTED_POSTGRES: Final = 18
@@ -139,7 +140,7 @@ def _connections(facts: Facts) -> Iterator[Diagnosis]:
     each = facts.settings.worker.pool_max + LIMIT_CONNECTIONS
     most, room = each * len(facts.live), facts.database.max_connections - RESERVED
     if most > room:
-        processes = _many(len(facts.live), "worker process")
+        processes = counted(len(facts.live), "worker process")
         what = f"{processes} of {each} connections may open {most}; Postgres allows {room}"
         change = f"max_connections = {most + 20} in postgresql.conf, or PgBouncer"
         if (fitting := room // len(facts.live) - LIMIT_CONNECTIONS) >= LEAST_CONNECTIONS:
@@ -202,15 +203,17 @@ def _workers(facts: Facts) -> Iterator[Diagnosis]:
         what = "no worker is running: no run can continue"
         yield Diagnosis("warning", "workers", what, f"{facts.start}, or flujo up")
     else:
-        slots = _many(sum(worker.slots for worker in facts.live), "slot")
-        yield Diagnosis("ok", "workers", f"{_many(len(facts.live), 'process')} with {slots}")
+        slots = counted(sum(worker.slots for worker in facts.live), "slot")
+        yield Diagnosis("ok", "workers", f"{counted(len(facts.live), 'process')} with {slots}")
     for queue in (own.attempts_queue, own.control_queue):
         if (serving or (facts.live and facts.app)) and not any(worker.serves((queue,)) for worker in facts.live):
             yield Diagnosis("warning", "queues", f"no worker consumes {queue}", f"{facts.start} -Q {queue}")
     for queue, count in facts.database.waiting:
         is_ours = queue in (own.attempts_queue, own.control_queue) and serving
         if facts.live and not is_ours and not any(worker.serves((queue,)) for worker in facts.live):
-            what = f"{_many(count, 'attempt')} {'waits' if count == 1 else 'wait'} in {queue}, which no worker consumes"
+            what = (
+                f"{counted(count, 'attempt')} {'waits' if count == 1 else 'wait'} in {queue}, which no worker consumes"
+            )
             yield Diagnosis("error", "queues", what, f"{facts.start} -Q {queue}")
     for each in facts.live:
         if each.lacks:
@@ -224,7 +227,7 @@ def _workers(facts: Facts) -> Iterator[Diagnosis]:
 
 def _pipelines(facts: Facts) -> Iterator[Diagnosis]:
     for each in facts.database.parked if facts.database else ():
-        runs = f"{_many(each.runs, 'run')} of {each.reference} {'is' if each.runs == 1 else 'are'}"
+        runs = f"{counted(each.runs, 'run')} of {each.reference} {'is' if each.runs == 1 else 'are'}"
         if each.change is None:
             what, change = f"{runs} parked: {each.reason}", "start a worker with that code; the runs then continue"
         else:
@@ -279,8 +282,3 @@ def _at(facts: Facts, url: object) -> str:
 def _some(things: Sequence[str]) -> str:
     more = len(things) - SHOWN
     return ", ".join(things[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _many(number: int, thing: str) -> str:
-    plural = "es" if thing.endswith("s") else "s"
-    return f"{number:,} {thing}{'' if number == 1 else plural}"

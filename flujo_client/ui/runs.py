@@ -19,7 +19,7 @@ from flujo_client.api.options import RetryOptions
 from flujo_client.contract.records import LIVE_RUN, RunRecord
 from flujo_client.contract.run_filter import RunFilter, read_since
 from flujo_client.errors import FlujoError, ServiceUnreachable
-from flujo_client.explain.sentence import Part, Sentence
+from flujo_client.explain.sentence import Part, Sentence, counted
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import AskBroker, Operation, query
 from flujo_client.gateway.requests import Row
@@ -76,13 +76,13 @@ def act(request: Request) -> Response:
         raise HTTPException(400, "`do` must be retry or cancel")
     if form.get("do") == "cancel":
         done = client.perform(_cancel_all(chosen, actor))
-        others = f" {_runs(len(chosen) - done)} had ended before." if done < len(chosen) else ""
-        note = f"Cancelled {_runs(done)}.{others}"
+        others = f" {counted(len(chosen) - done, 'run')} had ended before." if done < len(chosen) else ""
+        note = f"Cancelled {counted(done, 'run')}.{others}"
     else:
         failures = _retry_all(client, chosen, actor, form)
-        note = f"Retried {_runs(len(chosen) - len(failures))} as new runs."
+        note = f"Retried {counted(len(chosen) - len(failures), 'run')} as new runs."
         if failures:
-            note += f" {_runs(len(failures))} could not be retried: {failures[0].message}"
+            note += f" {counted(len(failures), 'run')} could not be retried: {failures[0].message}"
     return go_to(request, f"/{query_of({name: str(form.get(name, ''))[:LONGEST] for name in FILTERS})}", note)
 
 
@@ -168,10 +168,6 @@ def _cancel_all(chosen: Sequence[str], actor: str) -> Operation[int]:
     with suppress(ServiceUnreachable):  # a sweep follows within a second in any case
         yield AskBroker(lambda post: post.request_sweep())
     return done
-
-
-def _runs(number: int) -> str:
-    return f"{number} run{'' if number == 1 else 's'}"
 
 
 ROUTES: Final = [Route("/", runs), Route("/act", act, methods=["POST"])]
