@@ -154,7 +154,8 @@ def _record(chunk: _Chunk, connection: Any) -> Operation[list[operations.Enqueue
         return (yield from query(chunk.record(0.0, judges=False), connection))
     yield ReachBroker()
     enqueued = yield from query(chunk.record(GRACE_S, judges=True))
-    yield from operations.publish_new([envelope for each in enqueued for envelope in each.unpublished])
+    unpublished = [envelope for each in enqueued for envelope in each.unpublished]
+    yield from operations.publish(unpublished, has_grace=True)
     return [operations.Enqueued(each.run_id, each.is_new) for each in enqueued]
 
 

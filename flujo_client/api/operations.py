@@ -141,7 +141,7 @@ def record_context_fields(settings: Settings, model: type[BaseModel] | None, con
 
 def _begin(new: NewRun) -> Operation[Enqueued]:
     recorded = yield from record_or_find(requests.record, new)
-    yield from publish_new(recorded.unpublished)
+    yield from publish(recorded.unpublished, has_grace=True)
     return Enqueued(recorded.run_id, recorded.is_new)
 
 
@@ -153,7 +153,7 @@ def _begin_together(news: Sequence[NewRun]) -> Operation[Sequence[Enqueued | err
         yield from query(requests.record_many(news, lambda _: None, undoes=False))
     except errors.FlujoError as error:
         return [error] if len(news) == 1 else [None] * len(news)
-    yield from publish_new([new.first for new in news])
+    yield from publish([new.first for new in news], has_grace=True)
     return [Enqueued(new.first.ticket.run, is_new=True) for new in news]
 
 
@@ -244,19 +244,15 @@ def admission_options(options: RunOptions) -> AdmissionOptions:
     return AdmissionOptions(**given)
 
 
-def publish_new(envelopes: Sequence[Envelope]) -> Operation[None]:
-    """Publish rows that were committed just now. Their grace leaves time to mark them together with others."""
-    before = time.monotonic()
-    if envelopes and (yield effects.Publish(envelopes)):
-        yield effects.MarkSent([envelope.key for envelope in envelopes], before)
-
-
-def publish(envelopes: Sequence[Envelope]) -> Operation[None]:
-    """Publish rows that have no grace, and mark them before a sweep publishes them too."""
-    before = time.monotonic()
-    if envelopes and (yield effects.Publish(envelopes)):
-        age_s = time.monotonic() - before
-        yield from query(requests.mark_sent({envelope.key: age_s for envelope in envelopes}))
+def publish(envelopes: Sequence[Envelope], *, has_grace: bool = False) -> Operation[None]:
+    """Publish rows, and mark them before a sweep publishes them too: a grace leaves time to mark them together with others."""
+    before, keys = time.monotonic(), [envelope.key for envelope in envelopes]
+    if not (envelopes and (yield effects.Publish(envelopes))):
+        return
+    if has_grace:
+        yield effects.MarkSent(keys, before)
+    else:
+        yield from query(requests.mark_sent(dict.fromkeys(keys, time.monotonic() - before)))
 
 
 def record_of(run_id: str) -> Operation[RunRecord]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Unpack
 
 from flujo_client.address import new_run_id
-from flujo_client.api.operations import Enqueued, NotRecorded, find_pipeline, publish_new, record_or_find, status_of
+from flujo_client.api.operations import Enqueued, NotRecorded, find_pipeline, publish, record_or_find, status_of
 from flujo_client.api.options import RetryOptions, refuse_unknown
 from flujo_client.config.manager import Settings
 from flujo_client.errors import RetryError
@@ -77,7 +77,7 @@ def _begin_again(
     new = new_fork(retryable_run, place, beginning, order, inline=inline, control_queue=joins, again=again, onto=onto)
     yield ReachBroker()
     recorded = yield from _recorded(replace(new, actor=options.get("actor")))
-    yield from publish_new(recorded.unpublished)
+    yield from publish(recorded.unpublished, has_grace=True)
     return Enqueued(recorded.run_id, recorded.is_new)
 
 

@@ -38,11 +38,8 @@ class Bulk(NamedTuple):
     thing: str
     filters: RunFilter
     dry_run: bool
-    """Count, and do nothing."""
     is_confirmed: bool
-    """Act without a question."""
     as_json: bool
-    """Print one JSON document."""
 
     @property
     def grouped_by(self) -> str:

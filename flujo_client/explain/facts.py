@@ -34,7 +34,6 @@ class RunRowFacts:
     root: str = ""
     """The address of its root scope."""
     fingerprint: str = ""
-    """Of its plan."""
     child_of: str | None = None
     """The run whose sentence repeats its own."""
     parked: Mapping[str, Any] | None = None
