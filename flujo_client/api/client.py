@@ -360,7 +360,7 @@ class FlujoClient(_Connected):
 
 
 class AsyncFlujoClient(_Connected):
-    """The async variant of FlujoClient, with the same names. `async with`, or `await close()`."""
+    """The async variant of FlujoClient, with the same methods: `FlujoClient` describes those that are not listed here. `async with`, or `await close()`."""
 
     _runner = AsyncRunner
     _door: AsyncRunner

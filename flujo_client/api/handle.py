@@ -269,7 +269,7 @@ class RunHandle(_Handle["FlujoClient", OutputT, ContextT]):
 
 
 class AsyncRunHandle(_Handle["AsyncFlujoClient", OutputT, ContextT]):
-    """The async variant of RunHandle, with the same names."""
+    """The async variant of RunHandle, with the same methods: `RunHandle` describes those that are not listed here."""
 
     publish = awaited(RunHandle.publish)
     status = awaited(RunHandle.status)
