@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -72,8 +71,7 @@ def read(directory: Path) -> Running | None:
 def write(directory: Path, running: Running) -> None:
     """Write the addresses of the services, whole or not at all, readable by the owner only."""
     draft = directory / "services.json.new"
-    with suppress(FileNotFoundError):
-        draft.unlink()
+    draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(asdict(running), file)
