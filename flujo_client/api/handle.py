@@ -35,7 +35,7 @@ def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[An
     """Return a method of the async face that does what one of the sync face does: the async client returns what is awaited here."""
 
     @wraps(method)
-    async def act(self: Any, *args: P.args, **options: P.kwargs) -> T:
+    async def act(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
         answer: Any = method(self, *args, **options)
         return cast("T", await answer)
 
