@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, cast
 
 from flujo_client.api import approvals, events, explanations, operations, retry
 from flujo_client.api.operations import Enqueued
@@ -26,20 +26,24 @@ if TYPE_CHECKING:
 
 ClientT = TypeVar("ClientT", bound="FlujoClient | AsyncFlujoClient")
 P = ParamSpec("P")
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 CANCEL_PATIENCE_S = 30.0
 
 
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+class _Method(Protocol[P, T_co]):
+    def __get__(self, face: Any, kind: Any = None, /) -> Callable[P, Coroutine[Any, Any, T_co]]: ...
+
+
+def awaited(method: Callable[Concatenate[Any, P], T_co]) -> _Method[P, T_co]:
     """Return a method of the async face that does what one of the sync face does: the async client returns what is awaited here."""
 
     @wraps(method)
-    async def act(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
+    async def act(self: Any, *args: P.args, **options: P.kwargs) -> Any:
         answer: Any = method(self, *args, **options)
-        return cast("T", await answer)
+        return await answer
 
-    return act
+    return cast("_Method[P, T_co]", act)
 
 
 class _Handle(Generic[ClientT, OutputT, ContextT]):
