@@ -23,7 +23,6 @@ from flujo_client.pipeline.step import Step
 from flujo_client.plan.identity import model_name
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.models import asking, dropped_by, each_of, effective_model, without_retries
-from flujo_worker.agents.outputs import Bounded
 from flujo_worker.agents.previews import hidden_start, preview_limit, text_of
 from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.requests import RequestEvents, Requests
@@ -71,15 +70,15 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     durable = _durable(agent, work)
     turns, live = Turns(None if work is None else work.step), [] if streamed is None else [streamed]
     pace = None if run_so_far is None or durable is not None else run_so_far.pace
-    requests = Requests(check, pace=pace, events=_events(data, guidance, history))
+    requests = Requests(check, pace=pace, events=_events(data, guidance, history), reads_output=shaping is not None)
     around = [requests, *turns.history, *live, *(durable or ())]
 
-    async def run(*, capabilities: Sequence[Any], **rest: Any) -> Any:
+    async def run(*readers: Any, **rest: Any) -> Any:
         fixed = {"model": model, "model_settings": settings, "usage": spent, "instructions": instructions, "deps": deps}
         fixed |= {"infer_name": False, "usage_limits": turns.limits}  # the name, from a variable of ours
         executor = executor_beside(asyncio.get_running_loop())
         with asking(model), nullcontext() if executor is None else agent.using_thread_executor(executor):
-            return await agent.run(prompt, capabilities=[*capabilities, *around], **fixed, **rest)
+            return await agent.run(prompt, capabilities=[*readers, *around], **fixed, **rest)
 
     # What is on record was paid for before.
     units = None if run_so_far is None or durable is None else run_so_far.journal
@@ -89,7 +88,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
 
     try:
         if shaping is None:
-            result, is_shaped = await run(capabilities=[Bounded()]), False
+            result, is_shaped = await run(), False
         else:
             result, is_shaped = await run_shaped(agent, shaping, settings, run)
     except Exception as error:

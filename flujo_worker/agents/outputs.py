@@ -17,12 +17,11 @@ from pydantic.errors import PydanticUserError
 from pydantic_ai import RunContext, StructuredDict
 from pydantic_ai import _utils as library_internals
 from pydantic_ai import output as library_output
-from pydantic_ai.capabilities import AbstractCapability, RawToolArgs
 from pydantic_ai.exceptions import ModelRetry, UserError
-from pydantic_ai.messages import BinaryImage, ToolCallPart
+from pydantic_ai.messages import BinaryImage
 from pydantic_ai.output import NativeOutput, OutputContext, PromptedOutput, TextOutput, ToolOutput
-from pydantic_ai.tools import DeferredToolRequests, ToolDefinition
-from typing_extensions import TypedDict, is_typeddict, override
+from pydantic_ai.tools import DeferredToolRequests
+from typing_extensions import TypedDict, is_typeddict
 
 from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.schemas.fail_fast import fail_fast, fail_fast_json
@@ -110,24 +109,6 @@ def _opened(schema: Schema) -> dict[str, Any]:
     return opened
 
 
-class Bounded(AbstractCapability[Any]):
-    """Refuses what is too costly to validate."""
-
-    @override
-    async def before_tool_validate(
-        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: RawToolArgs
-    ) -> RawToolArgs:
-        """Refuse the arguments of a tool, as `refuse` does."""
-        refuse(_validator_of(ctx, call.tool_name), args)
-        return args
-
-    async def before_output_validate(self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any) -> Any:
-        """Refuse an output, as the arguments of a tool."""
-        if not ctx.partial_output:
-            refuse(kind_of_output(ctx, output_context), output)
-        return output
-
-
 def refuse(kind: Any, sent: Any) -> None:
     """Raise ModelRetry if there are too many ways to read what a model sent for a type or validator, ValidationError if it is large and does not fit."""
     if ambiguous := too_ambiguous(kind, sent):
@@ -159,7 +140,7 @@ def refuse_large(kind: Any, sent: Any) -> None:
 def kind_of_output(ctx: RunContext[Any], output: OutputContext) -> Any:
     """Return what pydantic-ai validates an output by: an output tool's validator, or a type; None if that is not known."""
     if output.tool_def is not None:
-        return _validator_of(ctx, output.tool_def.name)
+        return validator_of(ctx, output.tool_def.name)
     kind: Any = output.output_type
     try:
         if kind is None:
@@ -169,7 +150,8 @@ def kind_of_output(ctx: RunContext[Any], output: OutputContext) -> Any:
         return None
 
 
-def _validator_of(ctx: RunContext[Any], name: str) -> Any:
+def validator_of(ctx: RunContext[Any], name: str) -> Any:
+    """Return what pydantic-ai validates a tool's arguments by; None if there is no such tool."""
     tools = ctx.tool_manager.tools if ctx.tool_manager is not None else None
     tool = (tools or {}).get(name)
     return None if tool is None else tool.args_validator

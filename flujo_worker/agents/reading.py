@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import WrapModelRequestHandler, WrapOutputValidateHandler
+from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler, WrapOutputValidateHandler
 from pydantic_ai.exceptions import ModelHTTPError, UserError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
@@ -20,7 +20,7 @@ from pydantic_ai.output import OutputContext
 from typing_extensions import override
 
 from flujo_client.errors import AgentIOValidationError
-from flujo_worker.agents.outputs import KEY, Bounded, has_fields, kind_of_output, refuse_large, too_ambiguous, under_key
+from flujo_worker.agents.outputs import KEY, has_fields, kind_of_output, refuse_large, too_ambiguous, under_key
 from flujo_worker.agents.shaping import Origin, Schema, Shaping, is_structured_dict
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.typed import misfit, without_formats
@@ -37,7 +37,7 @@ _PARAMETERS: Final = (
 """What providers call the parameter: OpenAI's two, and those who follow them, Google, Anthropic."""
 
 
-class OutputReader(Bounded):
+class OutputReader(AbstractCapability[Any]):
     """Reads a run's output by `shaping.read` before pydantic validates it. `on_request` gets each run's first request that is really sent.
 
     Attributes:
@@ -78,11 +78,6 @@ class OutputReader(Bounded):
         if self._shaping.shadow or not self._shaping.reads:
             return response
         return _as_tool_call(response, request_context.model_request_parameters)
-
-    @override
-    async def before_output_validate(self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any) -> Any:
-        """Leave the output as it is: it has been looked at when it was read."""
-        return output
 
     async def wrap_output_validate(
         self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any, handler: WrapOutputValidateHandler

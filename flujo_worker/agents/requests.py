@@ -1,4 +1,4 @@
-"""Check an agent's requests to its model, let them wait for their turn under a rate limit, and emit their events. No request is changed."""
+"""Check an agent's requests to its model, let them wait for their turn under a rate limit, emit their events, and bound what comes back."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 import orjson
 from pydantic_ai import RunContext
-from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
+from pydantic_ai.capabilities import AbstractCapability, RawToolArgs, WrapModelRequestHandler
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
+from pydantic_ai.output import OutputContext
 from pydantic_ai.tools import ToolDefinition
 from typing_extensions import override
 
@@ -21,6 +22,7 @@ from flujo_client.attempt_info import current_attempt
 from flujo_client.contract.limits import money
 from flujo_client.redact import preview
 from flujo_worker.agents.models import each_of, profile_of
+from flujo_worker.agents.outputs import kind_of_output, refuse, validator_of
 from flujo_worker.agents.previews import AGENT_TOOL, shown, text_of
 from flujo_worker.agents.pricing import models_of, price_of
 from flujo_worker.agents.response_check import ResponseCheck, Send, hearing
@@ -152,12 +154,20 @@ class RequestEvents:
 
 
 class Requests(AbstractCapability[Any]):
-    """Checks, paces and logs a run's requests: one capability, because pydantic-ai copies its context for each at every hook."""
+    """Checks, paces and logs a run's requests, and refuses what is too costly to validate.
+
+    One capability, because pydantic-ai copies its context for each at every hook. With `reads_output` another one bounds the output.
+    """
 
     def __init__(
-        self, check: ResponseCheck, *, pace: ModelPace | None = None, events: RequestEvents | None = None
+        self,
+        check: ResponseCheck,
+        *,
+        pace: ModelPace | None = None,
+        events: RequestEvents | None = None,
+        reads_output: bool = False,
     ) -> None:
-        self._check, self._pace, self._events = check, pace, events
+        self._check, self._pace, self._events, self._reads_output = check, pace, events, reads_output
 
     @override
     async def wrap_model_request(
@@ -174,6 +184,20 @@ class Requests(AbstractCapability[Any]):
     ) -> ModelResponse:
         """Let an answer pass that the provider did not stop. Raises AnswerCut or AnswerFiltered."""
         return self._check.accept(ctx, request_context, response)
+
+    @override
+    async def before_tool_validate(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: RawToolArgs
+    ) -> RawToolArgs:
+        """Refuse the arguments of a tool, as `refuse` does."""
+        refuse(validator_of(ctx, call.tool_name), args)
+        return args
+
+    async def before_output_validate(self, ctx: RunContext[Any], *, output_context: OutputContext, output: Any) -> Any:
+        """Refuse an output, as the arguments of a tool."""
+        if not (self._reads_output or ctx.partial_output):
+            refuse(kind_of_output(ctx, output_context), output)
+        return output
 
     @override
     async def wrap_tool_execute(

@@ -116,13 +116,13 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
         output_request = replace(output_request, output_type=None, skipped=REFUSED)
     reading = OutputReader(shaping, output_request.emit_events)
     try:
-        result = await run(output_type=output_request.output_type, capabilities=[reading])
+        result = await run(reading, output_type=output_request.output_type)
     except (UserError, ModelHTTPError) as refusal:
         reason = _reason(refusal)
         if output_request.output_type is None or reading.was_sent or reason is None:
             raise
         reading = OutputReader(shaping, replace(output_request, output_type=None, skipped=reason).emit_events)
-        result = await run(capabilities=[reading])
+        result = await run(reading)
         if memory is not None and reason == REFUSED:
             await memory.add(names["invalid schema" in str(refusal).lower()])
     return result, reading.was_read
