@@ -107,7 +107,6 @@ def backend_findings(backend: Any, allowed: Sequence[str]) -> Iterator[str]:
         yield f"its cache_backend, a {type(found).__name__}, has no {', '.join(lacking)}"
 
 
-TTL_S = 3600.0
 SINGLE_FLIGHT_S = 60.0
 
 
@@ -129,7 +128,7 @@ class CacheStep(Container):
     name: str = field(default="", kw_only=False)
     wrapped_step: Step
     cache_backend: CacheBackend | str | None = None
-    ttl_s: float = TTL_S
+    ttl_s: float = 3600.0
     single_flight_s: float = SINGLE_FLIGHT_S
 
     def __post_init__(self) -> None:

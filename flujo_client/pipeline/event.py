@@ -45,9 +45,6 @@ class WaitForEvent(Answered, Container):
         rules = {"event": self.event or self.name, "expires_s": self.timeout_s, "on_expiry": self.on_timeout}
         return super().rules() | rules
 
-    def traits(self) -> dict[str, Any]:
-        return self._answer_traits()
-
     def text(self) -> str:
         """Return the message that the run's context has while it waits."""
         return f"Waits for event '{self.event or self.name}'."

@@ -34,8 +34,7 @@ class Answered:
     _answer_name = "the answer"
     """The value's name in errors."""
 
-    def _answer_traits(self) -> dict[str, Any]:
-        """Return the value's part of the fingerprint."""
+    def traits(self) -> dict[str, Any]:
         schema: Any = self.input_schema
         if schema is not None:
             schema = {"schema": digest(whole(schema))} if isinstance(schema, Mapping) else identify(schema)
@@ -123,7 +122,7 @@ class HumanInTheLoopStep(Answered, Container):
         return {"message": self.message_for_user} if callable(self.message_for_user) else {}
 
     def traits(self) -> dict[str, Any]:
-        return {"message": None if callable(self.message_for_user) else self.message_for_user, **self._answer_traits()}
+        return {"message": None if callable(self.message_for_user) else self.message_for_user, **super().traits()}
 
     def text(self) -> str:
         """Return the question where no function makes it."""
