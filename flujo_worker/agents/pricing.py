@@ -81,7 +81,7 @@ def declared(output: Any, counted: Usage) -> Usage:
 
 
 def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) -> Usage:
-    """Return the usage of a run by the library's counts. `asked` is the model as the agent names it; providers may answer with a dated name.
+    """Return the usage of a run by the library's counts; `asked` is the model as the agent names it, for providers may answer with a dated name.
 
     Raises PricingNotConfiguredError: costs are strict and the model of the last response has no price; the attempt is charged with the usage.
     """

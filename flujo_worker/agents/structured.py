@@ -47,10 +47,7 @@ class Capability(NamedTuple):
 
 
 def capability_of(model: Model[Any] | str | None) -> Capability:
-    """Return what a model supports, from pydantic-ai's profiles; ids are looked up once per process.
-
-    A fallback over several models has no profile, and neither has no model: both count as supporting nothing.
-    """
+    """Return what a model supports, by pydantic-ai's profiles: nothing without a model, and nothing of a fallback over several."""
     if model is None or isinstance(model, str):
         return _of_id(model or "")
     return _capability(profile_of(model), model.system, model.model_name)

@@ -22,10 +22,7 @@ Known = dict[int, list[Way]]
 
 
 def is_complete(check: Check, value: Any, left_open: list[tuple[Path, bool]]) -> bool:
-    """Return whether what the text's end left open has all that the schema declares.
-
-    All ways through the schema go down together, each part once: taken one after the other, their number grows with every level.
-    """
+    """Return whether what the text's end left open has all that the schema declares. All ways through the schema go down together, each part once."""
     if not left_open or any(is_list for _, is_list in left_open):
         return False
     known: Known = {}

@@ -156,10 +156,7 @@ def agreement(texts: Sequence[str]) -> float:
 
 
 def verdict_of(answer: Any) -> PlanVerdict:
-    """Read what a judge answered with; raises TypeError, which names what is allowed, for anything else.
-
-    A score alone passes, until it is held to a threshold. A text is read as the JSON of an answer, fenced or not.
-    """
+    """Read what a judge answered with, a text as JSON; raises TypeError, which names what is allowed. A score alone passes until it is held to a threshold."""
     match parse(answer, _VERDICT, {}).value if isinstance(answer, str) else answer:
         case bool() as passed:
             return PlanVerdict(passed)

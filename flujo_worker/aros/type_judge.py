@@ -225,10 +225,7 @@ _NONE: Final[Places] = frozenset()
 
 
 def misfits(value: Any, output_type: Any) -> Places:
-    """List where a value does not fit a type, looking into models and dataclasses, with what is wrong there.
-
-    A validator that refuses its own result is listed too: compare with what was listed before the value was changed.
-    """
+    """List where a value does not fit a type, with what is wrong there; also what a validator refuses of its own result, so compare with before."""
     validator = _validator(output_type)
     if validator is None:
         return _NONE

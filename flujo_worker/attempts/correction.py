@@ -35,10 +35,9 @@ class OutputCorrection:
     async def outcome(
         self, refused: ParseOutcome, judge: Callable[[str], Awaitable[ParseOutcome]], key: str | None
     ) -> ParseOutcome:
-        """Return the new outcome of a rejected one; itself if they do not change its value.
+        """Return the new outcome of a rejected one; itself if they do not change its value, which is under `key` if that is set.
 
-        `judge` checks a JSON text strictly; `key` is the value's, if it is in a mapping. Raises Exception: only control-flow signals,
-        limits and the failures of services, as a processor raised them.
+        `judge` checks a JSON text strictly. Raises Exception: only control-flow signals, limits and the failures of services, as a processor raised them.
         """
         assert refused.unfit is not None
         value = refused.unfit.value

@@ -50,18 +50,14 @@ class LimitRefusal(Exception):
 
 
 class PermitGate:
-    """The limits of steps. `release` takes an attempt's key, its fence and the limit's name, and publishes the attempts that take its place."""
+    """The limits of steps."""
 
-    def __init__(
-        self, stores: Stores, release: Callable[[str, int, str], None], effects: Effects, resolve: Callable[[str], Any]
-    ) -> None:
-        self._stores, self._release, self._effects, self._resolve = stores, release, effects, resolve
+    def __init__(self, services: AttemptServices) -> None:
+        self._stores, self._effects, self._resolve = services.stores, services.effects, services.resolve
+        self._release = services.coordinator.release_permit
 
     async def holds_back(self, attempt: StagedAttempt, admission: Admission) -> bool:
-        """Ask for a permit; without one, the attempt is returned, to be published again when it is its turn.
-
-        Raises LimitRefusal: the name of the limit cannot be filled in, or the limit drops what finds no place.
-        """
+        """Ask for a permit; without one, the attempt is published again when it is its turn. Raises LimitRefusal: the limit drops it, or its name is invalid."""
         limit = admission.step.limit
         if limit is None:
             return False
@@ -122,10 +118,7 @@ def _reached(step: str, name: str, at_once: int) -> FlujoError:
 
 
 class ModelGate:
-    """The models that attempts call: that of an attempt's agent is queried once, before any call; all are notified of the results.
-
-    Other models that the attempt calls, of a plugin's redirect or a precheck's agents, are notified and not queried.
-    """
+    """The models that attempts call: that of an attempt's agent is queried once, before any call; all that it calls are notified of the results."""
 
     def __init__(self, models: CalledModels, stores: Stores, effects: Effects) -> None:
         self._models, self._stores, self._effects = models, stores, effects
@@ -232,7 +225,7 @@ class Admissions:
 
     def __init__(self, services: AttemptServices, models: CalledModels | None, rates: RateLimiter | None) -> None:
         stores, effects, self._catalog = services.stores, services.effects, services.hooks.catalog
-        self._permits = PermitGate(stores, services.coordinator.release_permit, effects, services.resolve)
+        self._permits = PermitGate(services)
         self._models = None if models is None else ModelGate(models, stores, effects)
         self.rates = None if rates is None else RateGate(rates, stores, effects)
 

@@ -139,10 +139,7 @@ class Isolation:
             return DeliveryResult("waiting")
 
     def isolate(self, in_company: int, apart: Callable[[Processes, Room], T], here: Callable[[], T]) -> T:
-        """Do what was lost twice in a separate process, or here as the only thing that this process does.
-
-        Raises NoFreeSlot: too much runs in separate processes already; try again later.
-        """
+        """Do what was lost twice in a separate process, or here as the only thing that this process does. Raises NoFreeSlot: try again later."""
         try:
             if in_company < ALONE_AFTER:
                 with self.gate.shared():

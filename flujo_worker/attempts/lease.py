@@ -91,10 +91,7 @@ class Lease:
         return now - self._beat_at < 2 * self._renew_s and now - self._unbroken_since >= self._lease_s
 
     def judge(self) -> str | None:
-        """Return the present incarnation if it may call others dead, else None.
-
-        The process may be suspended after that: a statement that calls others dead checks again that this incarnation has a lease.
-        """
+        """Return the present incarnation if it may call others dead; the statement that does so checks again that this incarnation has a lease."""
         worker = self.worker
         return worker if self.may_judge() else None
 
@@ -130,10 +127,7 @@ class Lease:
             each.interrupt()
 
     def hand_back(self, *, everything: bool = False) -> set[str]:
-        """Release what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
-
-        Raises StoreError: Postgres does not answer.
-        """
+        """Release what was let go since `interrupt`, with `everything` also what is still held; return what is to be published. Raises StoreError."""
         with self._lock:
             keys = self._let_go | (set(self._held) if everything else set())
         moved = self._leases.hand_back(self.worker, keys, is_broken=self._is_broken) if keys else set()

@@ -194,10 +194,7 @@ class Preparation:
         return True
 
     def awaited(self, finding: CodeMismatch, key: str) -> AwaitedCode | None:
-        """Return the code that a run has to wait for.
-
-        Code does not change in this process, so it rejects an attempt for its context, or for code that is missing, once.
-        """
+        """Return the code that a run has to wait for; for its context, or for code that is missing, this process rejects an attempt once."""
         if not isinstance(finding, (ContextMisfit, CodeNotHere)):
             return finding.awaited
         self.migrations.forget()

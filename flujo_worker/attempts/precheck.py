@@ -42,10 +42,7 @@ _OVER_CAP: Final = GateFinding("skipped", "over_token_cap")
 
 
 class PlanCheckValidator:
-    """Asks an agent what it thinks of a plan.
-
-    It gets the plan's text, or `{"plan", "goal"}` if there is a goal; `max_tokens` and `resources` if it takes them.
-    """
+    """Asks an agent what it thinks of a plan: it gets the text, or `{"plan", "goal"}` if there is a goal; `max_tokens` and `resources` if it takes them."""
 
     def __init__(self, agent: Any, *, max_tokens: int, threads: Executor, resources: Any = None) -> None:
         self._agent, self._threads = agent, threads

@@ -248,10 +248,7 @@ class StepAttempt:
         await consult_validators(self.work, self.run, self.output)
 
     async def write_context(self) -> None:
-        """Write the output to the step's sinks; record people's answers, and the conversation.
-
-        A context that no code has decoded is changed later, in its stored form.
-        """
+        """Write the output to the step's sinks; record people's answers, and the conversation. A context in stored form is changed later."""
         work, run = self.work, self.run
         field = work.appends_to
         if field is not None:

@@ -71,10 +71,7 @@ class AdmissionDecision:
 
 
 def admit(waiting: Sequence[WaitingRun], states: Mapping[str, GateState]) -> AdmissionDecision:
-    """Decide who passes.
-
-    `waiting` has the first runs of each queue; one with a gate that is not among the states, which are locked, is left as it is.
-    """
+    """Decide who passes of the first runs of each queue; one with a gate that is not among the states, which are locked, is left as it is."""
     now, admitted, moved, kept = dict(states), [], [], []
     for gate, queues in _queues(waiting, states).items():
         while queues:

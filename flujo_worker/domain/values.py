@@ -312,10 +312,7 @@ class Decision:
     def why_not_merged(
         self, claim: tuple[int, str | None], end: tuple[str, str | None], *, is_stopped: bool
     ) -> Literal["repeated", "stopped", "stale"]:
-        """Return why it is not merged, by the last claim, the status and the reason of its attempt's row.
-
-        The same end under the same claim is this same outcome: only its holder could close it so.
-        """
+        """Return why it is not merged, by its attempt's row. The same end under the same claim is this same outcome: only its holder could close it so."""
         is_own = claim[0] == self.notice.fence and self.notice.claim_id in (None, claim[1])
         if is_own and end == (self.close.status, self.close.reason):
             return "repeated"

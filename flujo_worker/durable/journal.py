@@ -143,10 +143,7 @@ class Journal:
             self.payments.release(unit)
 
     async def _announced(self, unit: Unit, call: UnitCall) -> bool:
-        """Announce a unit as its call needs it; return whether it may be asked.
-
-        A request that does not fit its budgets ends the attempt: an error could be caught, and the agent would ask on.
-        """
+        """Announce a unit as its call needs it; return whether it may be asked. One that does not fit its budgets ends the attempt: an error could be caught."""
         if call.effect is not None:
             return await self._units.write(unit)
         if call.is_paid and self.payments.are_limited:

@@ -72,10 +72,7 @@ class Record:
             emit("unit.changed", "warning", operation=unit.operation, first=first, changed=changed[:SHOWN])
 
     def emit_unasked(self, askers: Collection[str]) -> None:
-        """Emit the operations of what nothing has asked for, of those who have asked for any.
-
-        What is inside a unit that was answered from record has an asker that did not run, and was not needed.
-        """
+        """Emit the operations of what nothing has asked for, of those who have asked for any: an asker inside an answered unit did not run."""
         operations = Counter(each.operation for each in self._unasked() if _asked(each)[0] in askers)
         if operations:
             emit("unit.unasked", "warning", operations=dict(operations), count=operations.total())

@@ -15,10 +15,7 @@ MOST_AT_ONCE = 64
 
 
 class Batcher(Generic[T, R]):
-    """Combines requests: those that arrive while a batch is processed form the next batch. It starts immediately, without a timer.
-
-    `act` returns the results of a batch in order; its exception is raised for each request.
-    """
+    """Combines requests: those that arrive while a batch is processed form the next one, at once. `act` returns the results of a batch in order."""
 
     def __init__(self, act: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
         self._act = act

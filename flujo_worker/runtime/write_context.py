@@ -83,10 +83,7 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def mark(context: PipelineContext, state: ContextState, message: str | None) -> None:
-    """Write into a context whether its run waits for a person, and for what answer.
-
-    While it waits, `scratchpad["status"]` is `paused`, unless a step has written another value there.
-    """
+    """Write into a context whether its run waits for a person, and for what answer; in `scratchpad["status"]` too, unless a step has written there."""
     context.status, context.pause_message = state, message
     paused, scratchpad = {"status": ContextState.PAUSED.value}, context.scratchpad
     if state is ContextState.PAUSED:

@@ -220,10 +220,7 @@ def _with_input(step: Any, context: Any, value: Any) -> Any:
 
 
 def task_context(question: UserCodeCall) -> Packed:
-    """Make the context that a background run begins with: a copy, which says what it is where it has fields for that.
-
-    Value: the context of the sequence that launches it. Data: `task_id` and `parent_run_id`.
-    """
+    """Make a background run's context: a copy with the ids in data, where it has fields for them. Value: that of the sequence that launches it."""
     context, ids = question.value(0), question.data
     values = {"run_id": ids["task_id"], "is_background_task": True, **ids}
     for name in values.keys() & type(context).model_fields.keys():
