@@ -48,9 +48,7 @@ class LoopPublisher:
         """Publish one message for each envelope, all of the same run; to be awaited. Return the messages that were taken, the oldest first.
 
         At most `take` are taken from their list; none if they go to several, others are being published too, or Redis does not allow it.
-
-        Raises:
-            RedisError: something may not have been published.
+        Raises RedisError: something may not have been published.
         """
         done: asyncio.Future[Sequence[Taken]] = asyncio.get_running_loop().create_future()
         self._add(_Push(envelopes, take, done), at_once=take > 0)

@@ -99,11 +99,9 @@ def sign(text: bytes, key: tuple[str, bytes]) -> bytes:
 
 
 def verify(body: bytes, keys: Keys) -> bytes:
-    """Return the text without its header line.
+    """Return the text without its header line. Raises SerializationError: it is not signed, or with a key that is not one of `keys`.
 
-    Raises:
-        KeyMissing: the signature is another than the key's that it names: the text was changed, or signed with another secret.
-        SerializationError: it is not signed, or with a key that is not one of `keys`.
+    Raises KeyMissing: the signature is another than the key's that it names: the text was changed, or signed with another secret.
     """
     if not body.startswith(_MARK):
         if keys:

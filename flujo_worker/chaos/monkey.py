@@ -21,14 +21,9 @@ LOOK_EVERY_S: Final = 0.1
 def run_chaos(
     site: Site, *, seed: int, seconds: float, quiet_s: float = 300.0, watch: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """Inject faults into a site, and judge the final state.
+    """Inject faults into a site for so many seconds, and judge the final state. The seed fixes the order of faults and pipelines.
 
-    Args:
-        site: its services and workers.
-        seed: fixes the order of faults and pipelines.
-        seconds: how long faults happen.
-        quiet_s: how long everything may take to end after the last fault.
-        watch: is called with each fault, and with each wait.
+    Everything may take `quiet_s` seconds to end after the last fault. `watch` is called with each fault, and with each wait.
     """
     traffic = Traffic(site, seed)
     faults = (FaultDeck if site.network is None else NetworkFaults)(site, traffic, seed)

@@ -23,11 +23,9 @@ _PER_PROCESS = 32
 
 
 class Namespace:
-    """A namespace with a link to each service; `number` is from 1 to 15. A context manager.
+    """A namespace with a link to each service; `number` is from 1 to 15. A context manager; `command` runs a program inside.
 
-    Attributes:
-        addresses: by service, that of our end of the link and that of the end inside.
-        command: what runs a program inside.
+    `addresses` has by service that of our end of the link and that of the end inside.
     """
 
     def __init__(self, number: int, services: Sequence[str]) -> None:

@@ -34,10 +34,7 @@ def names_of_roles(prefix: str) -> list[str]:
 def grant_roles(connection: psycopg.Connection[Any], prefix: str) -> Sequence[str]:
     """Create the roles that are missing, make the first the owner of the tables, and grant each what it needs and nothing more.
 
-    Args:
-        connection: in a transaction. The first time, its role must own the tables and be allowed to create roles; later it suffices that
-            it is a member of the owner.
-        prefix: what the roles' names begin with.
+    The first time, the connection's role must own the tables and be allowed to create roles; later it suffices that it is a member of the owner.
     """
     names = names_of_roles(prefix)
     if connection.execute(_MISSING, [names]).fetchone():

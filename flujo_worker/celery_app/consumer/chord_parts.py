@@ -40,12 +40,9 @@ class ChordPart(NamedTuple):
 
 
 class ChordCounter:
-    """Counts the parts of chords on the engine's loop.
+    """Counts the parts of chords, which the result backend of our tasks stores, on the engine's loop.
 
-    Args:
-        app: has our tasks, whose result backend stores the parts.
-        effects: call what waits in a thread.
-        execute: executes a command where the parts are, without a thread; None if they are in another Redis than the broker's.
+    `execute` executes a command where the parts are, without a thread; None if they are in another Redis than the broker's.
     """
 
     def __init__(self, app: Celery, effects: Effects, execute: Callable[..., Awaitable[Any]] | None) -> None:

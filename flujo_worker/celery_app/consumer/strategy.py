@@ -149,8 +149,7 @@ class Unread:
 def checked_headers(name: str, message: Any) -> dict[str, Any]:
     """Return the headers that a message, as kombu read it, of our task `name` may have.
 
-    Raises:
-        WireError: our serializer did not write it, it is not signed as agreed, or its body says something else than its headers.
+    Raises WireError: our serializer did not write it, it is not signed as agreed, or its body says something else than its headers.
     """
     headers, message.accept = message.headers, _ACCEPTED
     if message.content_type != CONTENT_TYPE or headers.get("task") != name:

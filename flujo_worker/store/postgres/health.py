@@ -38,15 +38,8 @@ class HealthInPostgres(InPostgres):
     ) -> HealthReport | None:
         """Read the facts, have a report made of them, and store it; None when this slot has its report, or it is being made.
 
-        Args:
-            aros: the parameters of `aros.sql`.
-            machine: those of `machine.sql`.
-            make: makes the report; called inside the transaction.
-            every_s: seconds that a slot is long.
-            keep: how many reports are retained.
-
-        Raises:
-            StoreError: a statement took longer than `LONGEST_S`.
+        `aros` and `machine` are the parameters of `aros.sql` and `machine.sql`. A slot is `every_s` seconds long, and `keep` reports are retained.
+        Raises StoreError: a statement took longer than `LONGEST_S`.
         """
 
         def once(connection: Connection) -> HealthReport | None:
