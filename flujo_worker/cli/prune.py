@@ -17,8 +17,8 @@ from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
 from flujo_worker.domain.retention import DAY_S, STATUSES, RetentionRule
 from flujo_worker.store.migrate import require_current
-from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.stores import PostgresStores
+from flujo_worker.store.postgres.upkeep import RetentionInPostgres
 
 AT_ONCE: Final = 100
 REPORT_EVERY_S: Final = 2.0

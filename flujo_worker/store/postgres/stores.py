@@ -12,7 +12,7 @@ import psycopg
 
 from flujo_client.contract.limits import GuardRow
 from flujo_client.contract.rows import attempt_record, run_record, scope_record
-from flujo_client.serial import dumps, storable_text, stored_safely
+from flujo_client.serial import stored_safely
 from flujo_worker.domain.permit import ASK_AGAIN_S, PATIENCE_S, PermitRequest
 from flujo_worker.ports import ClaimId, Member, PendingHookCall, Records, Renewal, Reply, Room, WorkerStores
 from flujo_worker.store.migrate import migrations
@@ -23,12 +23,11 @@ from flujo_worker.store.postgres.bind import bind_deferral, columns
 from flujo_worker.store.postgres.blobs import BlobsInPostgres
 from flujo_worker.store.postgres.code import CodeInPostgres, PlanMovesInPostgres
 from flujo_worker.store.postgres.entities import NEW_EVENT
-from flujo_worker.store.postgres.exports import ExportsInPostgres
 from flujo_worker.store.postgres.pool import InPostgres, RetryingPool
-from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.scopes import ScopesInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, Connection, execute
 from flujo_worker.store.postgres.units import BatchesInPostgres, UnitsInPostgres
+from flujo_worker.store.postgres.upkeep import ExportsInPostgres, RetentionInPostgres, SchedulesInPostgres
 from flujo_worker.store.rows import reply_of
 from flujo_worker.store.shared_rules import HANDED_BACK_MOST, HANDED_BACK_OFTEN
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from flujo_client.contract.outcome import Event
-    from flujo_worker.domain.schedules import DueSchedule, Fired
 
 
 class LeasesInPostgres(InPostgres):
@@ -165,38 +163,6 @@ class RecordsInPostgres(InPostgres):
     def read(self, run: str) -> Records:
         found, *rest = (self._pool.rows(name, {"run": run}, home=CLIENT) for name in ("run", "attempts", "scopes"))
         return Records(run_record(found[0]), list(map(attempt_record, rest[0])), list(map(scope_record, rest[1])))
-
-
-class SchedulesInPostgres(InPostgres):
-    def due(self, limit: int) -> list[DueSchedule]:
-        if not (rows := self._pool.rows("due_schedules", {"limit": limit})):
-            return []
-        from flujo_client.contract.schedules import ScheduleRecord
-        from flujo_worker.domain.schedules import DueSchedule
-
-        return [
-            DueSchedule(
-                ScheduleRecord.of(row), row["fingerprint"], bytes(row["body"]), row["now"], row["failing_since"]
-            )
-            for row in rows
-        ]
-
-    def advance(self, due: DueSchedule, fired: Fired) -> bool:
-        from flujo_client.contract.schedules import due_at
-
-        record, slot = due.record, fired.next_slot
-        parameters = {
-            "schedule": record.name,
-            "slot_at": record.slot_at,
-            "timing": dumps(record.timing.to_tree()).decode(),
-            "next_slot": slot,
-            "next_due": None if slot is None else due_at(record.name, slot, record.timing),
-            "again_s": fired.again_s,
-            "last_slot": fired.last_slot,
-            "last_run": fired.run,
-            "error": None if fired.error is None else storable_text(fired.error),
-        }
-        return bool(self._pool.rows("advance_schedule", parameters))
 
 
 class PostgresStores(WorkerStores):

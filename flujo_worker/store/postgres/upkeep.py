@@ -1,16 +1,77 @@
-"""Delete the rows in Postgres that have outlived their retention."""
+"""What a worker's upkeep needs of Postgres: it deletes the rows that have outlived their retention, exports what has ended, and fires schedules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections import defaultdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
-import psycopg
+import orjson
 
-from flujo_worker.domain.retention import RetentionRule
+from flujo_client.serial import dumps, storable_text
+from flujo_worker.domain.ended import (
+    AnyEnded,
+    AttemptEvent,
+    EndedAttempt,
+    EndedRun,
+    EndedScope,
+    EndedUnit,
+    Export,
+    Kind,
+    Position,
+)
 from flujo_worker.ports import PrunedUnits
 from flujo_worker.store.postgres.pool import InPostgres
 from flujo_worker.store.postgres.statements import Connection, execute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import psycopg
+
+    from flujo_worker.domain.retention import RetentionRule
+    from flujo_worker.domain.schedules import DueSchedule, Fired
+
+_ROWS: Final[Mapping[Kind, tuple[str, type[Any]]]] = {
+    "run": ("ended_runs", EndedRun),
+    "scope": ("ended_scopes", EndedScope),
+    "attempt": ("ended_attempts", EndedAttempt),
+    "unit": ("ended_units", EndedUnit),
+}
+
+
+class ExportsInPostgres(InPostgres):
+    def begin(self, worker: str, *, patience_s: float, margin_s: float) -> Export | None:
+        rows = self._pool.rows("begin_export", {"worker": worker, "patience_s": patience_s, "margin_s": margin_s})
+        if not rows:
+            return None
+        sent = {kind: Position(datetime.fromisoformat(at), key) for kind, (at, key) in rows[0]["positions"].items()}
+        return Export(sent, rows[0]["now"], rows[0]["until"])
+
+    def ended(self, kind: Kind, since: Position, until: datetime, limit: int) -> list[AnyEnded]:
+        name, row_type = _ROWS[kind]
+        parameters = {"since": since.at, "after": since.key, "until": until, "limit": limit}
+        return [row_type(**row) for row in self._pool.rows(name, parameters)]
+
+    def events(self, attempts: Sequence[EndedAttempt], names: Sequence[str]) -> dict[str, list[AttemptEvent]]:
+        found = defaultdict[str, list[AttemptEvent]](list)
+        if attempts:
+            parameters = {
+                "runs": list({each.run for each in attempts}),
+                "attempts": [each.key for each in attempts],
+                "names": list(names),
+                "since": min(each.began for each in attempts),
+                "until": max(each.ended for each in attempts),
+            }
+            for row in self._pool.rows("events_of_attempts", parameters):
+                found[row["attempt"]].append(AttemptEvent(row["at"], row["name"], row["data"]))
+        return found
+
+    def advance(self, worker: str, positions: Mapping[Kind, Position], *, refused: int) -> bool:
+        written = {kind: (each.at.isoformat(), each.key) for kind, each in positions.items()}
+        parameters = {"worker": worker, "positions": orjson.dumps(written).decode(), "refused": refused}
+        return bool(self._pool.rows("advance_export", parameters))
+
 
 DAYS_AHEAD = 2, 7
 """The first and the last day, counted from today, for which partitions of events are made ahead. The default partition has all other events."""
@@ -91,3 +152,35 @@ def _bind(rules: Sequence[RetentionRule]) -> dict[str, Any]:
 
 def _ids(cursor: psycopg.Cursor[dict[str, Any]]) -> list[str]:
     return [row["id"] for row in cursor.fetchall()]
+
+
+class SchedulesInPostgres(InPostgres):
+    def due(self, limit: int) -> list[DueSchedule]:
+        if not (rows := self._pool.rows("due_schedules", {"limit": limit})):
+            return []
+        from flujo_client.contract.schedules import ScheduleRecord
+        from flujo_worker.domain.schedules import DueSchedule
+
+        return [
+            DueSchedule(
+                ScheduleRecord.of(row), row["fingerprint"], bytes(row["body"]), row["now"], row["failing_since"]
+            )
+            for row in rows
+        ]
+
+    def advance(self, due: DueSchedule, fired: Fired) -> bool:
+        from flujo_client.contract.schedules import due_at
+
+        record, slot = due.record, fired.next_slot
+        parameters = {
+            "schedule": record.name,
+            "slot_at": record.slot_at,
+            "timing": dumps(record.timing.to_tree()).decode(),
+            "next_slot": slot,
+            "next_due": None if slot is None else due_at(record.name, slot, record.timing),
+            "again_s": fired.again_s,
+            "last_slot": fired.last_slot,
+            "last_run": fired.run,
+            "error": None if fired.error is None else storable_text(fired.error),
+        }
+        return bool(self._pool.rows("advance_schedule", parameters))
