@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 import sys
 import threading
 import time
@@ -193,12 +194,12 @@ class CallFuture(Future[T]):
             if self.task is not None:
                 self.task.cancel()
 
-    def is_overdue(self, now: float, grace_s: float) -> bool:
+    def is_overdue(self, now: float, grace_s: float, runs_since: float) -> bool:
         """Return whether it ought to have ended a grace time ago; note since when no caller waits for it."""
         if self.done() and self._dropped_at is None:
             self._dropped_at = now
         since = [each.ends_at for each in tuple(self.limits)] if self._dropped_at is None else [self._dropped_at]
-        return any(now > each + grace_s for each in since)
+        return any(now > max(each, runs_since) + grace_s for each in since)
 
     def leave(self, why: str, place: Place) -> None:
         """Raise in the caller the timeout of the outermost block that has expired."""
@@ -301,14 +302,19 @@ class Loop:
             self._asked_at = time.monotonic()
             self._loop.call_soon_threadsafe(self._answer)
 
-    def leave_overdue(self, grace_s: float) -> list[tuple[str, Place]]:
-        """Leave behind what has not ended within its grace; return the names and places. To be called from another thread."""
-        now, left, why = time.monotonic(), [], "the code ignored its cancellation"
+    def leave_overdue(
+        self, grace_s: float, *, now: float | None = None, runs_since: float = -math.inf
+    ) -> list[tuple[str, Place]]:
+        """Leave behind what has not ended within its grace; return the names and places. To be called from another thread.
+
+        The process has run from `runs_since` to `now`, by its monotonic clock: while it stands still, no grace passes.
+        """
+        now, left, why = now or time.monotonic(), [], "the code ignored its cancellation"
         if not self.answers.is_set():
             why = "the event loop is blocked"
             self.blame()  # again: at first the loop may have had too little CPU to show which call blocks it
         for call in tuple(self._calls):
-            if call.is_left or not call.is_overdue(now, grace_s):
+            if call.is_left or not call.is_overdue(now, grace_s, runs_since):
                 continue
             place = self.place(call.task)
             call.leave(why, place)

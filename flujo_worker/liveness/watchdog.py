@@ -113,17 +113,18 @@ class Watchdog(RecurringWork):
             self._resumed_at = now
         if self._loop.silent_s and now < self._resumed_at + self._blocked_s:
             return  # the loop gets a turn before it is judged
-        self._look()
+        self._look(now)
         self.throttle.look()
         self._memory.look()
 
-    def _look(self) -> None:
+    def _look(self, now: float) -> None:
+        """Judge by `now`, when the look began: the process may be suspended during a look, too."""
         self._check()
         self._look_at_hub(self._blocked_s)
         self._loop.ping()
         if not self._loop.is_given_up:  # once it is, no attempt waits for it again
             self._judge()
-        for name, place in self._loop.leave_overdue(self._grace_s):
+        for name, place in self._loop.leave_overdue(self._grace_s, now=now, runs_since=self._resumed_at):
             logger.warning("%s: %s did not end in time and was left behind, at %s", name, place.function, place.at)
         if self._is_blocked_for_good():
             self._steps.hand_back()

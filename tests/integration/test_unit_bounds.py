@@ -123,7 +123,10 @@ def test_a_request_that_differs_from_the_recorded_one_says_what_changed_first(en
     assert [line[:14] for line in changed["changed"]] == ["-instructions:", "+instructions:"]
     [unasked] = events(engine, "unit.unasked")
     assert unasked == {"operations": {"a__model.request": unasked["count"]}, "count": unasked["count"]}
-    assert unasked["count"] in (2, 3)  # the request that was down counts if its announcement, for which no one waits, came before the retry
+    assert unasked["count"] in (
+        2,
+        3,
+    )  # the request that was down counts if its announcement, for which no one waits, came before the retry
 
 
 def test_nothing_is_told_of_an_attempt_that_goes_on_where_it_was(engine):

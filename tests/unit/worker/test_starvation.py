@@ -163,6 +163,24 @@ def test_who_blocks_the_loop_is_blamed_when_left_behind_though_the_process_was_s
         loop.close()
 
 
+def test_no_grace_passes_while_the_process_stands_still():
+    loop, ended = Loop(), threading.Event()
+
+    async def block():
+        async with within(0.0):
+            ended.wait(30)
+
+    try:
+        future = loop.submit(block(), "step")
+        while future.task is None or not future.limits:
+            time.sleep(0.001)
+        assert loop.leave_overdue(0.0, runs_since=time.monotonic() + 60) == []
+        assert [name for name, _ in loop.leave_overdue(0.0)] == ["step"]
+    finally:
+        ended.set()
+        loop.close()
+
+
 @pytest.mark.parametrize(
     ("seconds", "late_s", "verdict"),
     [(10, 9, True), (10, 3.4, True), (10, 3.2, False), (10, 0, False), (0, 0, False), (0.05, 0.05, True)],
