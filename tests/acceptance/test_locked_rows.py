@@ -200,7 +200,8 @@ def test_every_statement_of_a_worker_is_bounded(site, prepare):
             pytest.raises(RowLocked, match=r"locked by pid .*a careless person"),
         ):
             stores.backlog.stop(run.id, "cancelled", "no longer needed")
-        assert stores.backlog.stop(run.id, "cancelled", "no longer needed")
+        is_stopped = stores.backlog.stop(run.id, "cancelled", "no longer needed")
+        assert is_stopped or run.status() == "cancelled"  # a worker may have seen the request first
     finally:
         stores.close()
 
