@@ -87,9 +87,9 @@ def list_schedules() -> CommandResult:
     """List the schedules with their next three times, and the result of the latest one."""
     with FlujoClient() as client:
         found = client.schedules()
-    shapes, nothing = [_shape(each) for each in found], "there is no schedule; `flujo schedules add` makes one"
+    shapes, none_yet = [_shape(each) for each in found], "there are no schedules; create one with `flujo schedules add`"
     rows = ((each.name, in_a_line(each.pipeline, 40), _when(each), _times(each), _latest(each)) for each in found)
-    return CommandResult(shapes, lambda: show_rows(table(_COLUMNS, rows)) if found else say(nothing))
+    return CommandResult(shapes, lambda: show_rows(table(_COLUMNS, rows)) if found else say(none_yet))
 
 
 def _add(name: str, what: str, method: str, done: str) -> None:

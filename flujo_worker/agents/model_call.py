@@ -80,7 +80,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         with asking(model), nullcontext() if executor is None else agent.using_thread_executor(executor):
             return await agent.run(prompt, capabilities=[*readers, *around], **fixed, **rest)
 
-    # What is on record was paid for before.
+    # Recorded units were paid for by earlier attempts.
     units = None if run_so_far is None or durable is None else run_so_far.journal
 
     def used(response: Any = None) -> Usage:

@@ -156,7 +156,7 @@ class RequestEvents:
 class Requests(AbstractCapability[Any]):
     """Checks, paces and logs a run's requests, and refuses what is too costly to validate.
 
-    One capability, because pydantic-ai copies its context for each at every hook. With `reads_output` another one bounds the output.
+    One capability, because pydantic-ai copies its context for each at every hook. With `reads_output`, another capability bounds the output.
     """
 
     def __init__(

@@ -307,7 +307,7 @@ class Loop:
     ) -> list[tuple[str, Place]]:
         """Leave behind what has not ended within its grace; return the names and places. To be called from another thread.
 
-        The process has run from `runs_since` to `now`, by its monotonic clock: while it stands still, no grace passes.
+        Grace passes only while the process runs: from `runs_since` to `now`, by its monotonic clock.
         """
         now, left, why = now or time.monotonic(), [], "the code ignored its cancellation"
         if not self.answers.is_set():

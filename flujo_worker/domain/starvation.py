@@ -27,8 +27,8 @@ def is_starved(seconds: float, late_s: float) -> bool:
 def attempts_allowed(now: int, most: int, running: int, late: Sequence[float], *, is_crowded: bool) -> int:
     """Return how many attempts a process may run at once from now on: more while its loop is in time, fewer if it stays late.
 
-    What makes a loop late is attempts that begin or end: those that wait for their models cost it nothing. So while it is in time it takes half as
-    many again as it runs, however few it was to take a second before.
+    Attempts make a loop late when they begin or end, not while they wait for their models. After a second in time the process may therefore run
+    half as many again as it runs, however low the limit was before.
 
     Args:
         now: how many it may run so far.

@@ -38,7 +38,7 @@ class UnitCall:
     usage: Callable[[Any], Usage] = lambda _: NO_USAGE
     """What an answer has cost, which it is called with as it came."""
     in_doubt: Callable[[str], Awaitable[Any]] | None = None
-    """Asks a person about one that was begun before and has no answer, and that has this id; returns the answer that it had, or None to make it again. None: nobody needs to be asked."""
+    """Asks a person about the unit with this id, which began earlier and has no recorded answer. Returns its answer, or None to run it again. None: no question is needed."""
     model: str | None = None
     """Which a request asks, by its provider and name."""
     expected: Callable[[], Amount] = Amount

@@ -118,7 +118,7 @@ class Watchdog(RecurringWork):
         self._memory.look()
 
     def _look(self, now: float) -> None:
-        """Judge by `now`, when the look began: the process may be suspended during a look, too."""
+        """Judge by the time when the look began, because the process may be suspended during it."""
         self._check()
         self._look_at_hub(self._blocked_s)
         self._loop.ping()

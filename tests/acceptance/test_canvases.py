@@ -230,7 +230,7 @@ def test_a_worker_that_is_killed_between_celery_and_the_run_is_followed_by_anoth
             wait_until(lambda: not site.rows(owed), what=site.log)
     calls = Counter(notes.read_text().splitlines())
     assert sent.get() == 107
-    assert calls["add 7 100"] == 1 or place in ("task_ended", "hooks_called"), site.log()
+    assert calls["add 7 100"] in ((1, 2, 3) if place in ("task_ended", "hooks_called") else (1,)), site.log()
     assert len(site.rows("SELECT FROM flujo_runs WHERE id = %(id)s", id=sent.parent.id)) == 1
 
 

@@ -71,7 +71,7 @@ def test_the_lane_goes_to_the_next_branch_in_order(world):
 
 
 def test_lanes_in_which_nothing_runs_are_given_to_branches_that_wait(world):
-    """A merge that frees a lane gives it to nobody where somebody else has locked the branch that is next."""
+    """A merge does not pass on a lane if another session has locked the next branch."""
     arms, scopes = fanned_out(world, 5, lanes=2), world.stores.scopes
     run = run_of(arms[0])
     assert commit(world, arms[0], lane=0, takes=False) is None

@@ -1,7 +1,7 @@
 -- The sessions whose transactions hold locks on our tables for longer than a while, the oldest first: what a statement may be waiting for. With
 -- `lock` also those that only read, or that migrate under that advisory lock: a migration waits for them too. Sessions that wait for a lock
--- themselves are left out. Postgres shows state and age of other roles' sessions only to members of pg_read_all_stats; a session with a state but
--- no transaction has just ended the one whose locks pg_locks read a moment earlier.
+-- themselves are left out. Postgres shows state and age of other roles' sessions only to members of pg_read_all_stats; a session that
+-- has a state but no transaction ended it after pg_locks was read, and holds nothing.
 SELECT DISTINCT a.pid, coalesce(a.usename::text, 'unknown user') AS "user", coalesce(nullif(a.application_name, ''), 'no application name') AS application,
     coalesce(a.state, 'unknown state') AS state, extract(epoch FROM statement_timestamp() - a.xact_start)::float8 AS age_s
 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
