@@ -321,7 +321,7 @@ def _is_over(result: PipelineResult) -> bool:
 
 
 def _news(result: PipelineResult, seen: int) -> Iterator[StepOutcome | PipelineResult]:
-    """Yield what is new in a result of which so many steps were seen."""
+    """Yield what is new in a result, after the number of steps that were already seen."""
     yield from map(_outcome, result.step_history[seen:])
     if _is_over(result):
         yield from result.signals

@@ -66,7 +66,7 @@ class InBatches:
             await live(unit)
 
     def expected(self, live: Callable[[], Amount]) -> Amount:
-        """Return what it may cost from now on: what a batch has answered is paid for."""
+        """Return what it may still cost, without what a batch has already answered."""
         return live() if self.response is None else Amount()
 
     async def send(self, dump: Callable[[ModelResponse], Any], live: Callable[[], Awaitable[Any]]) -> Any:

@@ -96,7 +96,7 @@ class BatchedRequest:
     size: int
     """The bytes that it adds to a batch."""
     deadline_s: float
-    """Seconds after which it is asked live."""
+    """Seconds after which the request is sent live instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,13 @@ class UnitCall:
     parts: Sequence[str] = ()
     """What a request asks in parts, each with a short digest."""
     usage: Callable[[Any], Usage] = lambda _: NO_USAGE
-    """What an answer has cost, which it is called with as it came."""
+    """Returns what an answer has cost, given the unchanged answer."""
     in_doubt: Callable[[str], Awaitable[Any]] | None = None
     """Asks a person about the unit with this id, which began earlier and has no recorded answer. Returns its answer, or None to run it again. None: no question is needed."""
     model: str | None = None
     """Which a request asks, by its provider and name."""
     expected: Callable[[], Amount] = Amount
-    """Estimates what an answer costs: under limits that is set aside before it is asked for."""
+    """Estimates what an answer costs, which limits reserve before the request."""
     begin: Callable[[Unit], Awaitable[None]] | None = None
     """Waits until it may be asked, before it is announced."""
 

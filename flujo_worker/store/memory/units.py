@@ -76,7 +76,7 @@ class UnitsInMemory(InMemory):
 
 @dataclass
 class StoredBatch:
-    """A batch, and who has it in hand."""
+    """A batch, and who works on it."""
 
     id: str
     pool: str
