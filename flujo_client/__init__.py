@@ -156,14 +156,15 @@ _HOME = {
     for name in names.split()
 }
 
-__all__ = sorted(_HOME)  # noqa: PLE0605 - a list of what type checkers see re-exported above
+if not TYPE_CHECKING:  # a type checker reads only literal lists: `flujo_worker` would re-export nothing
+    __all__ = sorted(_HOME)  # noqa: PLE0605
 
 
 __version__: str
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *_HOME, "__version__"})
 
 
 def __getattr__(name: str) -> Any:

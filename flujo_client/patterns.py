@@ -4,8 +4,6 @@ Python before 3.11.5 matches such a group wrongly where something in it can back
 means the same: `(?>(?:a|b)*)`.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from typing import Final

@@ -130,7 +130,7 @@ def _without_option(found: re.Match[str]) -> str:
 
 _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (
-        ("sk-", "sk_", "rk_", "whsec_", "gh", "github_pat_", "aiza"),
+        ("sk-", "sk_", "rk_", "whsec_", "ghp_", "gho_", "ghs_", "ghu_", "ghr_", "github_pat_", "aiza"),
         compiled(r"\b(sk-|sk_live_|sk_test_|rk_live_|whsec_|gsk_|gh[opsur]_|github_pat_|AIza)[\w-]{6,}"),
         r"\1***",
     ),
@@ -164,7 +164,7 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match
     (("bearer",), compiled(r"(?i)\b(bearer\s+)[\w.~+/=-]{6,}"), r"\1***"),
     (("basic",), compiled(r"(?i)\b(basic\s+)([\w+/-]{6,}={0,2})"), _without_basic),
     (
-        ("token=", "sig", "key=", "auth=", "credential="),
+        ("token=", "sig=", "signature=", "key=", "auth=", "credential="),
         compiled(
             r"(?i)([?&](?:token|sig|signature|key|auth|x-amz-(?:signature|credential|security-token))=)[^&\s'\"#]+"
         ),
@@ -184,7 +184,10 @@ _PLURAL = compiled(r"(?i)(?<!s)s$")
 _SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
 _ALL_SIGNS = (*_SIGNS, *(sign for signs, _, _ in _SECRETS for sign in signs))
 _SHORTEST_SIGNS = [sign for sign in _ALL_SIGNS if not any(other in sign for other in _ALL_SIGNS if other != sign)]
-"""A text that has any sign has one of these."""
+_MARKS = "-_=."
+_MARKED_SIGNS = {mark: [sign for sign in _SHORTEST_SIGNS if mark in sign] for mark in _MARKS}
+_PLAIN_SIGNS = [sign for sign in _SHORTEST_SIGNS if not any(mark in sign for mark in _MARKS)]
+"""A text with any sign has one of these. A sign with a mark is only searched for in texts with that mark, because each search reads the whole text."""
 _SECRET_IN_QUERY = compiled(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
 _NO_PORT = compiled(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
 """A port that is not a number: the password of a URL without a host."""
@@ -220,7 +223,12 @@ def redact(text: str) -> str:
 
 def has_signs(text: str) -> bool:
     """Return whether `redact` looks at a text at all; otherwise it has no secret, whatever comes after it."""
-    return "://" in text or bool(_in_text) or any(map(text.casefold().__contains__, _SHORTEST_SIGNS))
+    if "://" in text or _in_text:
+        return True
+    folded = text.casefold()
+    return any(map(folded.__contains__, _PLAIN_SIGNS)) or any(
+        any(map(folded.__contains__, signs)) for mark, signs in _MARKED_SIGNS.items() if mark in text
+    )
 
 
 def mask_url(url: str) -> str:

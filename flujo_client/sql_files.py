@@ -1,7 +1,5 @@
 """Read the SQL of a package: one statement in each file of its folder `sql/`."""
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 

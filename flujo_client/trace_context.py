@@ -1,7 +1,7 @@
 """The W3C trace contexts of runs, and the ids of their traces and spans.
 
-Ids are derived, so that whoever exports a span, however often, gives it the same one. A run is in the trace of its caller, if it has one; else the
-trace is its own. It must not import OpenTelemetry, which few programs use: in one that has imported it, the current span is asked for.
+Ids are derived, so every export of a span has the same one. A run is in its caller's trace, if there is one; otherwise it begins a trace. This module
+must not import OpenTelemetry, which few programs use; where a program has imported it, the current span is read.
 """
 
 from __future__ import annotations

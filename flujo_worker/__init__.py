@@ -12,64 +12,35 @@ import flujo_client
 
 if TYPE_CHECKING:
     from flujo_client import *  # noqa: F403
-    from flujo_worker.agents import (
-        AgentResult,
-        AgentTool,
-        BaseAgent,
-        FlujoAgent,
-        PlanGeneratorAgent,
-        TemplatedAgent,
-        make_agent_async,
-        make_reflection_agent,
-        make_repair_agent,
-        make_review_agent,
-        make_self_improvement_agent,
-        make_solution_agent,
-        make_templated_agent_async,
-        make_validator_agent,
-    )
-    from flujo_worker.agents.scripted import scripted_model
-    from flujo_worker.celery_app.app import FlujoWorker
-    from flujo_worker.durable.function_unit import unit
-    from flujo_worker.runtime.progress import progress, stream_text
-    from flujo_worker.testing import LocalEngine
+    from flujo_worker.agents import *  # noqa: F403
+    from flujo_worker.agents.scripted import scripted_model as scripted_model
+    from flujo_worker.celery_app.app import FlujoWorker as FlujoWorker
+    from flujo_worker.durable.function_unit import unit as unit
+    from flujo_worker.runtime.progress import progress as progress
+    from flujo_worker.runtime.progress import stream_text as stream_text
+    from flujo_worker.testing import LocalEngine as LocalEngine
 
 __version__: str
-__all__ = [
-    "AgentResult",
-    "AgentTool",
-    "BaseAgent",
-    "FlujoAgent",
-    "FlujoWorker",
-    "LocalEngine",
-    "PlanGeneratorAgent",
-    "TemplatedAgent",
-    "make_agent_async",
-    "make_reflection_agent",
-    "make_repair_agent",
-    "make_review_agent",
-    "make_self_improvement_agent",
-    "make_solution_agent",
-    "make_templated_agent_async",
-    "make_validator_agent",
-    "progress",
-    "scripted_model",
-    "stream_text",
-    "unit",
-]
-_HOME = dict.fromkeys(__all__, "agents") | {
-    "FlujoWorker": "celery_app.app",
-    "LocalEngine": "testing",
-    "progress": "runtime.progress",
-    "scripted_model": "agents.scripted",
-    "stream_text": "runtime.progress",
-    "unit": "durable.function_unit",
+_HOME = {
+    name: module
+    for module, names in {
+        "agents": "CANNOT_REPAIR AgentResult AgentTool BaseAgent FlujoAgent ImprovementReport ImprovementSuggestion "
+        "PlanGeneratorAgent TemplatedAgent make_agent_async make_reflection_agent make_repair_agent make_review_agent "
+        "make_self_improvement_agent make_solution_agent make_templated_agent_async make_validator_agent",
+        "agents.scripted": "scripted_model",
+        "celery_app.app": "FlujoWorker",
+        "durable.function_unit": "unit",
+        "runtime.progress": "progress stream_text",
+        "testing": "LocalEngine",
+    }.items()
+    for name in names.split()
 }
-__all__ += flujo_client.__all__
+if not TYPE_CHECKING:
+    __all__ = sorted({*_HOME, *flujo_client.__all__})  # noqa: PLE0605
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *_HOME, *flujo_client.__all__, "__version__"})
 
 
 def __getattr__(name: str) -> Any:

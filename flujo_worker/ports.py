@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Required, 
 from flujo_client.contract.carry_on import RunState
 from flujo_client.contract.code import CODE_CHANGED, ParkCause
 from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.context_info import Fields
 from flujo_worker.domain.carry_on import PlanMove
 from flujo_worker.domain.retention import RetentionRule
@@ -77,7 +78,7 @@ class ClaimTerms(TypedDict, total=False):
     """Reserved whole or not at all, in the same act. A reservation that it holds already is used instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """The answer to a claim: the fence to work under, or why not.
 
@@ -95,7 +96,7 @@ class Claim:
     claim_id: str | None = field(default=None, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Committed:
     """The answer to a commit.
 
@@ -117,7 +118,7 @@ class Committed:
     given: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HumanAnswer:
     """A person's answer, or an event: the value, who, why, and when in unix seconds; `waited_s` is how long the question had waited for an event."""
 
@@ -128,7 +129,7 @@ class HumanAnswer:
     waited_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reply:
     """The result of a question; without an answer it expired."""
 
@@ -140,7 +141,7 @@ Replies: TypeAlias = "Callable[[], Sequence[Reply]]"
 """Reads what came of the questions at one place, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingHookCall:
     """A hook call that has not been made yet: a run has ended, or a question of it is open (ADR 22).
 
@@ -162,7 +163,7 @@ class PendingHookCall:
     losses_alone: int = field(default=0, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Records:
     """A run's rows, as its result is made of them."""
 
@@ -171,7 +172,7 @@ class Records:
     scopes: Sequence[ScopeRecord]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Member:
     """One worker process in one incarnation.
 
@@ -201,7 +202,7 @@ class Renewal(NamedTuple):
     sharing: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Due:
     """A message to publish again, and why: ready, lost, epoch or gone. `fence` is that of the attempt's last claim, 0 before the first."""
 
@@ -218,7 +219,7 @@ class PoisonedAttempt(NamedTuple):
     how: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BrokerSnapshot:
     """The state of the broker in a sweep: when its epoch began and when each queue's head was sent (None: it is empty).
 

@@ -24,7 +24,7 @@ STOPPED: Final = ("failed", "cancelled", "expired")
 _known: dict[str, Plan] = {}
 """Plans by fingerprint, which is a digest of them: they never change."""
 LONG_RETRY_S: Final = 5.0
-"""A wait of fewer seconds before the next try is ordinary work."""
+"""Seconds up to which a wait is not reported: a backoff, or the time until a worker takes a message that `enqueue_many` has sent."""
 _MOVES: Final = ("queued", "lane", "lost")
 """Causes to wait that end soon: a worker will continue the run."""
 _NO_WORKER: Final = ("no worker", "no workers")
@@ -157,4 +157,4 @@ def hold_of(run: RunRecord, seen: Sentence, services: str = "") -> Hold | None:
 def _is_short(seen: Sentence) -> bool:
     if seen.cause not in ("backoff", "delayed", "sleep") or seen.until is None or seen.since is None:
         return False
-    return (seen.until - seen.since).total_seconds() < LONG_RETRY_S
+    return (seen.until - seen.since).total_seconds() <= LONG_RETRY_S

@@ -5,17 +5,19 @@ It must not look at files. The client and every worker build alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final
 
 from flujo_client.blueprint.changes import build_changes
-from flujo_client.blueprint.keys import TIMEOUT
-from flujo_client.blueprint.kind import INIT, KINDS, Data, kind_word, present
+from flujo_client.blueprint.keys import TIMEOUT, field_of
+from flujo_client.blueprint.kind import EVERY, INIT, KINDS, BodyShape, Data, StepShape, kind_word, present
+from flujo_client.blueprint.shapes import AnyOf, FieldType, Key, ListOf, MapOf
+from flujo_client.blueprint.value_types import Model, OneOfOr, Reference
 from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.limits import Limit, UsageLimits
+from flujo_client.contract.limits import Limit
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compiled_text import Fits
@@ -77,18 +79,20 @@ class Building:
         return steps[0] if isinstance(body, Mapping) and len(steps) == 1 else Pipeline(steps)
 
     def step(self, data: Data) -> Step:
-        return KINDS[kind_word(data)].build(self, data)
+        kind = KINDS[kind_word(data)]
+        own = ({} if kind.spec.performs else self.contained(data)) | kind.build(self, data)
+        given = data if kind.own_table is None else data[kind.own_table]
+        return kind.step(**own, **self.options(kind.step, kind.own_keys, given, own))
 
-    def bodies(self, branches: Mapping[Any, Any]) -> dict[Any, Pipeline | Step]:
-        return {name: self.body(body) for name, body in branches.items()}
+    def options(self, step: type[Step], keys: Mapping[str, Key], data: Data, own: Collection[str]) -> dict[str, Any]:
+        """Build the fields of the given keys, each by its shape, except those in `own`, which are built already."""
+        found = ((field_of(name, keys, step), name) for name in data)
+        return {field: self.value(keys[name].shape, data[name]) for field, name in found if field and field not in own}
 
-    def options(self, data: Data, *names: str, **functions: str) -> dict[str, Any]:
-        """Return the keys that are there; for references under `functions`, given with what each is, what they name."""
-        found = present(data, *names, *functions)
-        for name, what in functions.items():
-            if isinstance(given := found.get(name), str) and ":" in given:
-                found[name] = self.load(given, what)
-        return found
+    def value(self, shape: FieldType, value: Any) -> Any:
+        """Build what a value of a shape stands for; most stand for themselves."""
+        make = next((_OF[each] for each in type(shape).__mro__ if each in _OF), None)
+        return value if make is None else make(self, shape, value)
 
     def working_agent(self, name: str, given: Any) -> Step:
         """Build the step of an agent that is named without a step: with what its entry sets for its steps."""
@@ -96,13 +100,7 @@ class Building:
 
     def every(self, data: Data) -> dict[str, Any]:
         """Return the arguments that every step takes."""
-        limits, fallback = data.get("usage_limits"), data.get("fallback")
-        return {
-            "name": self.name(data),
-            "meta": dict(data.get("meta", {})),
-            "usage_limits": None if limits is None else UsageLimits(**limits),
-            "fallback_step": None if fallback is None else self.step(fallback),
-        }
+        return {"name": self.name(data), **self.options(Step, EVERY, data, ("name",))}
 
     def contained(self, data: Data) -> dict[str, Any]:
         """Return the arguments that every container takes."""
@@ -168,6 +166,19 @@ class Building:
             make: Callable[..., Pipeline] = build if isinstance(given, Mapping) else load_pipeline
             self.imports[name] = make(given, allowed=self.allowed)
         return self.imports[name]
+
+
+_OF: Final[Mapping[type, Callable[[Building, Any, Any], Any]]] = {
+    AnyOf: lambda build, shape, value: build.value(next(each for each in shape.shapes if each.fits(value)), value),
+    BodyShape: lambda build, _, value: build.body(value),
+    ListOf: lambda build, shape, value: [build.value(shape.each, each) for each in value],
+    MapOf: lambda build, shape, value: {name: build.value(shape.each, each) for name, each in value.items()},
+    Model: lambda _, shape, value: shape.model(**shape.read(value)),
+    OneOfOr: lambda build, shape, value: build.value(shape.other, value) if ":" in value else value,
+    Reference: lambda build, shape, value: build.load(value, shape.what),
+    StepShape: lambda build, _, value: build.step(value),
+}
+"""What the values of shapes stand for; `document` writes it."""
 
 
 def _merged(under: Data, over: Data) -> dict[str, Any]:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
 
 from flujo_client.blueprint.build import OF_AGENTS
 from flujo_client.blueprint.changes import write_changes
 from flujo_client.blueprint.finding import refuse
-from flujo_client.blueprint.keys import VERSION
-from flujo_client.blueprint.kind import INIT, KINDS, kind_word
+from flujo_client.blueprint.keys import DOCUMENT, VERSION, WhenShape, field_of
+from flujo_client.blueprint.kind import EVERY, INIT, KINDS, BodyShape, StepShape, kind_word
 from flujo_client.blueprint.read import dump
+from flujo_client.blueprint.shapes import AnyOf, FieldType, Key, ListOf, MapOf
+from flujo_client.blueprint.value_types import Model, OneOfOr, Reference
+from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.contract.validation import Finding
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.agents import DeclaredAgent
-from flujo_client.pipeline.compiled_text import Changes, Fits
-from flujo_client.pipeline.hooks import HOOK, INVARIANT
+from flujo_client.pipeline.authoring import default_of
+from flujo_client.pipeline.compiled_text import Changes, Fits, Templated
+from flujo_client.pipeline.conditional import plain_key
+from flujo_client.pipeline.hooks import INVARIANT
 from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.reference import reference_of
 from flujo_client.pipeline.step import Step
@@ -48,26 +53,14 @@ class Writing:
     """`agents`, `imports`: the declarations of the document, by name."""
 
     def document(self, pipeline: Pipeline) -> Data:
-        steps, model, migrations = self.steps(pipeline), pipeline.context_model, pipeline.context_migrations.items()
-        given: Data = {
-            "version": VERSION,
-            "name": pipeline.name,
-            "pipeline_version": None if pipeline.version == "latest" else pipeline.version,
-            "on_change": pipeline.on_change,
-            "on_body_change": None if pipeline.on_body_change == "warn" else pipeline.on_body_change,
-            "stream": pipeline.stream or None,
-            "context_migrations": {key: self.named(function, "migration") for key, function in migrations},
-            "context_model": None if model in (None, PipelineContext) else self.named(model, "context model"),
-            "resources": None if pipeline.resources is None else self.named(pipeline.resources, "resources object"),
-            "hooks": [self.named(hook, HOOK) for hook in pipeline.hooks],
-            "static_invariants": [self.named(each, INVARIANT) for each in pipeline.static_invariants],
-            "run_limits": [asdict(each) for each in pipeline.run_limits],
-            "imports": self.imports,
-            "agents": {name: _agent(name, each) for name, each in self.agents.items()},
-            "steps": steps,
-        }
-        kept = ("steps", "context_model") if model is None else ("steps",)  # a null model: runs have no context
-        return {key: each for key, each in given.items() if each not in (None, [], {}) or key in kept}
+        steps, model = self.steps(pipeline), pipeline.context_model
+        found: Data = {"version": VERSION}
+        found |= self.options(pipeline, DOCUMENT.keys, ("version", "context_model", "steps"))
+        if model is not PipelineContext:  # without a model, runs have no context
+            found["context_model"] = None if model is None else self.named(model, "context model")
+        found |= {"imports": self.imports} if self.imports else {}
+        found |= {"agents": {name: _agent(name, each) for name, each in self.agents.items()}} if self.agents else {}
+        return found | {"steps": steps}
 
     def cannot(self, what: str) -> None:
         self.findings.append(Finding("Y-WRITE", what, "/".join(self.trail), file="pipeline"))
@@ -93,7 +86,7 @@ class Writing:
     def agent_of(self, name: str, given: Any) -> Any:
         """Write an agent where there are no keys of a step: by its name, or by its entry with its options for steps."""
         step = given if isinstance(given, Step) else Step(name, given)
-        rest = self._every(step, self.working(step) | self.options(step, "updates_context", "sink_to"))
+        rest = self._every(step, self.working(step) | self.options(step, KINDS[str(kinds.STEP.yaml_name)].keys, ()))
         config = rest.pop("config", {})
         declared = {key: config.pop(field) for key, field in OF_AGENTS.items() if field in config}
         declared |= {"processing": rest.pop("processing")} if "processing" in rest else {}
@@ -126,9 +119,6 @@ class Writing:
                 self.cannot(f"a pipeline in it has its own {name}; nest it with as_step, which becomes an import")
         return self.steps(body)
 
-    def bodies(self, bodies: Mapping[Any, Body]) -> Data:
-        return {name: self.body(body) for name, body in bodies.items()}
-
     def steps(self, pipeline: Pipeline) -> list[Data]:
         """Write steps; the one that makes the changes before a loop or a map becomes a part of that."""
         written: list[Data] = []
@@ -155,7 +145,11 @@ class Writing:
                 self.cannot(f"a {type(step).__name__} cannot be written in a blueprint")
                 return {}
             named = {} if kind.spec is kinds.STEP or kind.is_import else {"kind": kind.word}
-            return self._every(step, named | kind.write(self, step))
+            own = kind.write(self, step)
+            own |= self.options(step, kind.own_keys, own)
+            own = {name: own[name] for name in kind.own_keys if name in own}
+            table = own if kind.own_table is None else {kind.own_table: own}
+            return self._every(step, named | table | (self.working(step) if kind.spec.performs else {}))
         finally:
             self.trail.pop()
 
@@ -164,13 +158,7 @@ class Writing:
         config = step.config.model_dump(mode="json", exclude_defaults=True)
         if config:
             data["config"] = {**data.get("config", {}), **config}
-        if step.meta:
-            data["meta"] = dict(step.meta)
-        if step.usage_limits is not None:
-            data["usage_limits"] = step.usage_limits.model_dump(exclude_none=True)
-        if step.fallback_step is not None:
-            data["fallback"] = self.step(step.fallback_step)
-        return data
+        return data | self.options(step, EVERY, data)
 
     def working(self, step: Step) -> Data:
         """Write the keys of a step with an agent."""
@@ -204,15 +192,20 @@ class Writing:
         agents = {key: self.agent(precheck[key]) for key in PRECHECK_AGENTS if precheck.get(key) is not None}
         return {**block, "reasoning_precheck": {**precheck, **agents}}
 
-    def options(self, step: Step, *names: str, **functions: str) -> Data:
-        """Write the fields that are not as they are by default: plain data as it is, others, given with what each is, by their names."""
-        defaults = {each.name: None if each.default is MISSING else each.default for each in fields(step)}
-        found = {name: getattr(step, name) for name in (*names, *functions)}
-        given = {name: _plain(each) for name, each in found.items() if each != defaults[name]}
-        for name, what in functions.items():
-            if not isinstance(given.get(name, {}), Mapping):
-                given[name] = self.named(given[name], what)
-        return given
+    def options(self, thing: Step | Pipeline, keys: Mapping[str, Key], own: Collection[str]) -> Data:
+        """Write the fields that differ from their defaults, each by its key's shape, except the keys in `own`, which are written already."""
+        defaults, found = {each.name: default_of(each) for each in fields(thing)}, Data()
+        for name in [name for name in keys if name not in own]:
+            option = field_of(name, keys, type(thing))
+            value = getattr(thing, option) if option else None
+            if option and value != defaults[option] and not isinstance(value, Templated):
+                found[name] = self.value(keys[name].shape, value)
+        return found
+
+    def value(self, shape: FieldType, value: Any) -> Any:
+        """Write what `Building.value` builds; most is plain data."""
+        write = next((_OF[each] for each in type(shape).__mro__ if each in _OF), None)
+        return _plain(value) if write is None else write(self, shape, value)
 
 
 def _plain(value: Any) -> Any:
@@ -223,7 +216,32 @@ def _plain(value: Any) -> Any:
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(value)
+    if isinstance(value, RunLimit):
+        return asdict(value)
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the items of a mapping; those of a list by their indices, as names."""
+    if isinstance(value, Mapping):
+        return ((plain_key(key), each) for key, each in value.items())
+    return ((str(index), each) for index, each in enumerate(value))
+
+
+_OF: Final[Mapping[type, Callable[[Writing, Any, Any], Any]]] = {
+    AnyOf: lambda write, shape, value: write.value(
+        next((each for each in shape.shapes if each.fits(value)), shape.shapes[-1]), value
+    ),
+    BodyShape: lambda write, _, value: write.body(value),
+    ListOf: lambda write, shape, value: [write.value(shape.each, each) for each in _plain(value)],
+    MapOf: lambda write, shape, value: {name: write.value(shape.each, each) for name, each in _items(value)},
+    Model: lambda _, __, value: value.model_dump(exclude_defaults=True),
+    OneOfOr: lambda write, shape, value: write.value(shape.other, _plain(value)),
+    Reference: lambda write, shape, value: write.named(value, shape.what),
+    StepShape: lambda write, _, value: write.step(value),
+    WhenShape: lambda write, _, value: write.named(value, INVARIANT),
+}
+"""How what values of shapes stand for is written."""
 
 
 def _free(known: dict[str, Any], name: str, thing: Any) -> str:

@@ -284,11 +284,22 @@ WORK: Final[Mapping[str, Key]] = {
     "queue": Key(TEXT, "The Celery queue that the step runs on."),
     "limit": Key(LIMIT, "How many attempts may run at once under a name, in all workers together."),
 }
+
+
+def field_of(name: str, keys: Mapping[str, Key], cls: type[Step | Pipeline]) -> str | None:
+    """Return the field of a class whose value a key's shape builds and writes; None for agents, `config`, the keys of WORK, and no field."""
+    key = keys.get(name)
+    if key is None or key.shape is ANY_AGENT or name == "config" or WORK.get(name) is key:
+        return None
+    field = key.field or name
+    return field if field in cls.__dataclass_fields__ else None
+
+
 DOCUMENT: Final = Table(
     {
         "version": Key(OneOf((VERSION,)), "The version of the blueprint format."),
         "name": Key(TEXT, "The name that runs are listed under; the file's name by default."),
-        "pipeline_version": Key(TEXT, "For your own use; stored with every run."),
+        "pipeline_version": Key(TEXT, "For your own use; stored with every run.", field="version"),
         "on_change": Key(
             OneOf(ON_CHANGE),
             "What happens to a run when its code has changed; the project's `[runs] on_change` by default.",

@@ -74,10 +74,10 @@ class BlueprintKind:
     """The class of its steps; a step is written by the kind of its own class."""
     keys: Mapping[str, Key]
     """The keys in addition to those of every step."""
-    build: Callable[[Building, Data], Step]
-    """A function that makes the step from its valid keys."""
-    write: Callable[[Writing, Any], dict[str, Any]]
-    """A function that returns the keys of such a step."""
+    build: Callable[[Building, Data], dict[str, Any]] = lambda *_: {}
+    """A function that returns the arguments of the step that the shapes of its keys do not make, from its valid keys."""
+    write: Callable[[Writing, Any], dict[str, Any]] = lambda *_: {}
+    """A function that returns the keys that the shapes do not write, of such a step."""
     one_of: tuple[tuple[str, ...], ...] = (("name", "step"),)
     """Groups of keys of which exactly one is required."""
     own_table: str | None = None
@@ -104,6 +104,11 @@ class BlueprintKind:
     def options(self) -> Table | None:
         own = None if self.own_table is None else self.keys[self.own_table].shape
         return own if isinstance(own, Table) else None
+
+    @property
+    def own_keys(self) -> Mapping[str, Key]:
+        """Return the keys of its own table; without one, those that it adds to the keys of every step."""
+        return self.keys if self.options is None else self.options.keys
 
     @property
     def init_table(self) -> str | None:
@@ -203,7 +208,10 @@ EVERY: Final[Mapping[str, Key]] = {
     "meta": Key(MapOf(ANY), "For your own use; stored with the plan."),
     "usage_limits": Key(Model(UsageLimits, "usage_limits"), "The most that it and the steps inside it may spend."),
     "fallback": Key(
-        LONE_STEP, "A step that runs with the same input when this one has failed permanently.", runs="instead"
+        LONE_STEP,
+        "A step that runs with the same input when this one has failed permanently.",
+        field="fallback_step",
+        runs="instead",
     ),
 }
 """The keys of every step."""

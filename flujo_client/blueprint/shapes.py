@@ -205,6 +205,8 @@ class Key:
     shape: FieldType
     what: str
     """Its description, for documents."""
+    field: str = ""
+    """The step's field that has the value, if its name is another one."""
     required: bool = False
     """Whether the table must have it."""
     runs: str = INSIDE

@@ -589,7 +589,7 @@ class Cassettes(Section):
     """The source of models' answers in tests that use a cassette."""
 
     mode: Literal["none", "record", "replay"] = "replay"
-    """in tests with a [cassette](testing.md#cassettes): `replay` answers from its file, `record` asks the models and writes it, `none` only asks them. Production accepts only the default"""
+    """in tests with a [cassette](testing.md#cassettes): `replay` answers from its file, `record` calls the models and writes it, `none` only calls them. Production accepts only the default"""
 
 
 class HookSettings(Section):
@@ -622,7 +622,7 @@ class Retention(Section):
     """Days that ended runs are stored, by their status. A run is deleted with all its data and all its child runs."""
 
     succeeded_days: Days = 0
-    """days to [store](../how-to/deploy.md#what-grows) succeeded runs after their end; 0: for ever"""
+    """days to [store](../how-to/deploy.md#what-grows) succeeded runs after their end; 0: forever"""
     failed_days: Days = 0
     """the same for failed runs"""
     cancelled_days: Days = 0
@@ -636,7 +636,7 @@ class Retention(Section):
     keep_summaries: bool = False
     """keep a [summary](../how-to/deploy.md#what-grows) of each deleted run"""
     summary_days: Days = 730
-    """days to store summaries after the run's end; 0: for ever"""
+    """days to store summaries after the run's end; 0: forever"""
     pipeline: Annotated[Table[RunRetention], AfterValidator(_pipeline_names)] = Field(default_factory=dict)
     """`succeeded_days` to `expired_days` by pipeline name; missing keys are as for all pipelines"""
 
@@ -663,7 +663,7 @@ class Streams(Section):
     """Streams of runs in Redis."""
 
     max_entries: Count = 10_000
-    """about how many entries the stream of a run keeps; readers learn which they have missed"""
+    """about how many entries the stream of a run keeps; readers get a `gap` for those that they missed"""
     expire_s: Seconds = 3600.0
     """seconds after its last entry that a stream is deleted"""
 
@@ -672,7 +672,7 @@ class Ui(Section):
     """The page."""
 
     secret: SecretStr | None = Field(None, min_length=MIN_VALUE_KEY_BYTES)
-    """a secret of at least 32 characters that all processes of [the page](../how-to/use-the-page.md) share, for its forms; by default each process draws its own"""
+    """a secret of at least 32 characters that all processes of [the page](../how-to/use-the-page.md) share, for its forms; by default each process generates its own"""
     values: bool = True
     """show prompts, inputs, outputs and questions on the page"""
 
@@ -681,4 +681,4 @@ class Events(Section):
     """Events in Postgres."""
 
     keep_days: Days = 90
-    """days to store events; 0: for ever"""
+    """days to store events; 0: forever"""

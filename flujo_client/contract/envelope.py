@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, Literal
 
 from flujo_client.address import ROOT, AttemptKey
 from flujo_client.errors import SerializationError
+from flujo_client.frozen import frozen
 from flujo_client.serial import Packed
 
 WIRE_VERSION = 1
@@ -36,7 +37,7 @@ _OF_RUN: Final = {"run_queue": "queue"} | {
 _TABLES: Final = ("aros", "settings", "limits")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunHeader:
     """The common part of all messages of a run."""
 
@@ -66,7 +67,7 @@ class RunHeader:
     """The run has passed gates, so its end admits another run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Envelope:
     """One attempt's message."""
 
@@ -182,7 +183,7 @@ class Envelope:
         return envelope
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinSignal:
     """The signal for one fan-out; it may be sent any number of times."""
 

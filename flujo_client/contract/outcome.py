@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from flujo_client.contract.code import CodeMark
 from flujo_client.errors import PricingNotConfiguredError
+from flujo_client.frozen import frozen
 from flujo_client.serial import Packed, storable_text
 from flujo_client.sizes import MAX_ERROR_DETAILS, MAX_ERROR_TEXT, MAX_ERROR_WORD, MAX_TRACEBACK_BYTES
 
@@ -110,7 +111,7 @@ def _plain(value: Any) -> str | float | None:
     return storable_text(text, most=MAX_ERROR_WORD)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """The spend of an attempt. Tokens are counts, `cost_usd` is in US dollars."""
 
@@ -137,7 +138,7 @@ class Usage:
 NO_USAGE = Usage()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """One event of a run. `data` is plain JSON, safe for Postgres."""
 
@@ -167,7 +168,7 @@ class Correction:
     """Milliseconds that another try would have cost, estimated from this try."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """The result of one attempt."""
 

@@ -207,7 +207,7 @@ class ProcessingConfigModel:
     hooks take it.
     """
     enforce_grammar: bool = False
-    """Refuse a text that does not hold under the schema as it came."""
+    """Refuse a text that does not match the schema before any repair."""
     precheck: PrecheckSettings = field(default_factory=PrecheckSettings)
     shadow: bool = False
     """Decide and log, but change nothing."""

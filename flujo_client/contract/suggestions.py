@@ -3,8 +3,6 @@
 Pure, and in bounded time for any input: only the beginning of long texts is compared, and only the first of many known words.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 from itertools import islice

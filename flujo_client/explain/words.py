@@ -47,7 +47,7 @@ def named_run(run_id: str) -> Part:
 
 
 def child_run(verb: str, run_id: str, child: Sentence) -> Piece:
-    """Say of a run what its child run, which no other run has, says."""
+    """Describe a run by the sentence about its only child run."""
     first, *rest = child.parts
     lower = first._replace(text=first.text[:1].lower() + first.text[1:])
     return parts(verb, own(" "), named_run(run_id)._replace(kind="own"), ": ", [lower, *rest])

@@ -38,7 +38,7 @@ LOOK_S: Final = 1.0
 class Live:
     """The state that all streams of a process share; at most `most` of them may be open at once.
 
-    Without a client, the first request makes one, because servers fork after they have made the application.
+    Without a client, the first request creates one: servers fork after they have created the application, and a client must not cross a fork.
     """
 
     def __init__(self, client: AsyncFlujoClient | None, auth: Auth | None, most: int) -> None:

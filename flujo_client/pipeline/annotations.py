@@ -20,7 +20,7 @@ import pydantic
 from flujo_client.errors import MissingAgentError, TypeMismatchError
 from flujo_client.pipeline.function_code import signature_of
 from flujo_client.plan.identity import asks_a_model
-from flujo_client.schemas.fail_fast import fail_fast, places_of
+from flujo_client.schemas.fail_fast import fail_fast, fail_fast_json, places_of, refuse_ambiguous
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
@@ -71,12 +71,15 @@ def typed_input(agent: Any, value: Any, *, step: str) -> Any:
 
 def _validated(validator: Any, value: Any) -> Any:
     """Validate a value as Python, and plain data also as JSON, from which strict types take more."""
+    refuse_ambiguous(validator, value)
     try:
         fail_fast(validator, value)
         return validator.validate_python(value)
     except pydantic.ValidationError:
         with suppress(pydantic.ValidationError, TypeError, ValueError, RecursionError):
-            return validator.validate_json(json.dumps(value, allow_nan=False))
+            text = json.dumps(value, allow_nan=False)
+            fail_fast_json(validator, text)
+            return validator.validate_json(text)
         raise
 
 

@@ -83,9 +83,13 @@ class BriefRepr:
         return f"{type(self).__name__}({', '.join(given)})"
 
 
+def default_of(each: Field[Any]) -> Any:
+    """Return the default of a dataclass's field; MISSING if it has none."""
+    return each.default if each.default_factory is MISSING else each.default_factory()
+
+
 def _is_default(each: Field[Any], value: Any) -> bool:
-    factory = each.default_factory
-    default = each.default if factory is MISSING else factory()
+    default = default_of(each)
     return value is default or (type(value) is type(default) and bool(value == default))
 
 

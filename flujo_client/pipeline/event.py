@@ -26,7 +26,7 @@ class WaitForEvent(Answered, Container):
         input_schema: the type of its value: a pydantic model, another type, or a JSON Schema as a mapping; anything when None. A value that
             does not fit is refused, and the step continues to wait.
         sink_to: a dotted context path that receives the value.
-        timeout_s: seconds from the step's beginning after which it waits no longer; it waits for ever when None.
+        timeout_s: seconds from the step's beginning after which the wait ends; it never ends when None.
         on_timeout: what happens then: `fail`, or `default` (the value is `default`).
         default: the value for `default`.
     """

@@ -261,7 +261,7 @@ class Factories:
         resume_fingerprint_mode: Literal["strict", "compat"] = "strict",
         **options: Any,
     ) -> Step:
-        """Make a durable step, whose agent goes on at the call that was in flight.
+        """Make a durable step, whose agent continues at the call that was in flight.
 
         Args:
             name: the step's.

@@ -16,8 +16,7 @@ from flujo_client.pipeline.container import Container, aliases, function_finding
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.plan import kinds
 from flujo_client.plan.identity import identify, whole
-from flujo_client.schemas.ambiguity import ambiguity
-from flujo_client.schemas.fail_fast import fail_fast, places_of
+from flujo_client.schemas.fail_fast import places_of, refuse_costly
 from flujo_client.serial import digest, encode
 from flujo_client.sizes import MAX_QUESTION, MAX_WAIT_S
 
@@ -51,12 +50,11 @@ class Answered:
         if self.input_schema is None:
             return value
         refused = f"{self._answer_name} to '{self.name}' does not fit: "
-        is_schema = isinstance(self.input_schema, Mapping)
-        wrong = fits_schema(value, dict(self.input_schema)) if is_schema else ambiguity(self.input_schema, value)
         try:
-            if not wrong and not is_schema:
-                fail_fast(self.input_schema, value)
+            if not isinstance(self.input_schema, Mapping):
+                refuse_costly(self.input_schema, value)
                 return TypeAdapter(self.input_schema).validate_python(value)
+            wrong = fits_schema(value, dict(self.input_schema))
         except pydantic.ValidationError as error:
             wrong = places_of(error, "answer")
         if wrong:

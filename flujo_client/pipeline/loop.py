@@ -18,11 +18,8 @@ from flujo_client.pipeline.pipeline import Body, walk
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 
-OPTIONS: Final = (
-    *("conversation", "history_management", "history_template"),
-    *("ai_turn_source", "user_turn_sources", "named_steps"),
-)
-"""A loop's options for its conversation, in Python as in blueprints."""
+_OPTIONS: Final = ("history_management", "history_template", "ai_turn_source", "user_turn_sources", "named_steps")
+"""The options that have an effect only with `conversation`."""
 
 HITL: Final = "hitl"
 """The person who answers a question, among the sources of the user's turns."""
@@ -147,7 +144,7 @@ class LoopStep(Container):
 
     def _conversation_findings(self, place: ContextInfo) -> Iterator[str]:
         if not self.conversation:
-            given = [name for name in OPTIONS[1:] if getattr(self, name) != getattr(type(self), name)]
+            given = [name for name in _OPTIONS if getattr(self, name) != getattr(type(self), name)]
             yield from (f"{name} has an effect only with conversation=True" for name in given)
             return
         yield from under("V-C1", place.lacks("conversation stores turns, and", "conversation_history"))

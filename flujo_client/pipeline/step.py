@@ -57,10 +57,10 @@ class StepConfig(BaseModel):
     """The finish reasons, `length` and `content_filter`, with which an answer is accepted although the provider stopped it; without them
     such an answer fails its attempt."""
     durable: bool = False
-    """Whether each model request and tool call of the step's agents is recorded, so that after a crash or an outage the step goes on at the
+    """Whether each model request and tool call of the step's agents is recorded, so that after a crash or an outage the step continues at the
     call that was in flight."""
     fingerprint: Literal["conversation", "strict"] = "conversation"
-    """What a recorded model request must have in common with what is asked now: the model and the conversation, or all that is sent."""
+    """What a recorded model request must have in common with a new one: the model and the conversation, or everything that is sent."""
     max_turns: int | None = Field(default=None, ge=1, le=10_000)
     """How many requests an agent may make in one attempt; when None, pydantic-ai's limit of 50."""
     history_max_tokens: int | None = Field(default=None, ge=1)

@@ -18,8 +18,7 @@ from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelo
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import ConfigurationError, SerializationError, SnapshotTooLarge
 from flujo_client.plan.plan import Node, Plan
-from flujo_client.schemas.ambiguity import ambiguity
-from flujo_client.schemas.fail_fast import places_of
+from flujo_client.schemas.fail_fast import places_of, refuse_costly
 from flujo_client.schemas.parts import mappings_in
 from flujo_client.serial import MAIN, Packed, Resolver, decode, digest, encode, importable, loads, stored
 from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
@@ -135,9 +134,8 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
             f"the context must be a mapping or a model, got a {type(context).__name__}"
         )
     kind, given = model or PipelineContext, dict(context or {})
-    if ambiguous := ambiguity(kind, given):
-        raise errors.PipelineContextInitializationError(f"the context does not fit {kind.__name__}: {ambiguous}")
     try:
+        refuse_costly(kind, given)
         return kind.model_validate(given)
     except pydantic.ValidationError as error:
         problem = f"the context does not fit {kind.__name__}: {places_of(error, 'context')}"

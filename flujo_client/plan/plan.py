@@ -34,13 +34,9 @@ class Backoff(BaseModel):
 class Nodes(tuple["Node", ...]):  # noqa: SLOT001 - the places are cached in its __dict__
     """Nodes that run in this order. Finding one by its name takes as long among ten thousand as among ten."""
 
-    def place_of(self, name: str) -> int:
-        """Find a node's place by its name; raises KeyError if there is none."""
-        return self._places[name]
-
     def named(self, name: str) -> Node:
         """Find a node by its name; raises KeyError if there is none."""
-        return self[self._places[name]]
+        return self[self.places[name]]
 
     def walk(self) -> Iterator[Node]:
         """Yield every node, a container before what it holds."""
@@ -50,7 +46,8 @@ class Nodes(tuple["Node", ...]):  # noqa: SLOT001 - the places are cached in its
                 yield from body.walk()
 
     @cached_property
-    def _places(self) -> dict[str, int]:
+    def places(self) -> dict[str, int]:
+        """Return each node's place by its name."""
         return {node.name: place for place, node in enumerate(self)}
 
 

@@ -23,8 +23,6 @@ from flujo_client.plan import kinds
 from flujo_client.recipes.tree_search_steps import Begin, candidates_of, expand, is_over, keep, score_of, settle
 
 _COUNTS: Final = ("branching_factor", "beam_width", "max_depth", "max_iterations", "path_max_tokens")
-BOUNDS: Final = (*_COUNTS, "goal_score_threshold", "require_goal")
-"""The arguments that say how far a search goes."""
 
 PROPOSER, EVALUATOR = "proposer", "evaluator"
 WITHIN: Final = {PROPOSER: "body/depths/body/propose/body", EVALUATOR: "body/depths/body/evaluate/body"}

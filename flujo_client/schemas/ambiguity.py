@@ -30,6 +30,7 @@ MOST_VALID_A_PART: Final = 64
 _CONTAINERS: Final = frozenset({"list", "set", "frozenset", "generator", "tuple", "dict"})
 _INSIDE: Final = ("schema", "lax_schema", "strict_schema", "json_schema", "python_schema")
 _OWN_CODE: Final = frozenset({"function-before", "function-after", "function-wrap", "function-plain"})
+TOO_AMBIGUOUS: Final = "too deep for a type whose unions hold themselves: there are too many ways to read it (give the unions a discriminator)"
 Part = tuple[Core, Any]
 
 
@@ -48,7 +49,7 @@ def ambiguity(kind: Any, value: Any) -> str | None:
     check = _check(kind) if trusted and looks <= MOST_VALID + MOST_VALID_A_PART * parts else None
     if check is not None and check.valid(value):
         return None
-    return "too deep for a type whose unions hold themselves: there are too many ways to read it (give the unions a discriminator)"
+    return TOO_AMBIGUOUS
 
 
 def may_be_ambiguous(kind: Any) -> bool:

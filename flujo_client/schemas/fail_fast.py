@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticCustomError, SchemaValidator
+from pydantic_core import InitErrorDetails, PydanticCustomError, SchemaValidator
 
-from flujo_client.schemas.core import Core, behind, core_of, referred_as, schemas_in, validator_by, with_parts
+from flujo_client.schemas.ambiguity import TOO_AMBIGUOUS, ambiguity
+from flujo_client.schemas.core import Core, behind, core_of, schemas_in, validator_by, with_parts
 
 LARGE: Final = 10_000
 """Parts of a value from which on it is large."""
@@ -23,10 +24,29 @@ LARGE_TEXT: Final = 2 * LARGE
 MOST_UNKNOWN: Final = 1_000
 """Members that a large object may have in addition to the fields of a type that forbids others."""
 
-_STOPS: Final = frozenset({"list", "set", "frozenset", "tuple", "generator"})
+_STOPS: Final = frozenset({"list", "set", "frozenset", "tuple", "generator", "dict"})
 _FIELDS: Final = frozenset({"model-fields", "typed-dict", "dataclass-args"})
-_NUMBERS: Final = frozenset({"int", "float", "decimal", "bool"})
 _SAME_IN_BOTH: Final = frozenset({"str", "int", "float", "bool"})
+
+
+def refuse_costly(kind: Any, data: Any, **options: Any) -> None:
+    """Raise ValidationError for data that would cost pydantic too much: ambiguous data, or large data that do not fit. Options are those of `fail_fast`."""
+    refuse_ambiguous(kind, data)
+    fail_fast(kind, data, **options)
+
+
+def refuse_costly_assignment(model: BaseModel, name: str, value: Any) -> None:
+    """Raise ValidationError for a value whose assignment to a field would cost pydantic too much; the model is not changed."""
+    refuse_ambiguous(type(model), {name: value}, name)
+    if _is_large(value) and (validator := _validator(type(model))) is not None:
+        validator.validate_assignment(model.model_copy(), name, value)
+
+
+def refuse_ambiguous(kind: Any, data: Any, *place: str) -> None:
+    """Raise ValidationError, with this place, for data that a recursive union could match in too many ways; see `ambiguity`."""
+    if ambiguity(kind, data) is not None:
+        found = InitErrorDetails(type=PydanticCustomError("ambiguous", TOO_AMBIGUOUS), loc=place, input=data)
+        raise ValidationError.from_exception_data("data", [found])
 
 
 def fail_fast(kind: Any, data: Any, **options: Any) -> None:
@@ -47,12 +67,6 @@ def fail_fast_json(kind: Any, text: str, **options: Any) -> None:
     except ValidationError as error:
         if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
             raise
-
-
-def fail_fast_assignment(model: BaseModel, name: str, value: Any) -> None:
-    """Validate a large value as a model validates what is assigned to a field, as `fail_fast` does; the model is not changed."""
-    if _is_large(value) and (validator := _validator(type(model))) is not None:
-        validator.validate_assignment(model.model_copy(), name, value)
 
 
 def places_of(error: ValidationError, whole: str = "", most: int = sys.maxsize) -> str:
@@ -101,8 +115,8 @@ def _is_strict(core: Core) -> bool:
 def stopping(core: Core, *, with_functions: bool, forbids: bool = False) -> Core:
     """Copy a core schema so that it stops at the first wrong element; it accepts the same values.
 
-    `with_functions` puts functions in front of mappings and objects as well: those of strict types would see Python instead of JSON. `forbids`
-    says whether the type around it forbids unknown members.
+    `with_functions` puts functions in front of objects as well: those of strict types would see Python instead of JSON. `forbids` says whether
+    the type around it forbids unknown members.
     """
     extra = (core.get("config") or {}).get("extra_fields_behavior", "forbid" if forbids else "ignore")
     forbids = core.get("extra_behavior", extra) == "forbid"
@@ -111,30 +125,9 @@ def stopping(core: Core, *, with_functions: bool, forbids: bool = False) -> Core
     kind = core.get("type")
     if kind in _STOPS:
         return {**copy, "fail_fast": True}
-    if kind == "dict" and with_functions:
-        return _dict(copy)
     if kind in _FIELDS and with_functions and forbids:
         return behind(_few_unknown(len(core["fields"])), copy)
     return copy
-
-
-def _dict(core: Core) -> Core:
-    """Validate a mapping as the list of its items, for that can stop early."""
-    key, value = (core.get(name, {"type": "any"}) for name in ("keys_schema", "values_schema"))
-    if key["type"] in _NUMBERS:  # JSON writes them as texts, which strict types would not take from Python
-        key = {**key, "strict": False}
-    item: Core = {"type": "tuple", "items_schema": [key, value], "fail_fast": True}
-    lengths: Core = {name: core[name] for name in ("min_length", "max_length") if name in core}
-    items: Core = {"type": "list", "items_schema": item, "fail_fast": True, **lengths}
-    function = {"type": "no-info", "function": _by_items}
-    return referred_as(core, {"type": "function-wrap", "function": function, "schema": items})
-
-
-def _by_items(value: Any, validate: Callable[[Any], Any]) -> Any:
-    if not isinstance(value, Mapping):
-        raise PydanticCustomError("dict_type", "Input should be a valid dictionary")
-    items: list[tuple[Any, Any]] = validate(list(value.items()))
-    return dict(items)
 
 
 def _few_unknown(fields: int) -> Callable[[Any], Any]:

@@ -34,10 +34,10 @@ class Packed:
     """An immutable serialised value. Two are equal if both hold equal JSON, or both refer to it.
 
     Make one with `of`, `from_bytes` or `from_wire`; `stored` is what `bytes()` gives. It is compressed, decompressed and hashed when that
-    is first asked for, and then remembered.
+    is first asked for, and then remembered. `parts` are the fragments of the JSON, where it is large and they are known; no part has parts.
     """
 
-    __slots__ = ("_digest", "_is_run", "_json", "_length", "_parts", "_stored")
+    __slots__ = ("_digest", "_is_run", "_json", "_length", "_stored", "parts")
 
     def __init__(
         self,
@@ -47,7 +47,8 @@ class Packed:
         parts: tuple[Packed, ...] = (),
         digest: str | None = None,
     ) -> None:
-        self._stored, self._json, self._parts, self._digest = stored, json, parts, digest
+        self._stored, self._json, self._digest = stored, json, digest
+        self.parts: Final = parts
         self._is_run: bool | None = None
         if stored is not None and stored[:1] == b"j":
             self._json = stored[1:]
@@ -121,13 +122,13 @@ class Packed:
         if self.is_reference:
             what = f"only a reference to {self.digest[:12]}…, not the value"
             raise SerializationError(what, suggestion="load the value it refers to")
-        if self._json is None and not self._parts:
+        if self._json is None and not self.parts:
             plain = decrypted(self.stored)
             self._json = plain[1:] if plain[:1] == b"j" else _decompress(plain[1:], max_bytes)
             self._length = len(self._json)
         if self.length > max_bytes:
             raise SerializationError(f"{self.length} bytes, more than the {max_bytes} allowed")
-        return b"".join(part.json() for part in self._parts) if self._json is None else self._json
+        return b"".join(part.json() for part in self.parts) if self._json is None else self._json
 
     def tree(self, *, max_bytes: int = MAX_BYTES) -> Tree:
         """Return a fresh tree. Raises what `json` raises, and SerializationError if the JSON is damaged."""
@@ -138,7 +139,7 @@ class Packed:
         pieces: list[bytes] = []
         held: list[list[bytes]] = []
         was_run = False
-        for part in self._parts:
+        for part in self.parts:
             if part.is_run and was_run:
                 held[-1].append(part.json())
             elif part.is_run:
@@ -170,15 +171,10 @@ class Packed:
         """Return the sha256 of the JSON, in hex."""
         if self._digest is None:
             hashed = hashlib.sha256()
-            for part in self._parts or (self,):
+            for part in self.parts or (self,):
                 hashed.update(part.json())
             self._digest = hashed.hexdigest()
         return self._digest
-
-    @property
-    def parts(self) -> tuple[Packed, ...]:
-        """Return the fragments of the JSON, where it is large and they are known. No part has parts."""
-        return self._parts
 
     @property
     def length(self) -> int:
@@ -188,7 +184,7 @@ class Packed:
     @property
     def size(self) -> int:
         """Return how many bytes the stored form takes; of a value in parts, which is not compressed for that, what its JSON takes."""
-        return self.length if self._parts else len(self.stored)
+        return self.length if self.parts else len(self.stored)
 
     @property
     def is_reference(self) -> bool:
@@ -211,14 +207,14 @@ class Packed:
             return NotImplemented
         if self.is_reference or other.is_reference:
             return self.is_reference == other.is_reference and self.digest == other.digest
-        return bool(self._parts and self._parts == other.parts) or self.json() == other.json()
+        return bool(self.parts and self.parts == other.parts) or self.json() == other.json()
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
     def __repr__(self) -> str:
         """Show form and size, never the value: it may hold secrets."""
-        form = "parts" if self._parts else self.stored[:1].decode("latin-1")
+        form = "parts" if self.parts else self.stored[:1].decode("latin-1")
         return f"<Packed {form} {self.size} bytes>"
 
 

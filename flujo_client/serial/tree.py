@@ -17,16 +17,21 @@ from flujo_client.errors import SerializationError
 Tree: TypeAlias = Any
 
 _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_SORTED = _STRICT | orjson.OPT_SORT_KEYS
 
 
-def dumps(tree: Tree) -> bytes:
-    """Write a tree as compact JSON, keys in their order. Raises SerializationError if it is not a tree."""
-    return _write(tree, _STRICT)
+def dumps(tree: Tree, *, sorts: bool = False) -> bytes:
+    """Write a tree as compact JSON, keys in their order or sorted. Raises SerializationError if it is not a tree."""
+    try:
+        return orjson.dumps(tree, option=_SORTED if sorts else _STRICT)
+    except orjson.JSONEncodeError as error:
+        what = f"not a plain tree: {error}"
+        raise SerializationError(what, suggestion="encode() the value first", cause=error) from error
 
 
 def canonical(tree: Tree) -> bytes:
     """Write a tree with sorted keys, so that equal trees give equal digests."""
-    return _write(tree, _STRICT | orjson.OPT_SORT_KEYS)
+    return dumps(tree, sorts=True)
 
 
 def digest(tree: Tree) -> str:
@@ -42,14 +47,6 @@ def loads(text: bytes) -> Tree:
         # `error.doc` holds the whole text, which may hold secrets: it must not be attached as the cause.
         reason = f"not JSON: {error.msg} at character {error.pos}"
     raise SerializationError(reason)
-
-
-def _write(tree: Tree, option: int) -> bytes:
-    try:
-        return orjson.dumps(tree, option=option)
-    except orjson.JSONEncodeError as error:
-        what = f"not a plain tree: {error}"
-        raise SerializationError(what, suggestion="encode() the value first", cause=error) from error
 
 
 _MOCKS = frozenset({"unittest.mock", "mock", "mock.mock"})

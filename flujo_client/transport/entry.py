@@ -5,8 +5,6 @@ This module is imported with kombu and so imports next to nothing. It knows no s
 `wire.register`, which replaces this registration.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any, Final
 

@@ -1,14 +1,12 @@
 """An agent's answer and its usage."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Any
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentAnswer:
     """An agent's output with its usage."""
 
@@ -22,7 +20,7 @@ class AgentAnswer:
     """Why the model stopped, in pydantic-ai's words; None where that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentResult(AgentAnswer):
     """The answer of a `BaseAgent`, which can also report that the agent could not do its task.
 

@@ -136,7 +136,7 @@ async def recorded(asking: Awaitable[AgentAnswer], data: Any, *, call: str = "ag
         answer = await asking
     except Exception as error:
         run = current_run()
-        emit_usage(NO_USAGE if run is None else run.charged(error), call)
+        emit_usage(NO_USAGE if run is None else run.charge_of(error), call)
         raise
     emit_response(answer.output, answer.finish_reason)
     emit_usage(answer.usage, call)

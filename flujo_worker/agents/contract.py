@@ -10,13 +10,13 @@ import functools
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import to_jsonable_python
 
 from flujo_client.errors import ConfigurationError, FlujoError, SerializationError
+from flujo_client.frozen import frozen
 from flujo_client.schemas.parts import step
 from flujo_client.serial import digest, dumps, loads, safe_serialize
 
@@ -39,7 +39,7 @@ _MANY: Final = 10_000
 _WAY_OUT: Final = "a contract must be a JSON Schema (2020-12) of an object without references to other documents"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judgement:
     """A contract's verdict on a value."""
 

@@ -37,15 +37,15 @@ def emit_variables(template: str, variables: dict[str, Any]) -> None:
 
 def emit_response(output: Any, finish_reason: str | None) -> None:
     """Emit a model's answer, if answers are logged, and why the model stopped, if that is known."""
-    told = {"finish_reason": finish_reason} if finish_reason else {}
+    data = {"finish_reason": finish_reason} if finish_reason else {}
     if most := preview_limit():
-        told["response_preview"] = shown(output, most)
-    if told:
-        emit("agent.response", "debug", **told)
+        data["response_preview"] = shown(output, most)
+    if data:
+        emit("agent.response", "debug", **data)
 
 
 def emit_usage(usage: Usage, call: str) -> None:
-    """Emit what a call has spent, if that is anything, with what its units have."""
+    """Emit the usage of a call, including its units, unless it is nothing."""
     run = current_run()
     if run is not None and run.used_journal is not None:
         usage += run.used_journal.payments.take_booked()

@@ -151,7 +151,7 @@ async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun, *, by: str
     try:
         answer = await call
     except Exception as error:
-        _book(run, run.take(error), by)
+        _book(run, run.take_charge(error), by)
         raise
     output, usage = answer.output, answer.usage
     _book(run, declared(output, usage) if isinstance(output, PluginOutcome | ValidationResult) else usage, by)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
+from flujo_client.frozen import frozen
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.call_args import accepted_kwargs
 
@@ -17,7 +17,7 @@ Schema = Mapping[str, Any]
 Run = TypeVar("Run", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """The origin of an output."""
 
@@ -63,7 +63,7 @@ async def fit_at_once(readable: Any, _: Schema | None, validate: Callable[[Any],
     return await validate(readable)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shaping:
     """The requirements of a step for its agent's output."""
 

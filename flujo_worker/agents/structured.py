@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from pydantic_ai.models import Model, ModelRequestContext, infer_model_profile, 
 from pydantic_ai.output import NativeOutput, PromptedOutput
 from pydantic_ai.profiles import ModelProfile
 
+from flujo_client.frozen import frozen
 from flujo_worker.agents import outputs
 from flujo_worker.agents.models import profile_of
 from flujo_worker.agents.reading import OutputReader, refuses_format
@@ -83,7 +84,7 @@ _FORMATS: Final = ("response_format", "text")
 """Settings by which a caller asks for a format: chat completions' parameter and the Responses API's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputRequest:
     """How a run's output is requested."""
 

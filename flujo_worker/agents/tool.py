@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from pydantic_core import SchemaValidator, core_schema
 
 from flujo_client.errors import ConfigurationError
+from flujo_client.frozen import frozen
 from flujo_client.plan.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused
@@ -34,7 +34,7 @@ _CONTEXT: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AcceptedCall:
     """A sub-agent's task."""
 

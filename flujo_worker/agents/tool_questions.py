@@ -1,4 +1,4 @@
-"""What a durable agent asks people: whether a call may be made, what came of one that is made elsewhere, or of one whose outcome is not known."""
+"""Questions of a durable agent to people: whether a call may be made, and the result of a call that is made elsewhere or whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OUTCOMES: Final = {
 }
 _OUTCOME: Final = {"type": "object", "properties": _OUTCOMES, "additionalProperties": False}
 _IN_DOUBT: Final = (
-    'It was begun, and what came of it is not known. Answer {"result": …} if it has happened, or {"again": true}.'
+    'It was started, but its outcome is not known. Answer {"result": …} if it has happened, or {"again": true}.'
 )
 
 

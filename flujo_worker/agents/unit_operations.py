@@ -62,8 +62,8 @@ class Codec(DurabilityCodec):
         try:
             return JSON_CODEC.load(tp, payload)
         except ValidationError as error:
-            what = f"a recorded answer is no {getattr(tp, '__name__', tp)} to this code: {error.errors()[0]['msg']}"
-            way_out = "other code recorded it: deploy that again, or begin anew with `flujo retry`"
+            what = f"a recorded answer is not a valid {getattr(tp, '__name__', tp)} for this code: {error.errors()[0]['msg']}"
+            way_out = "other code recorded it: deploy that again, or run the step again with `flujo runs retry RUN`"
             raise NonRetryableError(what, suggestion=way_out, code="UNIT_RECORD") from None
 
 
@@ -79,9 +79,9 @@ class Backend(JournalCallableOperationBackend[Any]):
     async def execute(
         self, *, operation_id: DurableOperationId, name: str, body: Body, cache_key: tuple[Any, ...], config: Any
     ) -> object:
-        """Answer a unit from record, or ask and record it. Events are told as they come, and are none.
+        """Answer a unit from its record, or perform and record it. Events of a stream are passed on and are not units.
 
-        Neither is the end of a provider's job, which the library asks for on any way out: where the attempt goes on later, it wants the job.
+        Nor is the cancellation of a provider's job, which the library requests however a run ends: an attempt that continues later needs the job.
         """
         journal = current_journal()
         if isinstance(operation_id, ModelCancelSuspendedResponseId):
@@ -117,7 +117,7 @@ def current_journal() -> Journal | None:
 def _request_call(
     journal: Journal, operation: RequestId, inputs: tuple[Any, ...], call: UnitCall, body: Body
 ) -> tuple[UnitCall, Body]:
-    """Return a request's call, which is paid for, and what asks it: paced, or in a batch, as its model and step have it."""
+    """Return a model request as a paid unit, and what performs it: at the model's rate, or in a batch, as its step is configured."""
     request = _request(operation, inputs)
     model, expected = f"{request[0].system}:{operation.model_name}", partial(expected_cost, *request)
     call = replace(call, is_paid=True, model=model, usage=partial(_usage_of, operation, model), expected=expected)

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
+from flujo_client.frozen import frozen
 from flujo_client.schemas.parts import size_of
 from flujo_client.schemas.schema import Check
 from flujo_worker.aros.candidates import TextCandidate
 from flujo_worker.aros.coerce import Coerced, Coercer
 from flujo_worker.aros.complete import is_complete
-from flujo_worker.aros.decode import ERRORS, decode, same
+from flujo_worker.aros.decode import decoded, same
 from flujo_worker.aros.feedback import Misfit
 from flujo_worker.aros.grammar import REPAIR
 from flujo_worker.aros.last_resorts import WRONG, salvaged, variants
@@ -31,7 +32,7 @@ _SHOWN: Final = 120
 _TIERS: Final = {1: "json5", 2: "repair"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Effort:
     """The limits of one round."""
 
@@ -49,7 +50,7 @@ def efforts(settings: ProcessingSettings) -> list[Effort]:
     return rounds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accepted:
     """A value that matches the schema, and how it was found."""
 
@@ -65,18 +66,17 @@ class ParseAttempt:
     def __init__(self, check: Check, text: str, budget: ParseBudget, judge: Judge | None = None) -> None:
         self.check, self.text, self.budget, self._judge = check, text, budget, judge
         self._refused: dict[tuple[TextCandidate, ProcessingSettings], StageRefused] = {}
-        self._not_json: set[TextCandidate] = set()
+        self._values: dict[TextCandidate, tuple[Any, ...]] = {}
         self._readings: dict[tuple[TextCandidate, int], Reading | StageRefused] = {}
 
     def strictly(self, candidate: TextCandidate) -> Accepted:
         """Decode and check; raises StageRefused with the place."""
-        try:
-            value = self._value(candidate)
-        except ERRORS:
-            raise StageRefused(NOT_JSON, "this is not strict JSON") from None
-        if (refused := self._refused_by_all(value)) is not None:
-            raise Misfit(self.check, value, [], (), refused)
-        return Accepted(value, (), {})
+        value = self._strict_value(candidate)
+        if not value:
+            raise StageRefused(NOT_JSON, "this is not strict JSON")
+        if (refused := self._refused_by_all(value[0])) is not None:
+            raise Misfit(self.check, value[0], [], (), refused)
+        return Accepted(value[0], (), {})
 
     def _refused_by_all(self, value: Any) -> TypeRefusal | None:
         """Return None if the schema holds, or the type behind it takes the value; else where the type refuses it."""
@@ -87,15 +87,11 @@ class ParseAttempt:
         self.budget.asks -= size_of(value, self.budget.asks + 1)
         return self._judge(value) if self.budget.asks >= 0 else NOWHERE
 
-    def _value(self, candidate: TextCandidate) -> Any:
-        """Decode a candidate; what is not JSON is not tried again."""
-        if candidate in self._not_json:
-            raise ValueError
-        try:
-            return decode(self.text[candidate.start : candidate.stop])
-        except ERRORS:
-            self._not_json.add(candidate)
-            raise
+    def _strict_value(self, candidate: TextCandidate) -> tuple[Any, ...]:
+        """Return the value of a candidate as a tuple of one, an empty one if it is not strict JSON; it is decoded once."""
+        if candidate not in self._values:
+            self._values[candidate] = decoded(self.text[candidate.start : candidate.stop])
+        return self._values[candidate]
 
     def run(self, candidate: TextCandidate, effort: Effort) -> Accepted:
         """Try one candidate; raises StageRefused with the rule and the place."""
@@ -103,16 +99,14 @@ class ParseAttempt:
             raise _named(candidate.refusal)
         if effort.level is None or effort.coercion is None:
             return self.strictly(candidate)
-        try:
-            value = self._value(candidate)
-        except ERRORS:
-            repaired = self._repaired(candidate, effort.level, effort.coercion)
-            has_quotes = any(done.name == INNER_QUOTES for done in repaired.transforms)
-            if has_quotes and _GOES_ON.match(self.text, candidate.stop):
-                message = "quotes inside a string, and after the value one that may end the string: escape the quotes"
-                raise StageRefused(TWO_READINGS, message) from None
-            return repaired
-        return self._decoded(value, candidate, effort.coercion)
+        if value := self._strict_value(candidate):
+            return self._decoded(value[0], candidate, effort.coercion)
+        repaired = self._repaired(candidate, effort.level, effort.coercion)
+        has_quotes = any(done.name == INNER_QUOTES for done in repaired.transforms)
+        if has_quotes and _GOES_ON.match(self.text, candidate.stop):
+            message = "quotes inside a string, and after the value one that may end the string: escape the quotes"
+            raise StageRefused(TWO_READINGS, message)
+        return repaired
 
     def _decoded(self, value: Any, candidate: TextCandidate, coercion: ProcessingSettings) -> Accepted:
         """Try a value that needed no repair: a higher level would read the same."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final
 
+from flujo_client.frozen import frozen
 from flujo_worker.aros.decode import decoded
 from flujo_worker.aros.extract import MANY, Open, Scan, read_as_strict, scan
 from flujo_worker.aros.found_regions import ENDS, FEW, Region
@@ -36,7 +38,7 @@ _AROUND: Final[Mapping[str, Callable[[str], str]]] = {
 """What may be around an answer, by the name of the transform that takes it off."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextCandidate:
     """A part of the text that may be the value."""
 
@@ -64,7 +66,7 @@ class CandidateLayer:
     cut: StageRefused | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class Layer:
     """One text, as it came or with some layers of encoding undone."""
 
@@ -79,8 +81,6 @@ class Layer:
     """What was taken off."""
     _found: dict[int, CandidateLayer] = field(default_factory=dict)
     _scans: dict[int, Scan] = field(default_factory=dict)
-    _strict_up_to: int | None = None
-    _fences: list[re.Match[str]] | None = None
 
     @classmethod
     def of(cls, text: str, depth: int, wanted: Wanted) -> Layer:
@@ -127,15 +127,17 @@ class Layer:
         return TextCandidate(start, stop, _kind(self.text, start), finished=not _AFTER_COMMA.match(self.text, stop))
 
     def _scanned(self, level: int, budget: ParseBudget) -> Scan:
-        if level and self._strict_up_to is None:
-            self._strict_up_to = read_as_strict(self.text)
-        if level <= (self._strict_up_to or 0):
+        if level and level <= self._strict_up_to:
             level = 0
         elif level > 1 and 1 in self._scans and self._scans[1].by_patterns:
             level = 1
         if level not in self._scans:
             self._scans[level] = scan(self.text, level, budget, self.wanted)
         return self._scans[level]
+
+    @cached_property
+    def _strict_up_to(self) -> int:
+        return read_as_strict(self.text)
 
     def below(self, budget: ParseBudget) -> list[str]:
         """Return the texts one layer of encoding down."""
@@ -152,11 +154,13 @@ class Layer:
         start, stop = self._span()
         return start < stop and not _GOES_ON.search(self.text[stop:]) and bool(decoded(self.text[start:stop]))
 
+    @cached_property
+    def _fences(self) -> list[re.Match[str]]:
+        may_be = "`" in self.text or "~" in self.text
+        return list(islice(_FENCE.finditer(self.text), 2 * MOST_FENCES)) if may_be else []
+
     def _fenced(self, level: int) -> Iterator[TextCandidate]:
         """Yield the whole text and the fences that hold a scalar or a tuple: regions are found by their brackets."""
-        if self._fences is None:
-            may_be = "`" in self.text or "~" in self.text
-            self._fences = list(islice(_FENCE.finditer(self.text), 2 * MOST_FENCES)) if may_be else []
         marks = self._fences
         bodies = [(opening.end(), closing.start()) for opening, closing in zip(marks[::2], marks[1::2], strict=False)]
         for start, stop in [(0, len(self.text)), *bodies]:

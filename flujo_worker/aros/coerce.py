@@ -7,7 +7,7 @@ is checked once for each part of the value.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
@@ -85,9 +85,7 @@ class Coercer:
         if self.settings.full:
             for keyword in ("anyOf", "oneOf"):
                 found = self._union(sub, place, keyword, found, path)
-        if isinstance(found.value, dict):
-            return self._members(sub, place, found, path)
-        return self._elements(sub, place, found, path) if isinstance(found.value, list) else found
+        return self._inside(sub, place, found, path)
 
     def _typed(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
         types = types_of(sub)
@@ -116,8 +114,7 @@ class Coercer:
             for name, new in conversions(value, kind):
                 done = Coerced(new, (Transform("semantic", name, pointer_of(path), _brief(value), _brief(new)),))
                 if kind in {"array", "object"}:
-                    inner = self._elements if kind == "array" else self._members
-                    done = inner(sub, place, done, path) if isinstance(new, list | dict) else done
+                    done = self._inside(sub, place, done, path)
                     fit = self.check.holds(sub, place, done.value)
                 else:
                     fit = _is_a_member(sub, done.value)
@@ -160,25 +157,17 @@ class Coercer:
         could_be = (new for kind in kinds for _, new in conversions(value, kind))
         return bool(kinds) and not any(isinstance(new, dict | list) or _is_a_member(branch, new) for new in could_be)
 
-    def _members(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
-        new: dict[str, Any] = {}
-        inner: list[Coerced] = []
-        for key, member in found.value.items():
-            new[key] = member
-            for part, where in self.check.members(sub, place, key):
-                done = self._at(part, where, new[key], (*path, key))
-                new[key] = done.value
-                inner.append(done)
-        return _gathered(found, new, inner)
-
-    def _elements(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
-        first = list(parts(sub, place, "prefixItems"))
-        rest: tuple[Schema, str] = (sub.get("items", True), f"{place}/items")
-        if not first and isinstance(rest[0], bool):
+    def _inside(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
+        """Convert the parts of a container; a part that several schemas cover, by each in turn."""
+        if not isinstance(found.value, dict | list):
             return found
-        places = enumerate(zip(found.value, chain(first, repeat(rest)), strict=False))
-        inner = [self._at(*part, element, (*path, index)) for index, (element, part) in places]
-        return _gathered(found, [done.value for done in inner], inner)
+        new: Any = found.value.copy()
+        inner: list[Coerced] = []
+        for part, _, key in self.check.children(sub, place, found.value):
+            done = self._at(*part, new[key], (*path, key))
+            new[key] = done.value
+            inner.append(done)
+        return _gathered(found, new, inner)
 
 
 def _is_a_member(sub: dict[str, Any], value: Any) -> bool:

@@ -5,11 +5,10 @@ It must not close a list, because its intended length cannot be known, nor an ob
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice, product
 from typing import Any, Final
 
-from flujo_client.schemas.parts import Part, constants_of, parts, step
+from flujo_client.schemas.parts import Part, constants_of, parts
 from flujo_client.schemas.schema import Check
 from flujo_worker.aros.decode import same
 from flujo_worker.aros.outcome import Path
@@ -44,7 +43,8 @@ def _all_there(way: Way, value: Any) -> bool:
 def _below(check: Check, ways: list[Way], key: str, known: Known) -> list[Way]:
     found: dict[frozenset[int], Way] = {}
     for way in ways:
-        choices = product(*(_ways(check, child, known) for part in way for child in _member(part, key)))
+        members = (child for sub, place in way if isinstance(sub, dict) for child in check.members(sub, place, key))
+        choices = product(*(_ways(check, child, known) for child in members))
         for chosen in islice(choices, MOST):
             below = tuple(part for one in chosen for part in one)
             found.setdefault(frozenset(id(sub) for sub, _ in below), below)
@@ -70,11 +70,3 @@ def _ways_of(check: Check, sub: dict[str, Any], place: str, known: Known) -> lis
         if branches:
             options.append(branches)
     return [((sub, place), *(piece for way in chosen for piece in way)) for chosen in islice(product(*options), MOST)]
-
-
-def _member(part: Part, key: str) -> Iterator[Part]:
-    sub, place = part
-    if isinstance(sub, dict) and key in (sub.get("properties") or {}):
-        yield sub["properties"][key], f"{place}/properties/{step(key)}"
-    elif isinstance(sub, dict) and isinstance(sub.get("additionalProperties"), dict):
-        yield sub["additionalProperties"], f"{place}/additionalProperties"

@@ -7,10 +7,10 @@ prose between them are passed in the tightest loops.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from flujo_client.frozen import frozen
 from flujo_worker.aros.found_regions import FoundRegions, OpenBrackets, Region
 from flujo_worker.aros.region_patterns import ALIKE, CLOSERS, MARKS, OPENER, PATTERNS, REGION, SINGLE, TOKENS
 from flujo_worker.aros.scalars import ParseBudget
@@ -25,7 +25,7 @@ _IN_A_ROW: Final = 1000
 """Brackets that are passed before the budget is asked."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Open:
     """Unclosed brackets, outermost first, up to the end of the text, or of the fence around them."""
 
@@ -37,7 +37,7 @@ class Open:
     """Whether a fence was closed there: the model had finished."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scan:
     """The result of one pass: regions as (start, end), in the order of the text, and open brackets."""
 
@@ -79,6 +79,8 @@ class _Scanner:
         self.regions, self.open = FoundRegions(text, self.patterns, wanted), list[Open]()
         self.opened = OpenBrackets(text)
         self.quoted = QuotedParts(text, level)
+        self.matched_to = 0
+        """The end of the last run of closers: what did not close at once is not matched again."""
 
     def run(self) -> Scan:
         position, pattern, tokens = 0, TOKENS[self.level], 0
@@ -176,7 +178,7 @@ class _Scanner:
     def _past_brackets(self, place: int) -> int:
         """Pass openers from a place on, and then closers, as far as only prose is between them."""
         if self.text[place] in "{[":
-            self.opened.open(place)
+            self.opened.open(place, place + 1)
             place = self._past_openers(place + 1)
         return self._past_closers(place)
 
@@ -190,17 +192,18 @@ class _Scanner:
         if self.text[stop : stop + 1] == '"' and not self.text[last:stop].strip():
             last = _last(_OPENING, self.text, position, last - 1)
         if last > position:
-            self.budget.search(self.opened.open_row(position, last))
+            self.budget.search(self.opened.open(position, last))
         return last
 
     def _past_closers(self, position: int) -> int:
         """Close what is open; an opener that a closer encloses was a stray, or is for `last_resorts` to settle."""
         closed: Region | None = None
-        run = self.patterns.closers.match(self.text, position)
+        run = self.patterns.closers.match(self.text, position) if position >= self.matched_to else None
         if run is not None:
             # many of one kind: if nothing of the other was opened since their openers, they close at once
+            self.matched_to = run.end()
             sign = self.text[run.end() - 1]
-            start = self.opened.close_row(sign, self.text.count(sign, position, run.end()))
+            start = self.opened.close(sign, self.text.count(sign, position, run.end()))
             if start is not None:
                 closed, position = (start, run.end()), run.end()
         if self.opened:
@@ -226,8 +229,6 @@ class _Scanner:
                 own, others = braces, lists
             else:
                 break
-            if not passed:
-                self.opened.unpack()
             passed += 1
             position = place + 1
             if own:

@@ -1,13 +1,10 @@
-"""The regions of a text that a scan has found so far, what continues them, and the brackets that are still open.
-
-Many openers in a row are unpacked only when one of them is closed: most are prose.
-"""
+"""The regions of a text that a scan has found so far, what continues them, and the brackets that are still open."""
 
 from __future__ import annotations
 
 import json
 import re
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Final
 
 from flujo_worker.aros.outcome import LIMIT, StageRefused
@@ -19,7 +16,6 @@ from flujo_worker.aros.region_patterns import (
     MORE,
     MORE_LISTED,
     NO_MORE,
-    OPENER,
     REGION,
     TOO_DEEP,
     TORN,
@@ -48,7 +44,6 @@ ENDS: Final = 16
 _DEEP: Final = 1000
 _BRACE: Final = re.compile(r"\{")
 _LIST: Final = re.compile(r"\[")
-_NONE: Final = (0, 0)
 
 Region = tuple[int, int]
 
@@ -183,43 +178,21 @@ class OpenBrackets:
     def __init__(self, text: str) -> None:
         self.text = text
         self.braces, self.lists = list[int](), list[int]()
-        self._row, self._in_row = _NONE, 0
         self._not_too_deep = -1
 
     def __bool__(self) -> bool:
         return bool(self.braces or self.lists)
 
-    def __len__(self) -> int:
-        return len(self.braces) + len(self.lists) + self._in_row
-
-    def open(self, place: int) -> None:
-        """Add one opener."""
-        self.unpack()
-        (self.braces if self.text[place] == "{" else self.lists).append(place)
-        self._check_depth()
-
-    def open_row(self, start: int, stop: int) -> int:
-        """Add the openers between two places, where there are no closers and no strings, after another one; return their number."""
+    def open(self, start: int, stop: int) -> int:
+        """Add the openers between two places, where there are no closers and no strings; return their number."""
         number = self.text.count("{", start, stop) + self.text.count("[", start, stop)
-        if self._row[1] == start:
-            self._row = (self._row[0], stop)
-            self._in_row += number
-        else:
-            self.unpack()
-            self._row, self._in_row = (start, stop), number
-        self._check_depth()
+        self._check_depth(len(self.braces) + len(self.lists) + number)
+        self.braces += [mark.start() for mark in _BRACE.finditer(self.text, start, stop)]
+        self.lists += [mark.start() for mark in _LIST.finditer(self.text, start, stop)]
         return number
 
-    def unpack(self) -> None:
-        """Add the openers of the last row to the others: only these can be closed."""
-        if self._row != _NONE:
-            row, self._row, self._in_row = self._row, _NONE, 0
-            self.braces += [mark.start() for mark in _BRACE.finditer(self.text, *row)]
-            self.lists += [mark.start() for mark in _LIST.finditer(self.text, *row)]
-
-    def close_row(self, sign: str, number: int) -> int | None:
+    def close(self, sign: str, number: int) -> int | None:
         """Close so many brackets of the kind of a closer; return the place of the outermost. None: it is not so simple, and nothing is closed."""
-        self.unpack()
         own, others = (self.lists, self.braces) if sign == "]" else (self.braces, self.lists)
         if number > len(own) or (others and others[-1] > own[-number]):
             return None
@@ -229,29 +202,18 @@ class OpenBrackets:
 
     def worth_reading(self) -> tuple[int, ...]:
         """Return the places where a value may begin, outermost first: of many, not those in prose, which are seen at a glance."""
-        if len(self) <= FEW:
-            self.unpack()
         known = sorted(self.braces + self.lists)
-        if len(known) <= FEW and self._row == _NONE:
+        if len(known) <= FEW:
             return tuple(known)
-        start, stop = self._row
-        backwards = self.text[start:stop][::-1]
-        kept = {*known[:ENDS], *known[-ENDS:]}
-        kept |= {mark.start() for mark in islice(OPENER.finditer(self.text, start, stop), ENDS)}
-        kept |= {stop - mark.end() for mark in islice(OPENER.finditer(backwards), ENDS)}
-        begins = (mark.start() for pattern in BEGINS for mark in pattern.finditer(self.text, known[0]))
-        opened = set(known)
-        kept |= {place for place in begins if start <= place < stop or place in opened}
-        return tuple(sorted(kept))
+        begins = {mark.start() for pattern in BEGINS for mark in pattern.finditer(self.text, known[0])}
+        return tuple(sorted({*known[:ENDS], *known[-ENDS:], *begins.intersection(known)}))
 
     def clear(self) -> None:
         self.braces.clear()
         self.lists.clear()
-        self._row, self._in_row = _NONE, 0
 
-    def _check_depth(self) -> None:
+    def _check_depth(self, opened: int) -> None:
         """Refuse too many open brackets, and more in one another than any value has."""
-        opened = len(self)
         if opened > MOST_OPEN:
             raise StageRefused(LIMIT, f"more than {MOST_OPEN} brackets are open", stage="extract")
         if opened > _DEEP and (first := min(self.braces[:1] + self.lists[:1])) != self._not_too_deep:

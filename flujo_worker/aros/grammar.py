@@ -6,8 +6,6 @@ Every pattern is linear: no two parts of one can match the same blanks or letter
 
 # ruff: noqa: RUF001 - typographic quotes are what is spoken of
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from statistics import fmean
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
+from flujo_client.frozen import frozen
 from flujo_worker.aros.convert import fits
 from flujo_worker.aros.decode import decoded
 from flujo_worker.aros.feedback import ROOT
@@ -29,7 +30,7 @@ _LONGEST_CHAIN: Final = 8
 _VERDICT: Final = {"type": ["object", "array", "boolean", "number"]}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GateFinding:
     """The finding of a gate, as in its event."""
 
@@ -57,7 +58,7 @@ class GateFinding:
         return self.figures() | {name: value for name, value in rest.items() if value}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanVerdict:
     """A judge's verdict on a plan: `score` from 0 to 1, `feedback` for the author of the next one."""
 

@@ -20,6 +20,8 @@ LEAST_S: Final = 0.25
 """Processor time that any text may be searched for."""
 _LOOKS: Final = 256
 """Steps after which the clock is read."""
+_A_STEP: Final = 16
+"""Characters of a value without quotes, or escapes of a string, that cost one step: the same text may be read again from many places."""
 _GLANCE: Final = 256
 """Characters that are looked at where no value without quotes is read."""
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
@@ -157,8 +159,7 @@ class Scalars:
         """At level 2 a word may be the first of several that make a value without quotes."""
         if self.level < grammar.REPAIR or not self._frames:
             return True
-        loose = grammar.LOOSE.match(self.text, self.position, self.stop)
-        return loose is None or loose.end() <= end
+        return self.position + len(self._without_quotes(self.stop)) <= end
 
     def _word(self, word: str) -> Any:
         self.position += len(word)
@@ -168,8 +169,7 @@ class Scalars:
 
     def _loose(self) -> str:
         stop = self.stop if self._frames else min(self.stop, self.position + _GLANCE)
-        found = grammar.LOOSE.match(self.text, self.position, stop)
-        text = found.group().rstrip() if found else ""
+        text = self._without_quotes(stop).rstrip()
         if self._final and self._frames and self.position + len(text) >= self.stop:
             raise StageRefused(CUT, "the text ends inside a value")
         is_no_text = text and text not in self.budget.words and grammar.NO_TEXT.fullmatch(text)
@@ -184,6 +184,13 @@ class Scalars:
         self._repairs["unquoted-value"] = None
         return text
 
+    def _without_quotes(self, stop: int) -> str:
+        """Return what could be a value without quotes here."""
+        found = grammar.LOOSE.match(self.text, self.position, stop)
+        text = found.group() if found else ""
+        self.budget.spend(len(text) // _A_STEP)
+        return text
+
     def _string(self, quote: str, role: str) -> str:
         if self.level == grammar.REPAIR and self.text.startswith(grammar.TRIPLE, self.position):
             return self._triple()
@@ -193,6 +200,7 @@ class Scalars:
         body = self.text[start:end]
         if grammar.CONTROL.search(body):
             self._repairs["control-character"] = None
+        self.budget.spend(body.count("\\") // _A_STEP)
         spoken = strings.unescape(body, self.level)
         self.position = end + 1
         return spoken

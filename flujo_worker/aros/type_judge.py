@@ -146,13 +146,19 @@ def _guarded(core: Core) -> Core:
         core = {**core, "choices": choices or core["choices"]}
     if kind == "chain":  # what later steps get is an earlier one's
         return {**core, "steps": [_guarded(core["steps"][0]), *core["steps"][1:]]}
-    own = {name: value for name, value in core.items() if name not in _LEFT_OUT}
+    own = _lax(core)
+    if "keys_schema" in own:  # JSON writes numbers that are keys as texts
+        own["keys_schema"] = _lax(own["keys_schema"])
     copy = with_parts(own, _guarded, unchanged=_UNSEEN.get(kind, ()))
     if kind in _FUNCTIONS:
         function = {**core["function"], "function": _FUNCTIONS[kind](core["function"]["function"])}
         return {**copy, "type": "function-wrap", "function": function}
     takes = _taken(core)
     return copy if takes is None else _only(takes, copy)
+
+
+def _lax(core: Core) -> Core:
+    return {name: value for name, value in core.items() if name not in _LEFT_OUT}
 
 
 _LEFT_OUT: Final = frozenset({"strict", "custom_init", "validate_default"})

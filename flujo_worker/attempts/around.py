@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.hooks import OnStepFailurePayload, Payload, PostStepPayload, PreRunPayload, PreStepPayload
 from flujo_client.contract.outcome import Fault, Outcome
 from flujo_client.contract.results import StepResult
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
 from flujo_client.plan.plan import Node
 from flujo_client.recipes.agentic_protocol import with_turns
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 Leave = Callable[[BaseException | None], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepHooks:
     """One attempt, as hooks see it."""
 
@@ -67,7 +68,7 @@ class StepHooks:
         kind: type[Payload] = PostStepPayload if outcome.kind == "success" else OnStepFailurePayload
         if outcome.kind != "success" and not (outcome.kind == "failure" and self._is_last(outcome.fault)):
             return outcome
-        stop = self._call_hooks(self._own, kind, lambda: kind(**self._came_of(outcome)))
+        stop = self._call_hooks(self._own, kind, lambda: kind(**self._step_result(outcome)))
         return outcome if stop is None else replace(outcome, kind="aborted", fault=stop, output=None, context=None)
 
     @property
@@ -89,12 +90,12 @@ class StepHooks:
 
     def _pre_step(self) -> Payload:
         packed = self.envelope.context
-        stored = None if packed is None else StoredContext(self._fetched(packed), self.resolve)
+        stored = None if packed is None else StoredContext(self._fetch(packed), self.resolve)
         given = with_turns(self._value(self.envelope.input), stored)
         payload = self._known(packed) | self._place()
         return PreStepPayload(**payload, step=self.entry.steps[self.node.path], step_input=given)
 
-    def _came_of(self, outcome: Outcome) -> dict[str, Any]:
+    def _step_result(self, outcome: Outcome) -> dict[str, Any]:
         usage, fault = outcome.usage, outcome.fault
         result = StepResult(
             name=self.envelope.step,
@@ -117,20 +118,20 @@ class StepHooks:
         return {"step_name": self.envelope.step, "address": self.envelope.address}
 
     def _value(self, packed: Packed | None) -> Any:
-        return None if packed is None else decode(self._fetched(packed).tree(), resolve=self.resolve)
+        return None if packed is None else decode(self._fetch(packed).tree(), resolve=self.resolve)
 
-    def _fetched(self, packed: Packed) -> Packed:
+    def _fetch(self, packed: Packed) -> Packed:
         return fetched(self.stores.blobs, (packed,))[packed.digest] if packed.is_reference else packed
 
 
 async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRun], Awaitable[Done]]) -> Done:
-    """Carry out a policy while its resources are open. Making and entering may take the attempt's `timeout_s`, and leaving again.
+    """Run a policy while its resources are open. Entering them may take the attempt's `timeout_s`, and leaving them as long again.
 
     Raises BaseException: the policy's own; else what making, entering or leaving raised, in the domain `system`.
     """
     run.enter("system")
     async with within(work.timeout_s, run.failed):
-        run.resources, leave = await _enter(await _made(work.resources, work.threads), work.threads)
+        run.resources, leave = await _enter(await _make(work.resources, work.threads), work.threads)
     try:
         done = await policy(work, run)
     except BaseException as error:
@@ -142,7 +143,7 @@ async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRu
     return done
 
 
-async def _made(thing: Any, threads: Executor) -> Any:
+async def _make(thing: Any, threads: Executor) -> Any:
     """Call a factory; a class of async managers is called on the event loop, which its instances may need."""
     if not is_factory(thing):
         return thing
@@ -152,22 +153,22 @@ async def _made(thing: Any, threads: Executor) -> Any:
 
 
 async def _enter(thing: Any, threads: Executor) -> tuple[Any, Leave]:
-    """Enter a manager; return what agents get, and what exits it: its return value is ignored, for it cannot turn a failure into a success."""
+    """Enter a manager; return its resources, and the function that exits it and cannot turn a failure into a success."""
     if is_async_manager(type(thing)):
         given = await thing.__aenter__()
         return thing if given is None else given, lambda error: thing.__aexit__(*_details(error))
     if is_manager(type(thing)):
-        given = await _entered_in_thread(thing, threads)
+        given = await _enter_in_thread(thing, threads)
         exits = partial(_in_thread, threads, thing.__exit__)
         return thing if given is None else given, lambda error: asyncio.wrap_future(exits(*_details(error)))
     return thing, _nothing
 
 
 async def _nothing(_: BaseException | None) -> None:
-    """Leave what was not entered."""
+    """Exit nothing."""
 
 
-async def _entered_in_thread(manager: Any, threads: Executor) -> Any:
+async def _enter_in_thread(manager: Any, threads: Executor) -> Any:
     entering = _in_thread(threads, manager.__enter__)
     try:
         return await asyncio.wrap_future(entering)

@@ -1,4 +1,4 @@
-"""An attempt in this process: the stage that it is at, and what it has by then.
+"""An attempt in this process: its stage, and what each stage adds to it.
 
     taken ────► claimed ────► loaded ────► admitted ────► performed ────► merged
       │                         │             │           ▲
@@ -24,6 +24,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import PausedException
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.compiled_text import current_filling
 from flujo_client.pipeline.step import Step
 from flujo_client.plan.plan import Plan
@@ -84,27 +85,27 @@ class Admission:
     """Paces its calls of models; None without limits of rates."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepNeeds:
-    """What every attempt at a step needs."""
+    """The needs that all attempts at a step share."""
 
     entry: LoadedPipeline
     step: Step
     timeout_s: float | None
-    """The seconds that the step, or its agent, gives; None for the project's."""
+    """The timeout of the step, or of its agent; None for the project's."""
     make_work: Callable[..., Work]
-    """Makes what an attempt is given of what is its own."""
+    """Makes the `Work` of one attempt from its own values."""
     reads_context: bool
-    """Whether an attempt looks at its context, whatever comes."""
+    """Whether every attempt reads its context."""
     is_gated: bool
-    """Whether an attempt may have to wait: at a limit, or for a model."""
+    """Whether an attempt may have to wait for a concurrency limit or a model."""
     code: PerformedWith | None
-    """What attempts are performed with, where that is the same for all; None: it depends on their conversation, or is unknown."""
+    """The version of the code, if it is the same for all attempts; None if it depends on their conversation, or is unknown."""
 
 
 @dataclass(frozen=True)
 class AttemptServices:
-    """What all that performs attempts in this process has in common."""
+    """The services that performing an attempt uses."""
 
     stores: Stores
     coordinator: Coordinator
@@ -127,19 +128,23 @@ class StagedAttempt:
     """One attempt on its way through the stages.
 
     Attributes:
-        given: its message.
-        envelope: the same with a context that fits its model, and `whole` with the values that are stored apart.
-        held: its claim, as the lease knows it.
-        room: where it runs: beside others, apart from them or alone.
-        reply: the result of the question it waited with.
+        message: the envelope as it was delivered.
+        envelope: the message, with its context migrated to the present model.
+        inlined: the envelope, with the values that are stored as blobs; None until they are read.
+        active: its claim, which the lease renews.
+        room: where it runs: with others, in a process of its own, or alone in this one.
+        reply: the question it waited with, and its answer.
         calls: the model calls that it has reserved for.
-        entry: its pipeline; `plan`, that one's plan; `needs`, what its step needs; `code`, what it is performed with; `migrated`, its context's migration.
+        entry: its pipeline, and `plan` that pipeline's plan.
+        needs: what its step needs.
+        code: the version of its code.
+        migrated: the migration of its context, if that was necessary.
         admission: the gates that it has passed; None if there are none.
-        run: what runs inside it sees; `story` has its events.
-        started: since when it is performed, by this process's clock.
-        outcome: what came of it, and `result` of its message.
+        run: the running attempt, as user code finds it, and `story` its events.
+        started: when it began, by this process's monotonic clock.
+        outcome: the outcome to merge, and `result` the result of the delivery.
         signalled: the state that the signals of a Celery task have reported, if it ran one.
-        stream: streams it; None if nobody asked for that.
+        stream: its stream; None unless its run or its step asks for one.
     """
 
     entry: LoadedPipeline
@@ -150,13 +155,13 @@ class StagedAttempt:
     signalled: str | None = None
     stream: AttemptStream | None = None
 
-    def __init__(self, envelope: Envelope, held: ActiveAttempt, room: Room = "shared") -> None:
-        self.given = self.envelope = envelope
-        self.held, self.room = held, room
+    def __init__(self, envelope: Envelope, active: ActiveAttempt, room: Room = "shared") -> None:
+        self.message = self.envelope = envelope
+        self.active, self.room = active, room
         self.stage: Stage = "taken"
         self.started = 0.0
         self.calls: Sequence[ExpectedCall] = ()
-        self.whole: Envelope | None = None
+        self.inlined: Envelope | None = None
         self.reply: Reply | None = None
         self.plan: Plan | None = None
         self.needs: StepNeeds | None = None
@@ -167,7 +172,7 @@ class StagedAttempt:
     @property
     def has_waited(self) -> bool:
         """Return whether it was claimed before."""
-        return (self.held.fence or 0) > 1
+        return (self.active.fence or 0) > 1
 
     def end(self, result: DeliveryResult) -> Stage:
         """End here, with this result of the message."""
@@ -175,25 +180,29 @@ class StagedAttempt:
         return "ended"
 
     def begin(self, run: AttemptRun, *, worker: str) -> None:
-        """Make the context that its code runs in: its events are collected there, and `run` is found."""
+        """Create the context that its code runs in, which collects its events and in which `current_run` finds it."""
         self.run, self._context = run, context_of_call()
         inside = self._context.run
         inside(running_as, run)
         inside(current_filling.set, run.settings.filling)
         inside(enter, run.info)
-        self.story = inside(collect_events, self.given, worker=worker)
+        self.story = inside(collect_events, self.message, worker=worker)
         if self.stream is not None:
             run.stream = self.stream
             self.story.on_output = partial(self.stream.put, "log")
             self.stream.put("step_start", {})
 
-    def inside(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function in a copy of the attempt's context: what it logs is among the attempt's events."""
+    def inside(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a copy of the attempt's context, so that its log lines become events of the attempt."""
         context: Context = self._context.copy()
         return context.run(function, *args, **kwargs)
 
+    def emit(self, name: str, /, level: str = "info", **data: Any) -> None:
+        """Emit an event of the attempt."""
+        self.inside(emit, name, level, **data)
+
     def end_stream(self, stream: AttemptStream) -> None:
-        """Stream how it has ended: what it has streamed counts if it is merged as a success, or waits for an answer."""
+        """Write the last entry of its stream. What was streamed is withdrawn unless the attempt succeeded or waits for an answer."""
         is_merged = self.stage == "merged" and self.result.disposition == "merged"
         if is_merged and self.outcome.kind == "success":
             stream.put("step_end", {})
@@ -207,17 +216,16 @@ class StagedAttempt:
         if self.migrated is not None:
             self.inside(self.migrated.emit)
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
-            changed = list(self.code.changed)
-            self.inside(lambda: emit("code.changed", "warning", changed=changed))
+            self.emit("code.changed", "warning", changed=list(self.code.changed))
 
     def report(self) -> AttemptReport:
-        """Return what is to be merged. A success writes a migrated context even where the step has not changed it."""
+        """Return the report to merge. A success writes a migrated context even if the step has not changed it."""
         outcome, migrated = self.outcome, self.migrated
         if self.code is not None and outcome.code is None:
             outcome = replace(outcome, code=self.code.mark)
-        if migrated is None or outcome.kind != "success" or self.given.kind not in PERFORMED:
+        if migrated is None or outcome.kind != "success" or self.message.kind not in PERFORMED:
             envelope = self.envelope
         else:
-            envelope, outcome = self.given, replace(outcome, context=outcome.context or migrated.context)
-        held = self.held
-        return AttemptReport(envelope, held.fence or 0, outcome, held.claim_id, tuple(held.reserved))
+            envelope, outcome = self.message, replace(outcome, context=outcome.context or migrated.context)
+        active = self.active
+        return AttemptReport(envelope, active.fence or 0, outcome, active.claim_id, tuple(active.reserved))

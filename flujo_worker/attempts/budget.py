@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -17,6 +16,7 @@ from flujo_client.config.models import Cost
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.limits import UsageEstimate, money
 from flujo_client.contract.processing import PrecheckSettings
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan.identity import model_name
 from flujo_worker.agents.factory import MODEL_OPTIONS, asker_of, library_agent, tools_of
@@ -30,7 +30,7 @@ _unpriced: set[str] = set()
 """The models without a price that this process has reported."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AgentFacts:
     """The facts about an agent before it is called."""
 
@@ -46,7 +46,7 @@ class AgentFacts:
     """Writes the prompt that an agent with its own templates sends for an input and a context."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExpectedCall:
     """One call that an attempt may make, its estimated cost, and its models without a price."""
 
@@ -113,7 +113,7 @@ def _max_tokens(asker: Any, agent: Any, model: Any) -> int | None:
     return next((each for each in given if isinstance(each, int) and each > 0), None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PossibleCall:
     """One call that an attempt may make: the agent's, one of its tools', or one of the precheck's, which has its own `max_tokens`."""
 
@@ -122,13 +122,13 @@ class PossibleCall:
     max_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepCalls:
     """The calls that an attempt at a step may make, the agent's first."""
 
     calls: tuple[PossibleCall, ...]
     config: StepConfig
-    """What the step says of them. In a durable one each request reserves for itself; the claim does for the first."""
+    """The step's settings. In a durable step each request has its own reservation; the claim makes that of the first."""
 
     @property
     def agent(self) -> AgentFacts:
@@ -137,7 +137,7 @@ class StepCalls:
 
     @property
     def needs_prompt(self) -> bool:
-        """Return whether what is expected depends on the prompt: a model is asked, and the step does not say what that costs."""
+        """Return whether the estimate depends on the prompt: a model is called, and the step does not set its cost."""
         is_known = self.config.expected_cost_usd is not None and self.config.expected_tokens is not None
         return any(each.agent.models for each in self.calls[is_known:])
 
@@ -173,7 +173,7 @@ class StepCalls:
 
 
 def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callable[[Any], Any]) -> StepCalls:
-    """List the calls that an attempt may make, each agent that is the agent's tool once. `precheck` counts if AROS acts on it."""
+    """List the calls that an attempt may make: of its agent, once of each agent that is its tool, and of a `precheck`."""
     calls = [PossibleCall("agent", facts_of(step.agent, agent_of)), *_tools(step.agent, agent_of)]
     if precheck is not None and precheck.enabled:
         requested = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
@@ -186,7 +186,7 @@ def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callabl
 def reservations(
     envelope: Envelope, entry: LoadedPipeline, path: str, calls: Sequence[ExpectedCall], day: date
 ) -> list[Reservation]:
-    """Return what the attempt asks for, all its calls together; nothing where no limit is over it. `day` is today in UTC, for the tenant's budget."""
+    """Return the reservations for all calls of an attempt; none without limits. `day` is today in UTC, for the tenant's budget."""
     limits: Mapping[str, Any] = envelope.ticket.limits or {}
     parts = [Amount(money(each.expected.cost_usd), each.expected.tokens) for each in calls]
     requested, found = sum(parts, Amount()), list[Reservation]()
@@ -197,7 +197,7 @@ def reservations(
 
 
 def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
-    """Emit each call's share, if there are calls other than the agent's; for a model without a price, each process once, that only tokens are reserved."""
+    """Emit the share of each call, if there are several. Warn once in each process that a model without a price reserves only tokens."""
     for each in calls if len(calls) > 1 else ():
         emit("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
     for each in calls:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.redact import preview
 from flujo_worker.agents.call import answered, call_agent, callee_of
@@ -26,7 +26,7 @@ JUDGED: Final = "step.judged"
 _LONGEST: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Redirect:
     """That a plugin wants another agent's answer: which one, why, and who says so."""
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.context import StoredContext
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.processing import resolve
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.compiled_text import Filling, Templated, filling_by
 from flujo_client.pipeline.step import Step
 from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
@@ -41,16 +42,16 @@ logger = logging.getLogger(__name__)
 
 UNCOMMITTED_S = 1.0
 """The maximum seconds of a sweep from sending a message to its commit."""
-MAX_GIVEN: Final = 20_000
-"""The number of its latest claims that a process remembers; the lease releases a claim that is not worked on long before."""
+MAX_CLAIMS: Final = 20_000
+"""The number of its latest claims that a process remembers. The lease releases an unused claim long before."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClaimParameters:
-    """The parameters of an attempt's claim, or why they are unknown; `inline` is its envelope with the values that had to be read."""
+    """The parameters of an attempt's claim, or why they are unknown; `inlined` is its envelope if its blobs had to be read."""
 
     reply: Reply | None = None
-    inline: Envelope | None = None
+    inlined: Envelope | None = None
     calls: Sequence[ExpectedCall] = ()
     to_reserve: Sequence[Reservation] = ()
     error: Exception | None = None
@@ -70,21 +71,21 @@ class Claims:
         self._history = SpentHistory(self._stores.attempts, historical, services.threads)
         self._own = RunSettings.of(self._settings)
         self._calls: dict[tuple[str, str, str], StepCalls] = {}
-        self._given = OrderedDict[str | None, None]()
+        self._claims_used = OrderedDict[str | None, None]()
 
-    async def wanted(self, envelope: Envelope) -> ClaimParameters:
+    async def find_parameters(self, envelope: Envelope) -> ClaimParameters:
         """Find the parameters of the claim of an attempt that continues with an answer, or has limits.
 
         If that fails it is claimed anyway, to report the error and end. Agents are asked once which models they may call, which may import
         them; they are users' code. Only a prompt that has to be fetched or rendered for the estimate leaves this thread, since it may take
         long.
         """
-        known = self._request_of(envelope, may_read=False) if envelope.kind == "step" else None
+        known = self._parameters_of_step(envelope, may_read=False) if envelope.kind == "step" else None
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
     def known_reservations(self, envelope: Envelope) -> Sequence[Reservation] | None:
         """Return the reservations for a step's claim, if no look-up is needed to compute them."""
-        known = self._request_of(envelope, may_read=False)
+        known = self._parameters_of_step(envelope, may_read=False)
         return None if known is None else known.to_reserve
 
     def _look_up(self, envelope: Envelope) -> ClaimParameters:
@@ -92,14 +93,14 @@ class Claims:
             reply = self.reply(envelope)
             if envelope.ticket.limits is None or not performs_step(envelope, reply):
                 return ClaimParameters(reply)
-            return replace(self._request_of(envelope, may_read=True) or ClaimParameters(), reply=reply)
+            return replace(self._parameters_of_step(envelope, may_read=True) or ClaimParameters(), reply=reply)
         except StoreError:
             raise
         except Exception as error:
             logger.exception("the needs of attempt %s could not be determined", envelope.key)
             return ClaimParameters(error=error)
 
-    def _request_of(self, envelope: Envelope, *, may_read: bool) -> ClaimParameters | None:
+    def _parameters_of_step(self, envelope: Envelope, *, may_read: bool) -> ClaimParameters | None:
         """Return the parameters of a step's claim: the calls that the attempt may make, and the reservation for them.
 
         None: this process does not know all of them, and code may not be imported, values fetched, or prompts rendered for that; or the code
@@ -116,14 +117,14 @@ class Claims:
             if calls is None:
                 return None
             if not calls.needs_prompt:
-                return self._request(envelope, entry, path, calls, 0)
-            write_prompt, inline = calls.agent.write_prompt, None
+                return self._estimate(envelope, entry, path, calls, 0)
+            write_prompt, inlined = calls.agent.write_prompt, None
             if envelope.references or is_rendered(envelope, entry, step, write_prompt):
                 if not may_read:
                     return None
-                inline = envelope.inline(fetched(self._stores.blobs, envelope.references))
-            size = prompt_bytes(inline or envelope, entry, step, write_prompt, self._resolve)
-            return replace(self._request(envelope, entry, path, calls, size), inline=inline)
+                inlined = envelope.inline(fetched(self._stores.blobs, envelope.references))
+            size = prompt_bytes(inlined or envelope, entry, step, write_prompt, self._resolve)
+            return replace(self._estimate(envelope, entry, path, calls, size), inlined=inlined)
         return None
 
     def _calls_at(self, envelope: Envelope, step: Step, path: str) -> StepCalls:
@@ -134,7 +135,7 @@ class Claims:
             put_bounded(self._calls, key, calls_of(step, precheck, agent_of=self._catalog.agent))
         return self._calls[key]
 
-    def _request(
+    def _estimate(
         self, envelope: Envelope, entry: LoadedPipeline, path: str, calls: StepCalls, size: int
     ) -> ClaimParameters:
         cost = settings_of(envelope.ticket.settings, self._own).cost
@@ -145,7 +146,7 @@ class Claims:
         return ClaimParameters(calls=expected, to_reserve=reservations(envelope, entry, path, expected, today))
 
     async def claim(
-        self, envelope: Envelope, held: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room
+        self, envelope: Envelope, active: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room
     ) -> Claim:
         """Claim, as the present incarnation of this process.
 
@@ -158,9 +159,9 @@ class Claims:
             terms = ClaimTerms(max_lost=most, may_judge=may_judge, to_reserve=to_reserve, room=room)
             claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
-                if envelope.kind in ("step", "resume") and not self._is_given_once(claim):
+                if envelope.kind in ("step", "resume") and not self._note_claim(claim):
                     return replace(claim, fence=None)
-                held.fence, held.claim_id, held.reserved = claim.fence, claim.claim_id, to_reserve
+                active.fence, active.claim_id, active.reserved = claim.fence, claim.claim_id, to_reserve
                 return claim if claim.refusal is None else replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
                 await self._effects.call(time.sleep, UNCOMMITTED_S / 20)
@@ -171,26 +172,26 @@ class Claims:
             if not await self._effects.call(self._lease.wait_for_another, worker, seconds=patience_s):
                 return claim
 
-    def _is_given_once(self, claim: Claim) -> bool:
-        """Return whether this process has not worked under a claim yet; remember that it does from now on.
+    def _note_claim(self, claim: Claim) -> bool:
+        """Record that this process works under a claim; return False if it has done so before.
 
-        A claim whose answer was lost is given when it is asked for again. So is one whose outcome was refused, as after a failover: it acts at
-        most once, and the lease releases it.
+        The store returns a claim again if its answer was lost, or if its outcome was refused, as after a failover. Such a claim is used at most
+        once; the lease releases it.
         """
-        if claim.refusal is not None and claim.claim_id in self._given:
+        if claim.refusal is not None and claim.claim_id in self._claims_used:
             return False
-        self._given[claim.claim_id] = None
-        if len(self._given) > MAX_GIVEN:
-            self._given.popitem(last=False)
+        self._claims_used[claim.claim_id] = None
+        if len(self._claims_used) > MAX_CLAIMS:
+            self._claims_used.popitem(last=False)
         return True
 
-    async def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
+    async def import_claimed(self, envelope: Envelope, active: ActiveAttempt, room: Room) -> Claim:
         """Import the code for the reservation, under a separate claim: a crash at its import counts against this attempt (ADR 13)."""
-        claim = await self.claim(envelope, held, (), room)
+        claim = await self.claim(envelope, active, (), room)
         if claim.fence is not None:
             with suppress(CodeMismatch):
                 await self._loading.entry(envelope)
-            held.fence = None  # first: a renewal that sees it released would count the work as lost
+            active.fence = None  # first: a renewal that sees it released would count the work as lost
             released = ClaimId(envelope.key, claim.fence, claim.claim_id)
             await self._effects.call(self._stores.attempts.defer, released, 0.0)
         return claim
@@ -227,12 +228,12 @@ class SpentHistory:
     def expected(self, envelope: Envelope) -> Learned | None:
         """Return what attempts at this place have cost, if that is known."""
         reference = envelope.ticket.reference
-        if self._is_due(reference):
+        if self._begin_read(reference):
             self._threads.submit(self._read, reference)
         return self._known.get(reference, {}).get(place_of(envelope.address, envelope.step))
 
-    def _is_due(self, reference: str) -> bool:
-        """Return whether to read; to one of those who ask at once."""
+    def _begin_read(self, reference: str) -> bool:
+        """Return True to one caller in each interval, which then reads."""
         with self._lock:
             now, before = self._clock(), self._read_at.get(reference)
             if before is not None and now - before < self._wanted.refresh_s:

@@ -23,7 +23,7 @@ from flujo_worker.runtime.write_context import mark
 
 
 async def history_of(work: Work, context: Any) -> History | None:
-    """Render the conversation so far by the loop's rules, in a thread: a long one would block everything else in the process.
+    """Render the conversation so far by the loop's rules, in a thread, because a long one would block the event loop.
 
     None outside of conversations and before the first turn. Names that are missing in a user's template are reported, or refused,
     as the settings say.
@@ -45,7 +45,7 @@ def _history(context: Any, rules: Rules) -> History | None:
 
 
 def _shown(turns: Sequence[ConversationTurn], rules: Rules) -> list[ConversationTurn]:
-    """Return the turns without their secrets. The oldest of very many are left as they are, because they are never sent: each takes more than four tokens."""
+    """Return the turns without secrets. The oldest of very many are not changed, because they exceed the token limit and are never sent."""
     begin = max(0, len(turns) - rules["management"]["max_tokens"] // 4)
     newest = [ConversationTurn(role=turn.role, content=_hidden(turn.content)) for turn in turns[begin:]]
     return [*turns[:begin], *newest]
@@ -86,7 +86,7 @@ def record_turn(work: Work, output: Any, context: Any) -> Any:
 
 
 def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
-    """Record what a person was asked, unless an agent has just said it, and answered; in a conversation, where people are among the user's sources."""
+    """Record a question, unless it is the last turn already, and its answer; in a conversation only if people are among the user's sources."""
     sources = (HITL,) if work.conversation is None else work.conversation["users"]
     if HITL not in sources and work.step.name not in sources:
         return context
@@ -130,6 +130,6 @@ def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
 
 
 def _kept(context: Any) -> list[Any]:
-    """Return what a context has in its history, rows of any kind; empty where it has something else."""
+    """Return the entries of a context's history, of any kind; empty if it is not a list."""
     history = getattr(context, "conversation_history", None)
     return list(history) if isinstance(history, list | tuple) else []

@@ -54,13 +54,13 @@ class Elsewhere:
                 self._keys.lacks(f"value_keys.{error.key_id}")
 
     async def leave(self, attempt: StagedAttempt, lack: KeyMissing | CodeMismatch) -> DeliveryResult:
-        """Give a claimed attempt back that this process cannot judge for what it lacks.
+        """Release a claimed attempt for which this process lacks code or a key.
 
         If the key of a value is here, the value was changed, or its writer has another secret: the run is parked, until a worker can read it.
         """
         if isinstance(lack, CodeMismatch):
             return await self._change_code(attempt, lack)
-        key, keys, call = attempt.held.key, self._keys, self._effects.call
+        key, keys, call = attempt.active.key, self._keys, self._effects.call
         if keys is None or not await call(keys.lacks, f"value_keys.{lack.key_id}"):
             cause = ParkCause("key", lack.key_id)
             return await self._park(attempt, f"a value is {lack.message}", cause, self._preparation.refuse(key))
@@ -75,36 +75,36 @@ class Elsewhere:
 
     async def leave_to_other_build(self, attempt: StagedAttempt, outcome: Outcome) -> bool:
         """Leave a step that found a module missing to another live build that may have it; where none does, that is a bug of the step."""
-        fault, changes, held, call = outcome.fault, self._changes, attempt.held, self._effects.call
+        fault, changes, active, call = outcome.fault, self._changes, attempt.active, self._effects.call
         if fault is None or fault.type_name != ModuleNotFoundError.__name__ or changes is None:
             return False
-        if not await call(changes.leave_to_other_build, attempt.given, held.claim, redact(fault.message)):
+        if not await call(changes.leave_to_other_build, attempt.message, active.claim, redact(fault.message)):
             return False
-        run = attempt.given.ticket.run
-        await call(self._stores.attempts.spend, run, held.claim, outcome.usage, held.reserved)
+        run = attempt.message.ticket.run
+        await call(self._stores.attempts.spend, run, active.claim, outcome.usage, active.reserved)
         return True
 
     async def _change_code(self, attempt: StagedAttempt, finding: CodeMismatch) -> DeliveryResult:
         """Move the run to this worker's code, wait until that is possible, or park it with the reason."""
-        held, call = attempt.held, self._effects.call
+        active, call = attempt.active, self._effects.call
         if self._changes is None or finding.loaded is None:
-            awaited = self._preparation.awaited(finding, held.key)
+            awaited = self._preparation.awaited(finding, active.key)
             return await self._hand_over_or_park(attempt, str(finding), finding.cause, awaited)
-        run, plan = attempt.given.ticket.run, finding.loaded.plan
-        carried = await call(self._changes.carry_on, run, plan, mine=held.key)
+        run, plan = attempt.message.ticket.run, finding.loaded.plan
+        carried = await call(self._changes.carry_on, run, plan, mine=active.key)
         if carried.verdict == "moved":
             return DeliveryResult("moved")
         if carried.verdict == "refused":
             return await self._hand_over_or_park(attempt, carried.reason, carried.cause)
         waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
-        await call(self._stores.attempts.defer, held.claim, ASK_AGAIN_S, waiting)
+        await call(self._stores.attempts.defer, active.claim, ASK_AGAIN_S, waiting)
         return DeliveryResult("waiting")
 
     async def _hand_over_or_park(
         self, attempt: StagedAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
         """Leave the attempt to a live worker that has its code; without one, park its run."""
-        changes, reason, given = self._changes, redact(why), (attempt.given, attempt.held.claim)
+        changes, reason, given = self._changes, redact(why), (attempt.message, attempt.active.claim)
         if changes is not None and await self._effects.call(changes.hand_over, *given, reason, awaited):
             return DeliveryResult("waiting")
         return await self._park(attempt, reason, cause, awaited)
@@ -112,7 +112,7 @@ class Elsewhere:
     async def _park(
         self, attempt: StagedAttempt, why: str, cause: ParkCause, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
-        held, reason, shown = attempt.held, redact(why), cause._replace(what=redact(cause.what))
-        logger.error("run %s is parked: %s", attempt.given.ticket.run, reason)
-        await self._effects.call(self._stores.plan_moves.park, held.claim, reason, cause=shown, code=awaited)
+        active, reason, shown = attempt.active, redact(why), cause._replace(what=redact(cause.what))
+        logger.error("run %s is parked: %s", attempt.message.ticket.run, reason)
+        await self._effects.call(self._stores.plan_moves.park, active.claim, reason, cause=shown, code=awaited)
         return DeliveryResult("parked")

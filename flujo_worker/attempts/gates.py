@@ -38,7 +38,7 @@ from flujo_worker.runtime.question import fetched
 logger = logging.getLogger(__name__)
 
 LIMIT_LOCKED_S = 2.0
-"""Seconds until an attempt asks again whose limit somebody else has locked."""
+"""Seconds until an attempt asks again after another transaction had locked the limit."""
 
 
 class LimitRefusal(Exception):
@@ -61,20 +61,20 @@ class PermitGate:
         limit = admission.step.limit
         if limit is None:
             return False
-        envelope, held, call = attempt.envelope, attempt.held, self._effects.call
+        envelope, active, call = attempt.envelope, attempt.active, self._effects.call
         try:
             name = _shared(attempt, admission, limit, await self._fill_name(limit, envelope))
         except StoreError:
             raise
         except FlujoError as error:
             raise LimitRefusal(error) from error
-        fence = held.fence or 0
-        request = PermitRequest(envelope.key, fence, envelope.step, name, limit.at_once, limit.on_full, held.claim_id)
+        fence = active.fence or 0
+        request = PermitRequest(envelope.key, fence, envelope.step, name, limit.at_once, limit.on_full, active.claim_id)
         try:
             is_granted = await call(self._stores.limits.request_permit, request)
         except RowLocked:  # the limit's row, perhaps for long: an attempt that waits for it must not hold a slot
             await call(note_lock, self._stores, envelope)
-            await call(self._stores.attempts.defer, held.claim, LIMIT_LOCKED_S)
+            await call(self._stores.attempts.defer, active.claim, LIMIT_LOCKED_S)
             return True
         if not is_granted:
             if limit.on_full == "drop":
@@ -88,7 +88,7 @@ class PermitGate:
         if admission.granted is None:
             return
         try:
-            await self._effects.call(self._release, attempt.held.key, *admission.granted)
+            await self._effects.call(self._release, attempt.active.key, *admission.granted)
         except StoreError as error:
             name = admission.granted[1]
             logger.warning("attempts that wait at limit %s are left to the sweeper: %s", name, error)
@@ -107,7 +107,7 @@ class PermitGate:
 def _shared(attempt: StagedAttempt, admission: Admission, limit: Limit, name: str) -> str:
     model = admission.model if limit.scope == "provider" else None
     provider = model.partition(":")[0] if model is not None and ":" in model else None
-    run, pipeline = attempt.given.ticket.run, attempt.entry.plan.name
+    run, pipeline = attempt.message.ticket.run, attempt.entry.plan.name
     return scoped_name(limit, name, pipeline=pipeline, run=run, provider=provider)
 
 
@@ -118,7 +118,7 @@ def _reached(step: str, name: str, at_once: int) -> FlujoError:
 
 
 class ModelGate:
-    """The models that attempts call: that of an attempt's agent is queried once, before any call; all that it calls are notified of the results."""
+    """The circuit breakers and slow-downs of models. An attempt asks its agent's model before its calls, and reports to each model that it has called."""
 
     def __init__(self, models: CalledModels, stores: Stores, effects: Effects) -> None:
         self._models, self._stores, self._effects = models, stores, effects
@@ -134,7 +134,7 @@ class ModelGate:
             return False
         if guard == "breaker":
             recovery_s = self._models.settings(model).recovery_s
-            wait_s = spread(wait_s, recovery_s, f"{attempt.held.key} {attempt.held.fence}")
+            wait_s = spread(wait_s, recovery_s, f"{attempt.active.key} {attempt.active.fence}")
         await _defer(self._effects, self._stores, attempt, wait_s, guard, model)
         return True
 
@@ -155,22 +155,22 @@ class ModelGate:
         permit, event = await self._effects.together(self._models.answer, request)
         if event is not None:
             logger.warning("%s: %s", event.name, event.data)
-            note, run = self._stores.records.note, attempt.given.ticket.run
-            await self._effects.call(note, run, [event], key=attempt.held.key)
+            note, run = self._stores.records.note, attempt.message.ticket.run
+            await self._effects.call(note, run, [event], key=attempt.active.key)
         return permit
 
 
 async def _defer(
     effects: Effects, stores: Stores, attempt: StagedAttempt, wait_s: float, guard: Guard, model: str
 ) -> None:
-    data = {"step": attempt.given.step, "model": model, "delay_seconds": round(wait_s, 3)}
+    data = {"step": attempt.message.step, "model": model, "delay_seconds": round(wait_s, 3)}
     waiting = Event(f"flujo.{guard}.waiting", data, "warning" if guard == "breaker" else "info")
     waits = waits_for(guard, model)
-    await effects.call(stores.attempts.defer, attempt.held.claim, wait_s, waiting, waits_for=waits)
+    await effects.call(stores.attempts.defer, attempt.active.claim, wait_s, waiting, waits_for=waits)
 
 
 def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> CallReport:
-    """Return what an attempt's calls say of their model. A refused call says nothing of its health."""
+    """Summarize an attempt's calls of one model. Refused calls are no evidence of its health."""
     answered, refused = ([call for call in calls if call.refused is wanted] for wanted in (False, True))
     slow = sum(call.seconds > slow_s for call in answered)
     counts = Counts(len(answered), sum(call.failed for call in answered), slow)
@@ -188,12 +188,12 @@ class RateGate:
         self._limiter, self._stores, self._effects = limiter, stores, effects
 
     def pacing(self, tenant: str, admission: Admission | None) -> Pacing:
-        """Return what paces an attempt's calls of models: with what its gate has set aside, if it passed one."""
+        """Return the pacing of an attempt's model calls, with the grant of its gate if it has passed one."""
         return (admission and admission.pacing) or Pacing(self._limiter, tenant)
 
     async def holds_back(self, attempt: StagedAttempt, admission: Admission, cost: Cost) -> bool:
-        """Set the first call aside; if its turn is more than a moment away, the attempt is returned until then."""
-        admission.pacing = pacing = self.pacing(attempt.given.ticket.tenant, None)
+        """Reserve the first call. If its turn is not near, release the attempt until then."""
+        admission.pacing = pacing = self.pacing(attempt.message.ticket.tenant, None)
         model = admission.model
         limit = None if model is None else pacing.limit_of(model)
         if model is None or limit is None:
@@ -207,7 +207,7 @@ class RateGate:
         return True
 
     async def release(self, admission: Admission) -> None:
-        """Give back what was set aside and not used."""
+        """Return an unused grant."""
         if admission.pacing is not None and admission.pacing.has_unused:
             await self._effects.call(admission.pacing.return_unused)
 
@@ -221,7 +221,7 @@ def _expected_tokens(envelope: Envelope, admission: Admission, cost: Cost) -> in
 
 
 class Admissions:
-    """Admits the attempts of this process. Without `models` no model is asked, and without `rates` none has a limit: they pace its calls."""
+    """Admits the attempts of this process. Without `models` there are no circuit breakers, without `rates` no rate limits."""
 
     def __init__(self, services: AttemptServices, models: CalledModels | None, rates: RateLimiter | None) -> None:
         stores, effects, self._catalog = services.stores, services.effects, services.hooks.catalog
@@ -230,9 +230,9 @@ class Admissions:
         self.rates = None if rates is None else RateGate(rates, stores, effects)
 
     async def holds_back(self, attempt: StagedAttempt, cost: Cost) -> bool:
-        """Pass the gates that its step has; an attempt that has to wait is returned to its row, to be published again; it has made no call.
+        """Pass the gates of an attempt's step. An attempt that has to wait is released, to be published again.
 
-        `cost`, of its run's settings, gives the tokens that it may need. Raises LimitRefusal: its limit lets it begin never.
+        `cost`, of its run's settings, gives the tokens that it may need. Raises LimitRefusal: its limit drops it.
         """
         step = _step_of(attempt)
         if step is None:
@@ -248,7 +248,7 @@ class Admissions:
         return self.rates is not None and await self.rates.holds_back(attempt, admission, cost)
 
     async def report(self, attempt: StagedAttempt) -> None:
-        """Report the attempt's calls to the models' breakers and slow-downs, also of models that no gate was asked for."""
+        """Report the attempt's calls to the breakers and slow-downs of all models that it has called."""
         if self._models is not None:
             await self._models.report(attempt)
 
@@ -264,5 +264,5 @@ def _step_of(attempt: StagedAttempt) -> Step | None:
     if attempt.needs is not None:
         return attempt.needs.step
     with suppress(KeyError):
-        return attempt.entry.steps[attempt.entry.node_of(attempt.given).path]
+        return attempt.entry.steps[attempt.entry.node_of(attempt.message).path]
     return None

@@ -11,10 +11,10 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from flujo_client.contract.envelope import Envelope
+from flujo_client.frozen import frozen
 from flujo_worker.ports import AttemptStore, PendingHookCall, Refusal, Room, Verdict
 
 T = TypeVar("T")
@@ -22,23 +22,23 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 ALONE_AFTER = 4
-"""A suspect with so many losses in a separate process died with the whole worker: in a container all processes die together."""
+"""The number of losses in company after which a suspect runs alone: in a container all processes die together."""
 NO_PLACE_S = 1.0, 3.0
-"""After how long a suspect that found no place is published again, drawn at random from between."""
+"""The minimum and maximum seconds until a suspect without a free process is published again."""
 
 
 Disposition = Literal["parked", "cancelled", "waiting", "crashed", "unreadable"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeliveryResult:
     """The result of a delivery; it crosses from a process that ran an attempt apart."""
 
     disposition: Verdict | Refusal | Disposition
-    counts: bool = False
-    """It is its chord's part."""
+    is_part: bool = False
+    """Whether the delivery is a part of its chord."""
     in_company: int = 0
-    """How often a suspect was lost so."""
+    """How often a suspect was lost while other attempts ran in its worker."""
     failure: FailureText | None = None
     is_signalled: bool = False
     """Whether the signals of a task that the attempt ran have reported it already."""
@@ -52,7 +52,7 @@ class FailureText(NamedTuple):
 
 
 class NoFreeSlot(Exception):
-    """As many processes run apart as may."""
+    """The maximum number of processes for suspects is running."""
 
 
 class NoProcess(Exception):
@@ -75,7 +75,7 @@ class Processes(Protocol):
 
 
 class IsolationGate:
-    """Lets many through together, or one when no one else is inside. One that must be alone goes first once it waits."""
+    """Admits many together, or one alone. One that waits to be alone goes before new ones."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -139,7 +139,7 @@ class Isolation:
             return DeliveryResult("waiting")
 
     def isolate(self, in_company: int, apart: Callable[[Processes, Room], T], here: Callable[[], T]) -> T:
-        """Do what was lost twice in a separate process, or here as the only thing that this process does. Raises NoFreeSlot: try again later."""
+        """Run lost work in a separate process (`apart`), or alone in this one (`here`). Raises NoFreeSlot: try again later."""
         try:
             if in_company < ALONE_AFTER:
                 with self.gate.shared():

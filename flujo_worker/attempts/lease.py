@@ -1,8 +1,8 @@
-"""This process's right to work: its incarnation in `flujo_workers`, what it holds, and the thread that renews it.
+"""This process's lease: its incarnation in `flujo_workers`, the attempts that it works on, and the thread that renews it.
 
 The thread is not the event loop's: a loop that blocks must not cost the lease. When the lease is found to be over (the process was
 stopped, Postgres was away), the process takes a new incarnation and adopts what it still runs and no other worker has taken; the
-rest is cancelled here, and its outcome would be refused anyway. It does so too, in time, while somebody else holds the row of its lease.
+rest is cancelled here, and its outcome would be refused anyway. It does the same before its lease ends if another transaction locks the lease's row.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from flujo_worker.concurrency.native import native_thread
@@ -45,7 +46,7 @@ class Lease:
     ) -> None:
         self._leases, self._member, self._lease_s, self._renew_s = leases, member, lease_s, renew_s
         self._on_renewed, self._on_stop_request = on_renewed, on_stop_request
-        self._held: dict[str, ActiveAttempt] = {}
+        self._active: dict[str, ActiveAttempt] = {}
         self._is_interrupted = self._is_broken = self.is_asked_to_stop = False
         self.sharing: int | None = None
         self._let_go: set[str] = set()
@@ -77,7 +78,7 @@ class Lease:
         return self
 
     def stop(self) -> None:
-        """End the incarnation; what is still held may be taken by others at once."""
+        """End the incarnation, so that others may take its attempts at once."""
         self._stopping.set()
         self._thread.join(timeout=self._renew_s + 5)
         try:
@@ -96,17 +97,18 @@ class Lease:
         return worker if self.may_judge() else None
 
     def hold(self, key: str) -> ActiveAttempt | None:
-        """Hold a key for the time of an attempt; None if this process works on it already."""
+        """Begin to work on an attempt. Return None if this process works on it already."""
         with self._lock:
-            if key in self._held:
+            if key in self._active:
                 return None
-            held = self._held[key] = ActiveAttempt(key, interrupted=self._is_interrupted, leaves=self.is_asked_to_stop)
-            return held
+            active = ActiveAttempt(key, interrupted=self._is_interrupted, leaves=self.is_asked_to_stop)
+            self._active[key] = active
+            return active
 
     def let_go(self, key: str) -> None:
-        """Hold a key no longer."""
+        """End the work on an attempt."""
         with self._lock:
-            self._held.pop(key, None)
+            self._active.pop(key, None)
             if self._is_interrupted:
                 self._let_go.add(key)
 
@@ -114,22 +116,22 @@ class Lease:
         """Let durable attempts end at their next unit: this process stops."""
         with self._lock:
             self.is_asked_to_stop = True
-            for each in self._held.values():
+            for each in self._active.values():
                 each.leaves = True
 
     def interrupt(self, *, is_broken: bool = False) -> None:
-        """End the work on every attempt, and remember from now on which were let go. If this process is broken, any of them may have done that."""
+        """End the work on every attempt, to hand all of them back. If this process is broken, any of them may have broken it."""
         with self._lock:
             self._is_interrupted = True
             self._is_broken = self._is_broken or is_broken
-            held = list(self._held.values())
+            held = list(self._active.values())
         for each in held:
             each.interrupt()
 
     def hand_back(self, *, everything: bool = False) -> set[str]:
         """Release what was let go since `interrupt`, with `everything` also what is still held; return what is to be published. Raises StoreError."""
         with self._lock:
-            keys = self._let_go | (set(self._held) if everything else set())
+            keys = self._let_go | (set(self._active) if everything else set())
         moved = self._leases.hand_back(self.worker, keys, is_broken=self._is_broken) if keys else set()
         with self._lock:
             self._let_go -= keys
@@ -139,7 +141,7 @@ class Lease:
     def keys(self) -> set[str]:
         """Return the attempts that this process works on, or has let go and not handed back."""
         with self._lock:
-            return self._let_go | set(self._held)
+            return self._let_go | set(self._active)
 
     @property
     def is_idle(self) -> bool:
@@ -147,9 +149,9 @@ class Lease:
         return not self.keys
 
     def drop(self) -> None:
-        """Wait no longer for the work that is still held: others have it."""
+        """Cancel all work: other workers have it."""
         with self._lock:
-            held = list(self._held.values())
+            held = list(self._active.values())
         for each in held:
             each.cancel()
 
@@ -175,7 +177,7 @@ class Lease:
                 if time.monotonic() - self._beat_at >= self._renew_s - LOOK_S / 2:
                     self._renew()
                 else:
-                    self._look()
+                    self._cancel_lost()
             except RowLocked as error:
                 logger.warning("the lease could not be renewed, trying again: %s", error)
             except StoreError:
@@ -183,44 +185,45 @@ class Lease:
             except Exception:
                 logger.exception("the lease could not be renewed; trying again")
 
-    def _look(self) -> None:
-        """Stop what must no longer run. Attempts are asked about once they have lasted a moment; most have ended by then."""
-        before = time.monotonic() - LOOK_S
-        if held := self._claimed(lambda each: each.held_since <= before):
-            lost = self._leases.lost_among(self.worker, held)
-            self._cancel({key: held[key] for key in lost})
+    def _cancel_lost(self) -> None:
+        """Cancel attempts that this process has lost. Only those that have lasted for `LOOK_S` are looked up: most end before."""
+        if fences := self._fences(since=time.monotonic() - LOOK_S):
+            lost = self._leases.lost_among(self.worker, fences)
+            self._cancel({key: fences[key] for key in lost})
 
-    def _claimed(self, counts: Callable[[ActiveAttempt], bool] = lambda _: True) -> dict[str, int]:
+    def _fences(self, since: float = inf) -> dict[str, int]:
+        """Return the fences of the claimed attempts that were active at that time."""
         with self._lock:
-            return {key: each.fence for key, each in self._held.items() if each.fence is not None and counts(each)}
+            active = self._active.items()
+            return {key: each.fence for key, each in active if each.fence is not None and each.held_since <= since}
 
     def _renew(self) -> None:
-        begun, held = time.monotonic(), self._claimed()
-        renewal = self._renewed(held)
+        begun, fences = time.monotonic(), self._fences()
+        renewal = self._try_to_renew(fences)
         if time.monotonic() - self._beat_at > 2 * self._renew_s:
             self._unbroken_since = time.monotonic()
         if renewal is None:
             self._reincarnate()
         else:
-            self._hear(renewal, held)
+            self._apply(renewal, fences)
         with self._changed:
             self._beat_at = begun
             self._changed.notify_all()
         self._on_renewed()
 
-    def _renewed(self, held: Mapping[str, int]) -> Renewal | None:
-        """Renew the lease; None: it is over, or somebody else holds its row, so that another one is to be taken before it is over."""
+    def _try_to_renew(self, fences: Mapping[str, int]) -> Renewal | None:
+        """Renew the lease. Return None if it is over, or will be before the transaction that locks its row ends."""
         try:
-            return self._leases.renew(self.worker, self._lease_s, held)
+            return self._leases.renew(self.worker, self._lease_s, fences)
         except RowLocked:
             if time.monotonic() - self._beat_at < self._lease_s / 2:
                 raise
             return None
 
-    def _hear(self, renewal: Renewal, held: Mapping[str, int]) -> None:
-        """Act on what a renewal says, and release what is recorded as ours and not worked on: its outcome was refused, or could not be reported."""
+    def _apply(self, renewal: Renewal, fences: Mapping[str, int]) -> None:
+        """Cancel lost attempts, obey a stop request, and release attempts of this worker on which it does not work."""
         self.sharing = renewal.sharing
-        self._cancel({key: held[key] for key in renewal.lost})
+        self._cancel({key: fences[key] for key in renewal.lost})
         if renewal.is_to_stop and not self.is_asked_to_stop:
             self.is_asked_to_stop = True
             logger.info("worker %s was asked to stop", self.worker)
@@ -231,7 +234,7 @@ class Lease:
     def _reincarnate(self) -> None:
         old = self.worker
         with self._lock:
-            held = {key: each.fence for key, each in self._held.items()}
+            held = {key: each.fence for key, each in self._active.items()}
         reborn = replace(self._member, id=f"{old.split('~')[0]}~{secrets.token_hex(4)}")
         adopted = self._leases.register_worker(reborn, self._lease_s, old=old, held=held.keys())
         with self._changed:
@@ -245,10 +248,10 @@ class Lease:
     def _cancel(self, fences: Mapping[str, int]) -> None:
         """Stop work under these fences. Attempts that were claimed since the query continue: no other worker would run them."""
         for key, fence in fences.items():
-            held = self._held.get(key)
-            if held is None or held.fence != fence:
+            active = self._active.get(key)
+            if active is None or active.fence != fence:
                 continue
-            # Nothing runs any more of one that was merged meanwhile; one whose work does not end is cancelled each time, and logged once.
-            if held.on_cancel is not None and not held.cancelled:
+            # Log once, although code that does not end is cancelled each time; the code of a merged attempt has ended.
+            if active.on_cancel is not None and not active.cancelled:
                 logger.info("attempt %s no longer belongs to this worker", key)
-            held.cancel()
+            active.cancel()

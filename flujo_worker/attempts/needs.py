@@ -1,6 +1,6 @@
 """Find what an attempt needs: its pipeline, the code and the agent of its step, a context that its model can read.
 
-What all attempts at a step need is found out once: how its agent is called, its stages, and what stands around it.
+The needs that all attempts at a step share are computed once: how to call its agent, its stages, and the pipeline around it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PipelineLoading:
         self._findings: dict[str, CodeMismatch] = {}
 
     async def wait(self, envelope: Envelope) -> None:
-        """Wait until others have loaded an attempt's pipeline, or have not: then this attempt may be the one to load it."""
+        """Wait while another attempt loads the pipeline; return at once if this one is to load it."""
         ticket = envelope.ticket
         while not self.catalog.has(ticket.reference):
             own = envelope.key, ticket.fingerprint, Future[CodeMismatch | None]()
@@ -98,22 +98,20 @@ class Needs:
         self._known: dict[tuple[int, str, str], StepNeeds] = {}
 
     def known(self, entry: LoadedPipeline, path: str, envelope: Envelope) -> StepNeeds | None:
-        """Return what an attempt's step needs, if that was found before."""
-        aros = envelope.ticket.aros
-        return self._known.get((id(entry), path, str(aros) if aros else ""))
+        """Return the needs of an attempt's step if they are known."""
+        return self._known.get(_needs_key(entry, path, envelope))
 
-    def of(self, entry: LoadedPipeline, envelope: Envelope, code: PerformedWith | None = None) -> StepNeeds:
-        """Return what an attempt's step needs; `code` is what the attempt is performed with. Raises what the step's code raises."""
+    def find(self, entry: LoadedPipeline, envelope: Envelope, code: PerformedWith | None = None) -> StepNeeds:
+        """Find the needs of an attempt's step; `code` is the version of its code. Raises the exceptions of the step's code."""
         path = entry.node_of(envelope).path
         found = self.known(entry, path, envelope)
         if found is None:
-            of_all = None if code is None or code.mark.conversation else code
-            found = self._found(entry, path, envelope, of_all)
-            aros = envelope.ticket.aros
-            put_bounded(self._known, (id(entry), path, str(aros) if aros else ""), found)
+            shared_code = None if code is None or code.mark.conversation else code
+            found = self._compute(entry, path, envelope, shared_code)
+            put_bounded(self._known, _needs_key(entry, path, envelope), found)
         return found
 
-    def _found(self, entry: LoadedPipeline, path: str, envelope: Envelope, code: PerformedWith | None) -> StepNeeds:
+    def _compute(self, entry: LoadedPipeline, path: str, envelope: Envelope, code: PerformedWith | None) -> StepNeeds:
         step = entry.steps[path]
         agent = self._catalog.agent(step.agent)
         callee, timeout_s = callee_of(agent), step.config.timeout_s or defaults_of(agent).get("timeout_s")
@@ -136,6 +134,10 @@ class Needs:
         return StepNeeds(entry, step, timeout_s, make_work, reads_context(work), is_gated, code)
 
 
+def _needs_key(entry: LoadedPipeline, path: str, envelope: Envelope) -> tuple[int, str, str]:
+    return id(entry), path, str(envelope.ticket.aros or "")
+
+
 class Preparation:
     """Prepares attempts."""
 
@@ -148,9 +150,9 @@ class Preparation:
         self._effects, self._needs, self._refused = effects, needs, dict[str, None]()
         self._readiness = Readiness(hooks, effects, most_s=settings.agents.agent_timeout_s)
 
-    async def of(self, attempt: StagedAttempt) -> None:
-        """Prepare one. Raises CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs."""
-        envelope, entry = attempt.given, attempt.entry
+    async def prepare(self, attempt: StagedAttempt) -> None:
+        """Prepare an attempt. Raises CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs."""
+        envelope, entry = attempt.message, attempt.entry
         if entry.pipeline.context_model is not None:
             await self._migrate(attempt)
         if envelope.kind not in PERFORMED:
@@ -162,13 +164,13 @@ class Preparation:
             return
         attempt.code = await self._code_of(entry, path, envelope.code)
         if (step := entry.steps.get(path)) is not None:
-            await self._readiness.of(step)
+            await self._readiness.wait_for(step)
             with suppress(Exception):  # the attempt reports the error when it needs the result
-                attempt.needs = self._needs.of(entry, envelope, attempt.code)
+                attempt.needs = self._needs.find(entry, envelope, attempt.code)
 
     async def _migrate(self, attempt: StagedAttempt) -> None:
-        """Give an attempt's message a context that fits the pipeline's model."""
-        envelope, entry = attempt.given, attempt.entry
+        """Migrate an attempt's context to the pipeline's present model, if it needs that."""
+        envelope, entry = attempt.message, attempt.entry
         if not self.migrations.are_known(entry):
             await self._effects.together(self.migrations.look_up, entry)
         if not self.migrations.are_needless(entry):
@@ -177,11 +179,11 @@ class Preparation:
             attempt.envelope = replace(envelope, context=attempt.migrated.context)
 
     def record(self, reference: str) -> None:
-        """Store which code the steps of a loaded pipeline have here, for those who compare."""
+        """Store the code versions of the steps of a loaded pipeline, for comparisons."""
         self._versions.record(self._catalog.loaded(reference))
 
     def fits(self, entry: LoadedPipeline, awaited: AwaitedCode, envelope: Envelope | None) -> bool:
-        """Return whether what a run is parked for is here: bodies that fit its conversation, or models and migrations that fit its context."""
+        """Return whether this process has the code for which a run is parked: for its conversation, or for its context."""
         if not awaited.attempt:
             return entry.pipeline.on_body_change != "park" or self._versions.fits(entry, awaited)
         if awaited.attempt in self._refused:
@@ -201,7 +203,7 @@ class Preparation:
         return self.refuse(key)
 
     def refuse(self, key: str) -> AwaitedCode:
-        """Return what a run waits for whose attempt's values cannot be read here; this process does not try it again."""
+        """Return the code that a run waits for because this process cannot read the values of its attempt, and does not try again."""
         put_bounded(self._refused, key, None)
         return AwaitedCode(attempt=key)
 
@@ -234,7 +236,7 @@ class Readiness:
         self._bench, self._agent_of, self._effects, self._most_s = hooks.bench, hooks.catalog.agent, effects, most_s
         self._begun: dict[int, tuple[Step, Future[None]]] = {}
 
-    async def of(self, step: Step) -> None:
+    async def wait_for(self, step: Step) -> None:
         """Wait until a step's agent is ready."""
         begun = self._begun.get(id(step))
         if begun is None:

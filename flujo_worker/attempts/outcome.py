@@ -34,7 +34,6 @@ from flujo_worker.concurrency.frames import Place
 from flujo_worker.domain.asking import message_of, question_of
 from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
-from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Work
 from flujo_worker.runtime.fault_text import clean
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
@@ -64,7 +63,7 @@ _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stop
 class Outcomes:
     """The outcomes of the attempts that this process performs; one that is cancelled because the lease ends has none.
 
-    `check` ends this process if an attempt has broken it: what came of the others is not to be trusted.
+    `check` ends this process if an attempt has broken it, because the outcomes of other attempts are then unreliable.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Outcomes:
         self._loop, self._threads, self._hooks = services.loop, services.threads, services.hooks
         self._settings, self._resolve = services.settings, services.resolve
 
-    async def of(self, attempt: StagedAttempt) -> Outcome | None:
+    async def perform(self, attempt: StagedAttempt) -> Outcome | None:
         """Perform an attempt, with its pipeline's hooks called before and after; work with nothing to perform is a success."""
         envelope, kind = attempt.envelope, attempt.envelope.kind
         calls_hooks = kind in POLICIES or (kind == "start" and envelope.number < FIRST_AGAIN)
@@ -89,42 +88,42 @@ class Outcomes:
             return Outcome("aborted", fault=stop, latency_s=latency_s, events=attempt.story.all_events())
         if kind not in POLICIES:
             return Outcome("success", events=attempt.story.all_events())
-        outcome = await self._of_step(attempt)
+        outcome = await self._perform_step(attempt)
         if outcome is None or around is None:
             return outcome
         journal, whole = attempt.run.used_journal, outcome
-        if journal is not None:  # what is booked with its units is not part of what its outcome books
+        if journal is not None:  # hooks see the whole cost; its units have recorded their share
             whole = replace(outcome, usage=outcome.usage + journal.payments.spent)
         after = await self._effects.call(attempt.inside, around.after, whole)
         return replace(after, usage=outcome.usage, events=attempt.story.all_events())
 
-    async def _of_step(self, attempt: StagedAttempt) -> Outcome | None:
-        """Run a step's code, and make what comes of it an outcome; None: it is cancelled, or others begin it again."""
-        held, run = attempt.held, attempt.run
-        # Reading and packing large values takes milliseconds: too long for the engine's loop. So do questions to the store.
-        context = (attempt.whole or attempt.envelope).context
+    async def _perform_step(self, attempt: StagedAttempt) -> Outcome | None:
+        """Run a step's code and return its outcome; None if it was cancelled, or another worker begins it again."""
+        active, run = attempt.active, attempt.run
+        # Reading and packing large values, and queries, take too long for the engine's loop.
+        context = (attempt.inlined or attempt.envelope).context
         is_long = attempt.envelope.references or (context is not None and self._is_other(attempt, context))
-        counts = False
+        is_final = False
         try:
             if is_long:
                 work = await self._effects.call(attempt.inside, self._work, attempt, may_be_other=True)
             else:
                 work = attempt.inside(self._work, attempt)
             done = await self._run(work, attempt)
-            pack = partial(attempt.inside, self._packed, attempt, done)
+            pack = partial(attempt.inside, self._pack, attempt, done)
             output, context = await self._effects.call(pack) if is_long else pack()
         except CancelledError:
-            if held.cancelled or self._lease.is_stopping:
+            if active.cancelled or self._lease.is_stopping:
                 return None
-            held.interrupted |= self._loop.is_given_up
+            active.interrupted |= self._loop.is_given_up
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent"), run.spent
         except StageError as failure:
-            counts = run.has_blocked  # although it is interrupted: another worker's loop would be blocked as well
+            is_final = run.has_blocked  # even if interrupted: it would block another worker's loop as well
             await self._leave_to_others(attempt, failure.error, failure.usage)
             fault, usage = attempt.inside(_stage_fault, failure, run, attempt.envelope.tries), failure.usage
             if (left := getattr(failure.error, "flujo_left_behind", None)) is not None:
-                attempt.inside(lambda: emit("step.left_behind", "warning", **_place_data(left, _LET_GO)))
-            failure.__traceback__ = None  # its frames hold it too: a burst of failures would fill the memory
+                attempt.emit("step.left_behind", "warning", **_place_data(left, _LET_GO))
+            failure.__traceback__ = None  # breaks a reference cycle: a burst of failures would fill the memory
         except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
             await self._leave_to_others(attempt, error, run.spent)
             fault, usage = fault_of(error, "system"), run.spent
@@ -132,7 +131,7 @@ class Outcomes:
             return self._succeeded(attempt, output, context)
         if run.over is not None:
             return self._limited(attempt, run.over, usage)
-        if (held.interrupted and not counts) or await self._is_returned(attempt):
+        if (active.interrupted and not is_final) or await self._return_starved(attempt):
             await self._record_interrupted(attempt, usage)
             return None
         return self._failed(attempt, fault, usage)
@@ -166,43 +165,43 @@ class Outcomes:
         return replace(outcome, answer=answer, metadata=metadata, events=events, corrections=corrections)
 
     def _limited(self, attempt: StagedAttempt, over: Fault, usage: Usage) -> Outcome:
-        """Make the outcome of an attempt whose next request does not fit its budgets. What it has paid until then is on record."""
+        """Return the outcome of an attempt whose next request exceeds a budget. Its units have recorded what it paid before."""
         journal = attempt.run.used_journal
         spent = usage if journal is None else usage + journal.payments.take_spent()
         return replace(self._failed(attempt, over, spent), kind="limit")
 
     def _refused_answer(self, fault: Fault, run: AttemptRun) -> str | None:
-        """Return the answer to store, if it was refused for its shape, and answers are stored."""
+        """Return the answer that was rejected for its shape, if the settings store answers."""
         if run.raw is None or fault.code != AgentIOValidationError.code or not self._settings.log.answers:
             return None
         return storable_text(clean(run.raw, MAX_REFUSED_ANSWER_BYTES))
 
-    async def _is_returned(self, attempt: StagedAttempt) -> bool:
-        """Return a starved attempt, which begins again with its number; False if that has happened too often, or another worker has it."""
-        starvation, held = attempt.run.starved, attempt.held
+    async def _return_starved(self, attempt: StagedAttempt) -> bool:
+        """Release a starved attempt, to begin again under its number. Return False if that happened too often, or another worker has it."""
+        starvation, active = attempt.run.starved, attempt.active
         if starvation is None:
             return False
-        wait = AGAIN_S * (0.5 + draw(f"{held.key} {held.fence}"))
+        wait = AGAIN_S * (0.5 + draw(f"{active.key} {active.fence}"))
         figures = {**starvation._asdict(), "delay_seconds": wait}
-        data = {"step": attempt.given.step, **{name: round(each, 3) for name, each in figures.items()}}
+        data = {"step": attempt.message.step, **{name: round(each, 3) for name, each in figures.items()}}
         event = Event("attempt.starved", data, "warning")
         give_back, most = self._stores.attempts.return_starved, self._settings.worker.max_starved
-        return await self._effects.call(give_back, held.claim, wait, event, most=most)
+        return await self._effects.call(give_back, active.claim, wait, event, most=most)
 
     async def _record_interrupted(self, attempt: StagedAttempt, usage: Usage) -> None:
-        """Record what an attempt has spent that another worker is to begin again."""
+        """Record the spend of an attempt that another worker will begin again."""
         if attempt.run.left_in_thread:
-            logger.warning("attempt %s: %s", attempt.held.key, _UNTIL_THE_END)
+            logger.warning("attempt %s: %s", attempt.active.key, _UNTIL_THE_END)
         await self._effects.call(self._spend, attempt, usage)
 
     def _spend(self, attempt: StagedAttempt, usage: Usage) -> None:
-        """Record what was spent by an attempt that merges no outcome."""
-        held, journal = attempt.held, attempt.run.used_journal
+        """Record the spend of an attempt that merges no outcome."""
+        active, journal = attempt.active, attempt.run.used_journal
         spent = attempt.run.of_its_model(usage if journal is None else usage + journal.payments.take_spent())
-        self._stores.attempts.spend(attempt.given.ticket.run, held.claim, spent, held.reserved)
+        self._stores.attempts.spend(attempt.message.ticket.run, active.claim, spent, active.reserved)
 
     async def _leave_to_others(self, attempt: StagedAttempt, error: BaseException, usage: Usage) -> None:
-        """Raise what this process lacks if the attempt has failed for that: another worker is to begin it again."""
+        """Raise what this process lacks if that is why the attempt failed; another worker will begin it again."""
         lack = lack_in(error)
         if lack is not None:
             await self._record_interrupted(attempt, usage)
@@ -224,12 +223,12 @@ class Outcomes:
 
     def _work(self, attempt: StagedAttempt, *, may_be_other: bool = False) -> Work:
         """Decode an attempt's input, with the values that are stored apart."""
-        run, envelope = attempt.run, attempt.whole or attempt.envelope
+        run, envelope = attempt.run, attempt.inlined or attempt.envelope
         if envelope.references:
-            attempt.whole = envelope = envelope.inline(fetched(self._stores.blobs, envelope.references))
+            attempt.inlined = envelope = envelope.inline(fetched(self._stores.blobs, envelope.references))
         if may_be_other and envelope.context is not None and self._is_other(attempt, envelope.context):
             self._fit(attempt, envelope)
-        needs, reply = attempt.needs or self._needs.of(attempt.entry, envelope), attempt.reply
+        needs, reply = attempt.needs or self._needs.find(attempt.entry, envelope), attempt.reply
         run.work = needs.make_work(
             data=with_turns(decode(envelope.input.tree(), resolve=self._resolve), run.stored),
             guidance=envelope.guidance,
@@ -243,38 +242,38 @@ class Outcomes:
 
     async def _run(self, work: Work, attempt: StagedAttempt) -> Done:
         """Run a step's code on its loop, and wait for its end."""
-        held, loop = attempt.held, self._loop
+        active, loop = attempt.active, self._loop
         code = _run_policy(POLICIES[attempt.envelope.kind], work, attempt.run)
-        future = attempt.inside(loop.submit, code, held.key, partial(self._spend_late, attempt))
-        held.on_cancel, held.on_interrupt = future.cancel, partial(loop.interrupt, future)
-        if held.cancelled:
+        future = attempt.inside(loop.submit, code, active.key, partial(self._spend_late, attempt))
+        active.on_cancel, active.on_interrupt = future.cancel, partial(loop.interrupt, future)
+        if active.cancelled:
             future.cancel()
-        if held.interrupted:
+        if active.interrupted:
             loop.interrupt(future)
         try:
             return await self._effects.result(future)
         finally:
-            held.on_cancel = held.on_interrupt = None
+            active.on_cancel = active.on_interrupt = None
             self._check()
             if (progress := attempt.run.progress) is not None:
-                attempt.inside(lambda: emit("step.progress", **progress))
+                attempt.emit("step.progress", **progress)
             if (blocked := future.blocked_at) is not None:
                 attempt.run.has_blocked = True
-                attempt.inside(lambda: emit("step.blocked_loop", "warning", **_place_data(blocked, _UNBLOCK)))
+                attempt.emit("step.blocked_loop", "warning", **_place_data(blocked, _UNBLOCK))
 
     def _spend_late(self, attempt: StagedAttempt, _: asyncio.Task[Done]) -> None:
-        """Record what an attempt has spent that was left behind and has ended at last. The rest of its outcome is dropped."""
+        """Record the spend of abandoned code that has now ended. The rest of its outcome is dropped."""
         self._threads.submit(self._spend, attempt, attempt.run.spent)
 
-    def _packed(self, attempt: StagedAttempt, done: Done) -> tuple[Packed, Packed | None]:
+    def _pack(self, attempt: StagedAttempt, done: Done) -> tuple[Packed, Packed | None]:
         """Pack an output and the context that it changed. Raises SnapshotTooLarge: trying again would not help."""
-        envelope, work, live = attempt.whole or attempt.envelope, attempt.run.work, done.context
+        envelope, work, live = attempt.inlined or attempt.envelope, attempt.run.work, done.context
         assert work is not None, "it was performed"
         stored, context = live if isinstance(live, StoredContext) else None, None
         depth, path = 0 if stored is None else DEPTH_OF_OUTPUTS, f"output of step '{envelope.step}'"
         made = encode(done.output, path=path, depth=depth)
         output = Packed.of(made, like=(envelope.input,))
-        if stored is not None and _is_extended(stored, work.step, made, done):
+        if stored is not None and _extend_stored(stored, work.step, made, done):
             context = stored.packed()
         elif live is not None:
             if stored is not None:
@@ -291,15 +290,15 @@ class Outcomes:
         return output, context
 
 
-def _is_extended(context: StoredContext, step: Step, output: Tree, done: Done) -> bool:
-    """Add the step's output to a context that nothing has looked at; return False if that takes the live one."""
+def _extend_stored(context: StoredContext, step: Step, output: Tree, done: Done) -> bool:
+    """Add the step's output to a context that was never decoded; return False if only the live one can take it."""
     if done.field is not None and not context.add_item(done.field, encode(done.item, path="context"), type(done.item)):
         return False
     return context.add_output(step.name, output)
 
 
 def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
-    """Make the outcome of a fault; `started` is when the attempt was, by this process's clock."""
+    """Return the outcome of a fault; `started` is the attempt's start by the monotonic clock."""
     kind: Literal["aborted", "failure"] = "aborted" if fault.category == ErrorCategory.CONTROL_FLOW else "failure"
     return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
 
@@ -348,7 +347,7 @@ async def _run_policy(policy: Policy, work: Work, run: AttemptRun) -> Done:
     try:
         return await (policy(work, run) if work.resources is None else holding(work, run, policy))
     except BaseException as error:
-        run.spent += run.take(error)
+        run.spent += run.take_charge(error)
         if is_cancelled():
             raise
         raise run.failed(error) from error

@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCKED_S: Final = 0.5, 5.0
-"""The minimum and maximum number of seconds after which a message is sent again whose rows somebody else holds."""
+"""The minimum and maximum seconds until a message is sent again whose rows another transaction has locked."""
 FAILURES: Final = ("failure", "lost", "limit")
-"""The outcomes that Celery's listeners see as failures: a question to a person is not among them."""
+"""The outcomes that Celery's events and signals report as failures; a question to a person is none."""
 BUSY: Final = DeliveryResult("busy")
 
 
@@ -124,22 +124,16 @@ class Attempts:
             return BUSY
         if self._own_keys is not None and self._own_keys.is_lacking:
             return await self.elsewhere.postpone(envelope.key)
-        held, gate = self._lease.hold(envelope.key), self.isolation.gate
-        if held is None:
+        active = self._lease.hold(envelope.key)
+        if active is None:
             return BUSY
         try:
-            if not gate.enter_if_free():
-                await self._effects.call(gate.enter)
-            try:
-                ended = await self._go(StagedAttempt(envelope, held))
-            finally:
-                gate.leave()
+            ended = await self._run_with_others(StagedAttempt(envelope, active))
             if ended.disposition == "suspect":
-                alone = StagedAttempt(envelope, held, "alone")
-                here = lambda: self._effects.run(self._go(alone))  # noqa: E731 - a coroutine that is not awaited would be reported
-                return await self._effects.call(self.isolation.perform, envelope, ended.in_company, here)
+                alone = partial(self._run_in, "alone", envelope, active)
+                return await self._effects.call(self.isolation.perform, envelope, ended.in_company, alone)
         finally:
-            self._lease.let_go(held.key)
+            self._lease.let_go(envelope.key)
         if ended.disposition == "mismatched":
             reference = envelope.ticket.reference
             raise WireError(f"attempt {envelope.key} does not belong to the pipeline {reference!r:.200}")
@@ -156,28 +150,40 @@ class Attempts:
 
     def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform a suspect in this process, which was started for it."""
-        held = self._lease.hold(envelope.key)
-        if held is None:
+        active = self._lease.hold(envelope.key)
+        if active is None:
             return BUSY
         try:
             with waiting_for_locks():
-                return self._effects.run(self._go(StagedAttempt(envelope, held, room)))
+                return self._run_in(room, envelope, active)
         finally:
-            self._lease.let_go(held.key)
+            self._lease.let_go(envelope.key)
 
     def _wait_for_loop(self, waiting: Sequence[None]) -> Sequence[bool]:
         return [self._loop.answers.wait()] * len(waiting)
 
-    async def _go(self, attempt: StagedAttempt) -> DeliveryResult:
-        """Take an attempt from stage to stage, to its end; it may be the one to load its pipeline, or waits until that is loaded."""
-        envelope = attempt.given
+    async def _run_with_others(self, attempt: StagedAttempt) -> DeliveryResult:
+        gate = self.isolation.gate
+        if not gate.enter_if_free():
+            await self._effects.call(gate.enter)
+        try:
+            return await self._run_stages(attempt)
+        finally:
+            gate.leave()
+
+    def _run_in(self, room: Room, envelope: Envelope, active: ActiveAttempt) -> DeliveryResult:
+        return self._effects.run(self._run_stages(StagedAttempt(envelope, active, room)))
+
+    async def _run_stages(self, attempt: StagedAttempt) -> DeliveryResult:
+        """Run the stages of an attempt. Without its pipeline it loads that itself, or waits until another attempt has loaded it."""
+        envelope = attempt.message
         waits = not self.catalog.has(envelope.ticket.reference)
         try:
             try:
                 if waits:
                     await self.loading.wait(envelope)
                 while attempt.stage not in LAST:
-                    after = await STEPS[attempt.stage](self, attempt)
+                    after = await STAGES[attempt.stage](self, attempt)
                     assert after in NEXT[attempt.stage], f"{attempt.stage} is not followed by {after}"
                     attempt.stage = after
             finally:
@@ -190,34 +196,34 @@ class Attempts:
         except (KeyMissing, CodeMismatch) as lack:
             return await self.elsewhere.leave(attempt, lack)
         except Unreadable as error:
-            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, attempt.held.claim)
+            await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, attempt.active.claim)
             return DeliveryResult("unreadable")
         return attempt.result
 
-    # From each stage to the next one.
+    # One method for each stage; it returns the next stage.
 
     async def _claim(self, attempt: StagedAttempt) -> Stage:
-        envelope, held, room = attempt.given, attempt.held, attempt.room
+        envelope, active, room = attempt.message, attempt.active, attempt.room
         if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
-            claim = await self.claims.import_claimed(envelope, held, room)
+            claim = await self.claims.import_claimed(envelope, active, room)
             if claim.refusal is not None:
                 return await self._refuse(attempt, claim)
         is_usual = envelope.kind != "resume" and envelope.ticket.limits is None
-        wanted = NOTHING if is_usual else await self.claims.wanted(envelope)
-        claim = await self.claims.claim(envelope, held, wanted.to_reserve, room)
+        parameters = NOTHING if is_usual else await self.claims.find_parameters(envelope)
+        claim = await self.claims.claim(envelope, active, parameters.to_reserve, room)
         if claim.refusal is not None:
             return await self._refuse(attempt, claim)
         failpoints.hit("after_claim")
-        self._locked_since.pop(held.key, None)
+        self._locked_since.pop(active.key, None)
         if room != "shared":
             event = Event("attempt.isolated", {"room": room, "worker": self._lease.worker}, "warning")
-            await self._effects.call(self._stores.records.note, envelope.ticket.run, [event], key=held.key)
+            await self._effects.call(self._stores.records.note, envelope.ticket.run, [event], key=active.key)
         attempt.started = time.monotonic()
-        attempt.reply, attempt.calls, attempt.whole = wanted.reply, wanted.calls, wanted.inline
+        attempt.reply, attempt.calls, attempt.inlined = parameters.reply, parameters.calls, parameters.inlined
         if claim.aborted:
             attempt.outcome = Outcome("cancelled")
-        elif wanted.error is not None:
-            attempt.outcome = _bare(wanted.error, NO_USAGE, attempt.started)
+        elif parameters.error is not None:
+            attempt.outcome = _failed_outcome(parameters.error, NO_USAGE, attempt.started)
         elif claim.over is not None:
             attempt.outcome = Outcome("limit", fault=claim.over)
         else:
@@ -225,17 +231,17 @@ class Attempts:
         return "performed"
 
     async def _refuse(self, attempt: StagedAttempt, claim: Claim) -> Stage:
-        envelope, key, call = attempt.given, attempt.held.key, self._effects.call
+        envelope, key, call = attempt.message, attempt.active.key, self._effects.call
         logger.info("attempt %s not claimed: %s", key, claim.refusal)
         if claim.refusal == "locked":
             return attempt.end(await self._put_back(envelope))
         if claim.refusal == "moved":  # its message names the plan that the run used before
             await call(self._stores.attempts.postpone, key, 0.0)
-        counts = claim.refusal == "ended" and await call(self._coordinator.counts, envelope)
-        return attempt.end(DeliveryResult(claim.refusal or "busy", counts, claim.in_company))
+        is_part = claim.refusal == "ended" and await call(self._coordinator.is_part, envelope)
+        return attempt.end(DeliveryResult(claim.refusal or "busy", is_part, claim.in_company))
 
     async def _put_back(self, envelope: Envelope) -> DeliveryResult:
-        """Have the message of an attempt sent again whose rows somebody else holds: the later, the longer that lasts."""
+        """Send the message again after a delay that grows for as long as another transaction locks the attempt's rows."""
         now = time.monotonic()
         if envelope.key not in self._locked_since:
             put_bounded(self._locked_since, envelope.key, now)
@@ -248,17 +254,17 @@ class Attempts:
     async def _load(self, attempt: StagedAttempt) -> Stage:
         if attempt.reply is not None and attempt.reply.answer is None:
             # A copy that came too early: it may be answered by now.
-            attempt.reply = await self._effects.call(self.claims.reply, attempt.given)
-        ticket = attempt.given.ticket
+            attempt.reply = await self._effects.call(self.claims.reply, attempt.message)
+        ticket = attempt.message.ticket
         entry = self.catalog.known(ticket.reference, ticket.fingerprint)
-        attempt.entry = await self.loading.entry(attempt.given) if entry is None else entry
+        attempt.entry = await self.loading.entry(attempt.message) if entry is None else entry
         attempt.plan = attempt.entry.plan
-        await self.preparation.of(attempt)
-        attempt.started = time.monotonic()  # importing code takes time that is not the step's
+        await self.preparation.prepare(attempt)
+        attempt.started = time.monotonic()  # the time of imports does not count
         return "loaded"
 
     async def _admit(self, attempt: StagedAttempt) -> Stage:
-        envelope, held, needs = attempt.given, attempt.held, attempt.needs
+        envelope, active, needs = attempt.message, attempt.active, attempt.needs
         ticket, rates = envelope.ticket, self._admissions.rates
         own = settings_of(ticket.settings, self._own)
         performs = envelope.kind == "step" or performs_step(envelope, attempt.reply)
@@ -267,28 +273,28 @@ class Attempts:
                 if await self._admissions.holds_back(attempt, own.cost):
                     return attempt.end(DeliveryResult("waiting"))
             except LimitRefusal as error:
-                attempt.outcome = _bare(error.cause, NO_USAGE, attempt.started)
+                attempt.outcome = _failed_outcome(error.cause, NO_USAGE, attempt.started)
                 return "performed"
         place = envelope.address, envelope.step, envelope.number
         run = AttemptRun(
-            AttemptInfo(ticket.run, held.key, *place, ticket.trace_parent, envelope.queue, held.claim_id or ""),
+            AttemptInfo(ticket.run, active.key, *place, ticket.trace_parent, envelope.queue, active.claim_id or ""),
             (self._settings.get(id(own)) or self._read_settings(own))[1],
             pace=None if rates is None else partial(rates.pacing, ticket.tenant, attempt.admission),
             refused_formats=self._refused_formats,
-            journal=partial(self._journal, envelope, held),  # without the attempt, which has the run
+            journal=partial(self._journal, envelope, active),  # without the attempt, which has the run
             late_s=self._late_s,
         )
         if own.stream and self._streams is not None and _is_shown(attempt, own.stream):
-            attempt.stream = self._streams().writer(envelope, held.fence or 0)
+            attempt.stream = self._streams().writer(envelope, active.fence or 0)
         attempt.begin(run, worker=self._lease.worker)
         return "admitted"
 
-    def _journal(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun) -> Journal:
+    def _journal(self, envelope: Envelope, active: ActiveAttempt, run: AttemptRun) -> Journal:
         from flujo_worker.durable.journal import Journal
 
         first = envelope.number if envelope.units_from is None else envelope.units_from
         place, token = f"{envelope.address}:{envelope.step}", partial(self._token, envelope)
-        return Journal(run, self._units(), held, place=place, first=first, limits=self._limits, token=token)
+        return Journal(run, self._units(), active, place=place, first=first, limits=self._limits, token=token)
 
     def _token(self, envelope: Envelope) -> str:
         """Return the token of the question that an attempt may end with; without a key to sign it, the question's key."""
@@ -304,24 +310,24 @@ class Attempts:
         return read
 
     async def _perform(self, attempt: StagedAttempt) -> Stage:
-        if attempt.held.reserved:
+        if attempt.active.reserved:
             attempt.inside(emit_reservations, attempt.calls)
         if attempt.migrated is not None or (attempt.code is not None and attempt.code.changed):
             attempt.emit_preparation()
         try:
-            outcome = await self._outcomes.of(attempt)
+            outcome = await self._outcomes.perform(attempt)
         except (StoreError, CodeMismatch, KeyMissing):
             raise
         except Exception as error:  # it cannot begin: the rows and the plan do not match
-            logger.exception("attempt %s could not be performed", attempt.held.key)
-            outcome = _bare(error, NO_USAGE, attempt.started)
+            logger.exception("attempt %s could not be performed", attempt.active.key)
+            outcome = _failed_outcome(error, NO_USAGE, attempt.started)
         attempt.signalled = attempt.run.signalled
         if attempt.run.calls or attempt.admission is not None:
             await self._admissions.report(attempt)
-        if outcome is None and await self._coordinator.is_aborted(attempt.given):
+        if outcome is None and await self._coordinator.is_aborted(attempt.message):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - attempt.started)
-        if outcome is None and attempt.held.has_left:
-            return attempt.end(await self.elsewhere.hand_back(attempt.held.key))
+        if outcome is None and attempt.active.has_left:
+            return attempt.end(await self.elsewhere.hand_back(attempt.active.key))
         if outcome is None:
             return attempt.end(DeliveryResult("cancelled"))
         if outcome.fault is not None and await self.elsewhere.leave_to_other_build(attempt, outcome):
@@ -337,12 +343,14 @@ class Attempts:
         except (StoreError, DispatchError, Unreadable, KeyMissing, CodeMismatch):
             raise
         except Exception as error:
-            logger.exception("the outcome of %s could not be merged", attempt.held.key)
-            report = replace(report, outcome=_bare(error, report.outcome.usage, attempt.started))
+            logger.exception("the outcome of %s could not be merged", attempt.active.key)
+            report = replace(report, outcome=_failed_outcome(error, report.outcome.usage, attempt.started))
             concluded = await self._merge_failed(report)
         failure = None if report.outcome.fault is None else _failure_text(report, report.outcome.fault)
         is_signalled = attempt.signalled is not None and (attempt.signalled == "SUCCESS") == (failure is None)
-        attempt.result = DeliveryResult(concluded.verdict, concluded.counts, failure=failure, is_signalled=is_signalled)
+        attempt.result = DeliveryResult(
+            concluded.verdict, concluded.is_part, failure=failure, is_signalled=is_signalled
+        )
         return "merged"
 
     async def _merge_failed(self, report: AttemptReport) -> ConcludeResult:
@@ -357,8 +365,8 @@ class Attempts:
             raise Unreadable(f"attempt {key} cannot be closed, not even as failed: {error}", cause=error) from error
 
 
-STEPS: Final[Mapping[Stage, Callable[[Attempts, StagedAttempt], Awaitable[Stage]]]] = {
-    "taken": Attempts._claim,  # noqa: SLF001 - the table of this class's steps
+STAGES: Final[Mapping[Stage, Callable[[Attempts, StagedAttempt], Awaitable[Stage]]]] = {
+    "taken": Attempts._claim,  # noqa: SLF001 - the table of this class's stages
     "claimed": Attempts._load,  # noqa: SLF001
     "loaded": Attempts._admit,  # noqa: SLF001
     "admitted": Attempts._perform,  # noqa: SLF001
@@ -367,8 +375,8 @@ STEPS: Final[Mapping[Stage, Callable[[Attempts, StagedAttempt], Awaitable[Stage]
 
 
 def _is_shown(attempt: StagedAttempt, wanted: Streams) -> bool:
-    """Return whether an attempt is streamed: a step's if its run or its step asks for that, and an answer to a question always."""
-    envelope, entry = attempt.given, attempt.entry
+    """Return whether to stream an attempt: one of a step if its run or step asks for that, the answer to a question always."""
+    envelope, entry = attempt.message, attempt.entry
     if not performs_step(envelope, attempt.reply):
         return envelope.kind == "resume"
     return wanted == "all" or entry.steps[entry.node_of(envelope).path].config.stream
@@ -388,7 +396,7 @@ def _failure_text(report: AttemptReport, fault: Fault) -> FailureText | None:
     return FailureText(message, fault.traceback)
 
 
-def _bare(error: Exception, usage: Usage, started: float) -> Outcome:
+def _failed_outcome(error: Exception, usage: Usage, started: float) -> Outcome:
     if isinstance(error, Unreadable):
         raise error
     if (lack := lack_in(error)) is not None:

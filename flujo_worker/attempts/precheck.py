@@ -42,7 +42,7 @@ _OVER_CAP: Final = GateFinding("skipped", "over_token_cap")
 
 
 class PlanCheckValidator:
-    """Asks an agent what it thinks of a plan: it gets the text, or `{"plan", "goal"}` if there is a goal; `max_tokens` and `resources` if it takes them."""
+    """Asks an agent to judge a plan. It gets the text, or `{"plan", "goal"}` if there is a goal; also `max_tokens` and `resources` if it takes them."""
 
     def __init__(self, agent: Any, *, max_tokens: int, threads: Executor, resources: Any = None) -> None:
         self._agent, self._threads = agent, threads
@@ -159,7 +159,7 @@ class Precheck:
         return await self._unblocking("validator_error", self._validated(plan))
 
     def _checked(self, candidate: Any, what: str) -> GateFinding | None:
-        """Hold a candidate to the schema's basics; a text is one if it is a JSON object and an object is asked for."""
+        """Check a candidate by the schema's basic rules; a text is a candidate if both it and the schema's type are a JSON object."""
         decoded = decoded_object(candidate) if isinstance(candidate, str) else candidate
         lacking = () if decoded is None else lacks_basics(decoded, self._schema)
         if not lacking or (lacking == WRONG_KIND and decoded is not candidate):
@@ -168,7 +168,7 @@ class Precheck:
         return GateFinding("fail", "missing_basics", keys=lacking, feedback=f"{what} {message}")
 
     async def _unblocking(self, reason: str, gate: Awaitable[GateFinding]) -> GateFinding:
-        """Turn what a gate raises into a skip; signals that end a run and limits pass."""
+        """Turn an error of a gate into a skip; control flow and limits are raised."""
         try:
             return await gate
         except Exception as error:
@@ -213,7 +213,7 @@ class Precheck:
         return {"shadow": True} if self._shadow else {}
 
     def _book(self, call: str, spent: Usage) -> bool:
-        """Book what a call spent, in the events too; return whether it was within the cap."""
+        """Book the spend of a call, in the events too; return whether it was within the cap."""
         self.usage += spent
         emit_usage(spent, call)
         return spent.output_tokens <= self._settings.max_tokens
@@ -234,7 +234,7 @@ class Precheck:
         return data
 
     def _conclude(self, finding: GateFinding) -> None:
-        """Emit the finding, once for an attempt, and store its feedback. If only the context's keys were checked, the finding is about them."""
+        """Emit the finding once in an attempt, and store its feedback. If only the context's keys were checked, it is about them."""
         keys = self._settings.required_context_keys
         if keys and finding in (_NO_PLAN, _NO_VALIDATOR):
             finding = GateFinding("pass", "context_keys", keys=keys)

@@ -28,13 +28,13 @@ from flujo_worker.attempts.shape_events import emit_custom, emit_outcome, stage_
 from flujo_worker.observe.log import emit
 
 POLICY_VERSION: Final = "1"
-"""Of the rules of repair: it grows when the same text may be read otherwise."""
+"""The version of the repair rules: it changes when the same text may be read differently."""
 
 MOST_ENFORCED: Final = 200_000
-"""Characters that `enforce_grammar` looks at; a longer text is not judged."""
+"""The length up to which `enforce_grammar` judges a text."""
 
 _QUICK: Final = 65_536
-"""Characters that are read at once; a longer text is read in a thread."""
+"""The length up to which a text is parsed on the event loop; a longer one is parsed in a thread."""
 
 STRICT: Final = ProcessingSettings(aop="off")
 _CUT_OFF: Final = "the answer was cut off at the token limit; answer more briefly"
@@ -71,12 +71,12 @@ class OutputParser:
 
     @property
     def looks(self) -> bool:
-        """Return whether outputs are looked at: to be read, or to be judged by their grammar."""
+        """Return whether outputs are parsed, or judged by their grammar."""
         return self.settings.parsing.aop != "off" or self.settings.enforce_grammar
 
     @property
     def changes(self) -> bool:
-        """Return whether what is read takes the output's place."""
+        """Return whether the parsed value replaces the output."""
         return self.settings.parsing.aop != "off" and not self.settings.shadow
 
     async def read(self, raw: Any, schema: Schema | None, origin: Origin = PLAIN) -> Any:
@@ -85,29 +85,29 @@ class OutputParser:
         A rejection mentions it if the answer was cut. Raises AgentIOValidationError: it cannot be made valid; names place, expected and
         found.
         """
-        text = raw if isinstance(raw, str) else _written(raw)
+        text = raw if isinstance(raw, str) else _as_json(raw)
         self.raw = text
         if self.settings.enforce_grammar:
             await self._enforce(text, schema)
         if self.settings.parsing.aop == "off":
             return raw
         judge = self._judge(origin)
-        outcome = await self._parsed(text, schema or {}, self.settings.parsing, judge)
+        outcome = await self._parse(text, schema or {}, self.settings.parsing, judge)
         more = await self._next_level(text, schema, judge) if self.settings.shadow and not outcome.ok else {}
         if self._may_correct(outcome, origin):
-            outcome = await self._corrected(outcome, schema, origin)
+            outcome = await self._correct(outcome, schema, origin)
         emit_outcome(outcome, text, schema, self._shadow, more)
         if self.settings.shadow or (outcome.ok and not outcome.transforms):
             return raw
         if not outcome.ok:
             raise self._refusal(outcome, origin)
         self._record_correction(outcome, schema)
-        return _written(outcome.value) if isinstance(raw, str) else outcome.value
+        return _as_json(outcome.value) if isinstance(raw, str) else outcome.value
 
     async def fit(
         self, readable: Any, schema: Schema | None, validate: Callable[[Any], Awaitable[Any]], origin: Origin = PLAIN
     ) -> Any:
-        """Validate by its type what was read; raises AgentIOValidationError if that, and the output processors if they have not had it, refuse it."""
+        """Validate a parsed output by its type, and once more after the output processors. Raises AgentIOValidationError: it stays invalid."""
         try:
             return await validate(readable)
         except AgentIOValidationError as error:
@@ -119,13 +119,13 @@ class OutputParser:
         refused = ParseOutcome(ok=False, feedback=refusal.message, stage="semantic", unfit=unfit, **details)
         if not self._may_correct(refused, origin):
             raise refusal
-        outcome = await self._corrected(refused, schema, origin)
+        outcome = await self._correct(refused, schema, origin)
         if outcome is refused:
             raise refusal
         if not outcome.ok:
             raise self._refusal(outcome, origin)
         try:
-            fitted = await validate(_written(outcome.value) if isinstance(readable, str) else outcome.value)
+            fitted = await validate(_as_json(outcome.value) if isinstance(readable, str) else outcome.value)
         except AgentIOValidationError as error:
             assert self._correction is not None
             raise self._correction.blamed(error) from None
@@ -135,15 +135,15 @@ class OutputParser:
         return fitted
 
     def _may_correct(self, outcome: ParseOutcome, origin: Origin) -> bool:
-        """Return whether the output processors may change the final verdict: never for an answer that was cut."""
+        """Return whether the output processors may still correct the output: never an answer that was cut."""
         is_refused = self.changes and not outcome.ok and outcome.unfit is not None
         return is_refused and self._correction is not None and origin.is_whole and not origin.is_cut
 
-    async def _corrected(self, refused: ParseOutcome, schema: Schema | None, origin: Origin) -> ParseOutcome:
+    async def _correct(self, refused: ParseOutcome, schema: Schema | None, origin: Origin) -> ParseOutcome:
         assert self._correction is not None
 
         async def judge(text: str) -> ParseOutcome:
-            return await self._parsed(text, schema or {}, STRICT, self._judge(origin))
+            return await self._parse(text, schema or {}, STRICT, self._judge(origin))
 
         return await self._correction.outcome(refused, judge, origin.key)
 
@@ -151,34 +151,34 @@ class OutputParser:
         return None if self.settings.strict_schema or origin.kind is None else judge_of(origin.kind)
 
     async def _enforce(self, text: str, schema: Schema | None) -> None:
-        """Judge the text as it came, before anything is done about it."""
+        """Judge the unchanged text."""
         data: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
             emit("grammar.enforce.skipped", **data, reason="no_schema" if schema is None else "too_long")
             return
         data["schema_hash"] = schema_hash(schema)
-        outcome = await self._parsed(text, schema, STRICT)
+        outcome = await self._parse(text, schema, STRICT)
         emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **data, **self._shadow)
         if not outcome.ok and not self.settings.shadow:
-            raise _refused(outcome, "the output does not match its grammar: ")
+            raise _error(outcome, "the output does not match its grammar: ")
 
-    async def _parsed(
+    async def _parse(
         self, text: str, schema: Schema, settings: ProcessingSettings, judge: Judge | None = None
     ) -> ParseOutcome:
-        """Parse; what may take long does not delay the other attempts of this process."""
+        """Parse a text, a long one in a thread, so that it does not delay other attempts."""
         if len(text) <= _QUICK:
-            return _parsed(text, schema, settings, judge)
+            return _parse_now(text, schema, settings, judge)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _parsed, text, schema, settings, judge)
+        return await loop.run_in_executor(self._threads, _parse_now, text, schema, settings, judge)
 
     def _refusal(self, outcome: ParseOutcome, origin: Origin) -> AgentIOValidationError:
-        return _refused(outcome, f"{_CUT_OFF}: ", CUT) if origin.is_cut else _refused(outcome)
+        return _error(outcome, f"{_CUT_OFF}: ", CUT) if origin.is_cut else _error(outcome)
 
     async def _next_level(self, text: str, schema: Schema | None, judge: Judge | None) -> dict[str, Any]:
         """Return what the next level up would have read, so that a retry's value can be compared with it."""
         parsing = self.settings.parsing
         level = min(2, parsing.level + 1 if parsing.full else 0)
-        outcome = await self._parsed(text, schema or {}, replace(parsing, aop="full", tolerant_level=level), judge)
+        outcome = await self._parse(text, schema or {}, replace(parsing, aop="full", tolerant_level=level), judge)
         hashed = hashlib.sha256(json.dumps(outcome.value, sort_keys=True).encode()).hexdigest()
         found = {"value_hash": hashed} if outcome.ok else {"rule": outcome.rule}
         return {"next_level": {"aop": "full", "tolerant_level": level, "ok": outcome.ok, **found}}
@@ -204,12 +204,12 @@ class OutputParser:
         self._corrections.append(correction)
 
 
-def _refused(outcome: ParseOutcome, prefix: str = "", rule: str | None = None) -> AgentIOValidationError:
+def _error(outcome: ParseOutcome, prefix: str = "", rule: str | None = None) -> AgentIOValidationError:
     details = outcome.details if rule is None else outcome.details | {"rule": rule}
     return AgentIOValidationError(f"{prefix}{outcome.feedback or ''}", **details)
 
 
-def _parsed(text: str, schema: Schema, settings: ProcessingSettings, judge: Judge | None) -> ParseOutcome:
+def _parse_now(text: str, schema: Schema, settings: ProcessingSettings, judge: Judge | None) -> ParseOutcome:
     return parse(text, dict(schema), settings, clock=time.thread_time, judge=judge)
 
 
@@ -251,8 +251,8 @@ async def _read(text: str, declared: Any, shape: OutputParser) -> Any:
     return await shape.fit(read, schema, validate, origin)
 
 
-def _written(value: Any) -> str:
-    """Write data as JSON; integers beyond 64 bits are orjson's limit, not ours. Raises AgentIOValidationError: JSON does not have something in it."""
+def _as_json(value: Any) -> str:
+    """Return data as JSON text, with integers beyond 64 bits too, which orjson refuses. Raises AgentIOValidationError: JSON does not have something in it."""
     try:
         return orjson.dumps(value).decode()
     except TypeError:

@@ -58,11 +58,11 @@ class StepAttempt:
 
     Attributes:
         callee: the agent to call: the step's own, or the one to which a plugin redirects the prompt; `guidance` goes with it.
-        prompt: what the agents are asked, and `question` the same with the precheck's feedback.
-        answer: the agent's, as it came; `output` is what it was turned into.
-        shape: how this agent's output is read; None where AROS is not to act.
+        prompt: the agents' input, and `question` the same with the precheck's feedback.
+        answer: the agent's unchanged answer, and `output` its present value.
+        shape: the parser of this agent's output; None without AROS.
         check: the precheck, while it is under way.
-        is_redirected: a plugin has sent the prompt to another agent, which was not asked yet.
+        is_redirected: a plugin has sent the prompt to another agent, which was not called yet.
     """
 
     def __init__(self, work: Work, run: AttemptRun) -> None:
@@ -142,7 +142,7 @@ class StepAttempt:
         self.prompt = self.question = rendered.data
 
     async def precheck(self) -> None:
-        """Look at the plan in the prompt; what that takes is taken from the agent's time."""
+        """Judge the plan in the prompt, on the agent's time."""
         if self.shape is None:
             return
         from flujo_worker.attempts.precheck import Precheck
@@ -161,7 +161,7 @@ class StepAttempt:
             self.question = await self.check.before(self.prompt)
 
     async def run_agent(self) -> None:
-        """Call the agent, within what is left of its time. An answer that comes too late is a timeout that has cost what the answer has."""
+        """Call the agent within its remaining time. A late answer is a timeout with the cost of the answer."""
         work, run, callee, since = self.work, self.run, self.callee, self._asks_since
         left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
         options = work.options
@@ -192,14 +192,14 @@ class StepAttempt:
         return answer
 
     async def read(self) -> None:
-        """Make the output fit: AROS's reading, then the declared type."""
+        """Parse the output with AROS, then validate its declared type."""
         if self.shape is not None:
             from flujo_worker.attempts.shape import shaped
 
             self.output = await shaped(self.answer, self.agent, self.shape)
 
     async def conclude_precheck(self) -> None:
-        """Look at the plan in the answer, if the prompt had none; store the feedback for the next attempt."""
+        """Judge the plan in the answer, if the prompt had none; store the feedback for the next attempt."""
         if self.check is None or self.shape is None:
             return
         async with self._bounded():
@@ -207,7 +207,7 @@ class StepAttempt:
         self._close(self.check)
 
     async def process_output(self) -> None:
-        """Pass the output through the user's own processors, unless they have made it fit already; then through the container's reader."""
+        """Pass the output through the user's processors, unless they have corrected it already, and through the container's reader."""
         own, readers = _own(self.work.step), _readers(self.work.step)
         with judging():
             if own and not (self.shape is not None and self.shape.was_corrected):
@@ -244,7 +244,7 @@ class StepAttempt:
         emit("step.redirected", plugin=verdict.plugin, agent=agent_name(self.agent), feedback=verdict.feedback)
 
     async def consult_validators(self) -> None:
-        """Call the validators; what they refuse is terminal."""
+        """Call the validators; a rejection is terminal."""
         await consult_validators(self.work, self.run, self.output)
 
     async def write_context(self) -> None:
@@ -267,7 +267,7 @@ class StepAttempt:
         """Judge the output and the context as they would be merged; a violation is terminal, regardless of `strict_validation`."""
         await check_invariants(self.work, self.run, self.output)
 
-    # What they need.
+    # What the stages use.
 
     @property
     def agent(self) -> Any:
@@ -275,7 +275,7 @@ class StepAttempt:
 
     @property
     def _raw(self) -> str | None:
-        """Return the answer as the model wrote it; None if that is not known."""
+        """Return the text that the model wrote, if it is known."""
         text = self.answer.output if isinstance(self.answer.output, str) else None
         return (self.shape and self.shape.raw) or text
 
@@ -288,7 +288,7 @@ class StepAttempt:
         return own if declared is None else schema_of(declared)
 
     def _final_check(self) -> FinalCheck | None:
-        """Make what judges an output that code has had since AROS accepted it; None where AROS does not act."""
+        """Return the judge of an output that user code may have changed after AROS accepted it; None without AROS."""
         if self.shape is None or not self.shape.changes:
             return None
         from flujo_worker.aros.typed import structured_type
@@ -299,7 +299,7 @@ class StepAttempt:
         return FinalCheck(settings.schema, declared, self.output, strict_schema=settings.strict_schema)
 
     def _correction(self) -> OutputCorrection | None:
-        """Make what lets the step's own output processors have what only the schema refuses."""
+        """Return the correction by the step's own output processors of values that only the schema rejects."""
         own = _own(self.work.step)
 
         async def process(data: Any) -> Processed:
@@ -320,7 +320,7 @@ class StepAttempt:
         return Shaping(mode, name, wanted.schema, wanted.shadow, shape.read, reads=shape.changes, fit=shape.fit)
 
     def _untried(self, redirect: Redirect) -> Any:
-        """Find the agent that a plugin wants, unless the attempt would go in circles."""
+        """Find the agent that a plugin redirects to. Raises InfiniteRedirectError: it was called before."""
         agent = self.work.agent_of(redirect.agent)
         if not (callable(agent) or callable(getattr(agent, "run", None))):
             raise PluginError(f"{redirect.plugin}: redirect_to is a {type(agent).__name__}, not an agent")
@@ -334,7 +334,7 @@ class StepAttempt:
         return agent
 
     async def _break_off_precheck(self) -> None:
-        """Close a precheck that is under way; if the attempt failed, and was not cancelled, it says that it found no plan."""
+        """Close a precheck under way; unless the attempt was cancelled, it reports that it found no plan."""
         check, shape = self.check, self.shape
         if check is None or shape is None:
             return
@@ -344,14 +344,14 @@ class StepAttempt:
         self._close(check)
 
     def _close(self, check: Precheck) -> None:
-        """Take the guidance out of the context, and store what the precheck has spent and found."""
+        """Remove the guidance from the context, and store the precheck's usage and feedback."""
         check.forget()
         self.run.spent += check.usage
         self.run.guidance, self.check = check.feedback, None
 
 
 def reads_context(work: Work) -> bool:
-    """Return whether an attempt will look at its context, as far as that is known beforehand; one that continues with an answer always does."""
+    """Return whether every attempt at the step reads its context. One that continues with an answer always does."""
     step, processing = work.step, work.processing
     own = (*step.processors.prompt_processors, *step.processors.output_processors, *step.plugins, *step.validators)
     reads = (step.input, work.conversation, work.invariants, processing and processing.precheck.enabled)
@@ -359,7 +359,7 @@ def reads_context(work: Work) -> bool:
 
 
 def _writes(work: Work) -> bool:
-    """Return whether the output goes into the context by more than its step's name."""
+    """Return whether the output is written to the context by more than its step's name."""
     return bool(work.step.sink_to or work.step.updates_context or work.conversation is not None)
 
 
@@ -380,7 +380,7 @@ class Stage(NamedTuple):
     is_bounded: bool = True
     """Whether the agent's timeout bounds it."""
     applies: Callable[[Work], object] = lambda _: True
-    """Whether the step has anything for it; most steps have little around their agent."""
+    """Returns whether a step needs it; most steps have little around their agent."""
 
 
 _SHAPED: Final = attrgetter("processing")

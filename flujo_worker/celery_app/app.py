@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from flujo_worker.own_keys import OwnKeys
 
 CONFIGURATION, UNREACHABLE = 2, os.EX_UNAVAILABLE
-"""The exit codes of a worker that is set up wrongly, and of one that a service does not answer: those of every command."""
+"""The exit codes for a wrong configuration and for an unreachable service, as of every command."""
 
 
 class FlujoWorker:
@@ -113,7 +113,7 @@ class FlujoWorker:
 
     @cached_property
     def _counting(self) -> Any:
-        """Return what counts the parts of our chords in an app of yours, and sends their joins: none of its settings applies."""
+        """Return the result backend that counts the parts of our chords in an app of yours, without that app's settings."""
         return counting_backend(own_app(self.settings, fixups=()))
 
     @property
@@ -173,7 +173,7 @@ class FlujoWorker:
     def _prepare(self, sender: str = "", instance: Any = None, options: Any = None, **_: Any) -> None:
         """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others.
 
-        One of eventlet that consumes others is left alone: nothing of ours may run there.
+        Leave an eventlet worker of other queues alone: our code cannot run there.
         """
         if instance is None or instance.app is not self.app:
             return
@@ -207,7 +207,7 @@ class FlujoWorker:
             )
 
     def _require_readiness(self) -> None:
-        """End the worker before it takes a message that it could not carry."""
+        """End the worker before it takes a message that it could not process."""
         from flujo_worker.liveness.heartbeat import Heartbeat
         from flujo_worker.store.migrate import START_PATIENCE_S, require_current
 
@@ -270,7 +270,7 @@ class FlujoWorker:
         host.withdraw_by(intake.withdraw)
 
     def _begin_stop(self, worker: Any) -> None:
-        """Make each process of a stopping worker that performs attempts begin to stop: with prefork, the pool's."""
+        """Begin the stop in each process that performs attempts: with prefork, in the pool's."""
         if _is_prefork(worker.pool):
             with suppress(AttributeError):  # after SIGQUIT, Celery has ended the pool before
                 for pid in worker.pool.info["processes"]:
@@ -297,7 +297,7 @@ class FlujoWorker:
 
 @contextmanager
 def _ending_the_worker() -> Iterator[None]:
-    """End the worker where the block fails. Celery swallows any exception of a signal but this one, and would take messages."""
+    """End the worker if the block fails. Celery ignores other exceptions of signals, and would take messages."""
     try:
         yield
     except Exception as error:

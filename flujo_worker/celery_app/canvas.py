@@ -39,7 +39,7 @@ def client_of(app: Celery | None, settings: Callable[[], Settings], _pid: int, *
     """Return the client with which a process starts runs for an app's canvases, or for schedules; it is closed with the worker."""
     client = FlujoClient(None if is_eager else settings(), app=app)
     for stopped in (signals.worker_shutdown, signals.worker_process_shutdown):
-        stopped.connect(lambda **_: client.close(), weak=False, dispatch_uid=f"flujo client {id(client)}")
+        stopped.connect(lambda **_: client.close(), weak=False, dispatch_uid=f"flujo_client {id(client)}")
     return client
 
 

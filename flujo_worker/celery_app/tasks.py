@@ -78,7 +78,7 @@ def add(
     keys: Callable[[], OwnKeys],
     backend: Callable[[], Any] | None = None,
 ) -> None:
-    """Register our tasks with an app; `host` returns this process's engine, `backend` what counts the parts of chords instead of the app's."""
+    """Register our tasks with an app; `host` returns this process's engine, `backend` the result backend that counts chords instead of the app's."""
 
     def deliver(self: Any, *args: Any) -> None:  # a join gets the parts of its chord before its message
         _deliver(self, lambda: host().deliver(self.name, args[-1], task_id=self.request.id), refusals)
@@ -126,13 +126,13 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
         AlreadySignalled: the attempt has run a task of the user's, whose signals have reported the outcome.
     """
     _name_in_monitors(task.request.shadow)
-    counts, failure, is_signalled = False, None, False
+    is_part, failure, is_signalled = False, None, False
     try:
         delivered = carry_out()
-        counts, failure = delivered.counts, delivered.failure
+        is_part, failure = delivered.is_part, delivered.failure
         is_signalled = delivered.is_signalled and bool(signals.task_success.receivers or signals.task_failure.receivers)
-        if (failure is not None or is_signalled) and counts and task.request.group:
-            counts = False
+        if (failure is not None or is_signalled) and is_part and task.request.group:
+            is_part = False
             request = task.request
             count_parts(task.app, [ChordPart(request.id, request.group, request.group_index, request.chord)])
     except WireError as refused:
@@ -143,7 +143,7 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
             raise
         logger.exception("message %s failed", task.request.id)
         raise Ignore from error
-    if task.request.group and not counts:
+    if task.request.group and not is_part:
         for request in task.request_stack.stack:  # an application class with its own __call__ has made a copy
             request.chord = None
     if is_signalled:

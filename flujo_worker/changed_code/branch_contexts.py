@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def at_join(migrations: ContextMigrations, entry: LoadedPipeline, ticket: RunHeader, values: Values) -> Values:
-    """Return what is asked at a join (`contexts.join`) as if the present model had been there since the fan-out began.
+    """Return the arguments of a join (`contexts.join`) as if the present model had existed when the fan-out began.
 
     Raises ContextMisfit: a context cannot be read, and no function of the pipeline makes it fit.
     """
@@ -48,7 +48,7 @@ def at_join(migrations: ContextMigrations, entry: LoadedPipeline, ticket: RunHea
 
 
 class _Join:
-    """The contexts of one join: `start` is what the branches began with, as it is stored, and `began` the same of the present model.
+    """The contexts of one join: `start` is the stored context with which the branches began, `began` the same with the present model.
 
     `found` are the migrations that were made.
     """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from flujo_client.contract.carry_on import Obstacle, RunState, compatible
 from flujo_client.contract.code import CODE_CHANGED, AwaitedCode, ParkCause, all_differences
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
+from flujo_client.frozen import frozen
 from flujo_client.plan.plan import OnChange, Plan
 from flujo_client.plan.plan_difference import Difference
 from flujo_worker.domain.carry_on import PlanMove, handover_delay_s, move
@@ -34,7 +34,7 @@ class Send(Protocol):
     def __call__(self, envelopes: Sequence[Envelope], fan_out: FanOut | None, *, first: bool = False) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CarryOnResult:
     """The result for a run whose code has changed.
 

@@ -212,6 +212,19 @@ class CodeRegistry:
                     self._on_loaded(entry.plan.fingerprint)
         return entry
 
+    def order(self, reference: str, fingerprint: str) -> dict[str, Any]:
+        """Return the arguments with which another process, which has no database, can `obey`: it loads the pipeline as this one would."""
+        plan = self._plan_of(fingerprint) if is_blueprint(reference) else None
+        tree = None if plan is None else plan.to_tree()
+        return {"reference": reference, "fingerprint": fingerprint, "allowed": self._allowed, "plan": tree}
+
+    @classmethod
+    def obey(
+        cls, reference: str, fingerprint: str, allowed: Sequence[str], plan: dict[str, Any] | None
+    ) -> LoadedPipeline:
+        """Load what an `order` names. Raises what `entry` raises."""
+        return cls(allowed, lambda _: Plan.from_tree(plan) if plan else None).entry(reference, fingerprint)
+
     def agent(self, agent: Any) -> Any:
         """Find a step's live agent; a reference is imported, a declared one is made."""
         if not isinstance(agent, DeclaredAgent):

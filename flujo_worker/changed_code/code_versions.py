@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import dropwhile, islice
 from typing import Any, Final, NamedTuple
 
 from flujo_client.config.models import TemplateSettings
 from flujo_client.contract.code import AwaitedCode, CodeMark, CodeVersion, changed, joined
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compile import functions_of
 from flujo_client.pipeline.step import Step
@@ -37,7 +37,7 @@ class PerformedWith(NamedTuple):
     changed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CodeOfSteps:
     """Makes the versions of the steps that are in this process."""
 
@@ -47,7 +47,7 @@ class CodeOfSteps:
     stores_prompts: bool = True
     """Whether versions have texts of prompts, and not only their digests."""
 
-    def of(self, entry: LoadedPipeline, path: str) -> CodeVersion | None:
+    def version(self, entry: LoadedPipeline, path: str) -> CodeVersion | None:
         """Return a step's version, which may import its agent; None if that is not possible."""
         try:
             parts = list(self._parts(entry, path))
@@ -71,7 +71,7 @@ class CodeOfSteps:
             yield from context_parts(entry.pipeline.context_model)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Known:
     """A step's version. It references the step, so that no other one can have its id."""
 
@@ -100,16 +100,16 @@ class CodeVersions:
         """
         found = self._steps.get(_key(entry, path))
         if found is None:
-            found = self._made(entry, path)
+            found = self._make(entry, path)
             if found is None:
                 return None
-            self._store_steps(entry, {path: found, **self._made_ahead(entry, path)})
-        return self._known(found, before) or self._compared(found, before)
+            self._store_steps(entry, {path: found, **self._make_ahead(entry, path)})
+        return self._known(found, before) or self._compare(found, before)
 
     def record(self, entry: LoadedPipeline) -> None:
         """Store the version of each step whose agent is here, for those who compare code."""
         begin: str | None = next(iter(entry.steps), None)
-        while begin is not None and (made := self._made_ahead(entry, begin)):
+        while begin is not None and (made := self._make_ahead(entry, begin)):
             self._store_steps(entry, made)
             begin = next(reversed(made))
 
@@ -118,15 +118,15 @@ class CodeVersions:
         found = self.find(entry, awaited.path, awaited.conversation)
         return found is None or not found.changed
 
-    def _made(self, entry: LoadedPipeline, path: str) -> _Known | None:
-        version = self._code.of(entry, path)
+    def _make(self, entry: LoadedPipeline, path: str) -> _Known | None:
+        version = self._code.version(entry, path)
         return None if version is None else _Known(entry.steps[path], version, is_revisited(entry.plan, path))
 
-    def _made_ahead(self, entry: LoadedPipeline, begin: str) -> dict[str, _Known]:
+    def _make_ahead(self, entry: LoadedPipeline, begin: str) -> dict[str, _Known]:
         """Make the versions of the steps from one on that are not known, as far as nothing has to be imported for them."""
         later = dropwhile(lambda path: path != begin, entry.steps)
         coming = (path for path in later if _is_live(entry.steps[path]) and _key(entry, path) not in self._steps)
-        made = ((path, self._made(entry, path)) for path in islice(coming, AHEAD))
+        made = ((path, self._make(entry, path)) for path in islice(coming, AHEAD))
         return {path: found for path, found in made if found is not None}
 
     def _store_steps(self, entry: LoadedPipeline, made: Mapping[str, _Known]) -> None:
@@ -139,8 +139,8 @@ class CodeVersions:
             return PerformedWith(CodeMark(found.version.digest))
         return self._answers.get((before, found.version.digest))
 
-    def _compared(self, found: _Known, before: tuple[str, ...]) -> PerformedWith:
-        """Compare; a version that is no longer known is ignored."""
+    def _compare(self, found: _Known, before: tuple[str, ...]) -> PerformedWith:
+        """Compare with the earlier versions of the conversation, except those that are not stored."""
         stored = self._records.versions(before) if before else {}
         earlier = joined(stored[each] for each in before if each in stored)
         together = joined([earlier, found.version.asked])
@@ -161,7 +161,7 @@ def _is_live(step: Step) -> bool:
 
 
 def _around_agent(step: Step) -> Iterator[tuple[str, Any]]:
-    """Return what a prompt and an output pass through."""
+    """Yield the functions that a prompt and an output pass through, with their roles."""
     processors = step.processors
     yield from (("processor", each) for each in (*processors.prompt_processors, *processors.output_processors))
     yield from (("plugin", each[0] if isinstance(each, tuple) else each) for each in step.plugins)

@@ -25,7 +25,7 @@ from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.plan.identity import whole
 from flujo_client.redact import preview, redact_tree
-from flujo_client.schemas.fail_fast import fail_fast, places_of
+from flujo_client.schemas.fail_fast import places_of, refuse_costly
 from flujo_client.serial import Packed, decode, digest, dumps, encode
 from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, put_bounded
 from flujo_worker.changed_code.parts import DIGEST_LENGTH, AgentPart
@@ -272,7 +272,7 @@ def _listed(misfits: tuple[str, ...]) -> str:
 
 
 def _checked(model: type[BaseModel], made: Any) -> BaseModel:
-    """Make the context of what a function returned; raises ContextMergeError or TypeError for what does not fit."""
+    """Make a context from a function's result. Raises ContextMergeError or TypeError: it does not fit."""
     if isinstance(made, model):
         checked_context: BaseModel = checked(made)
         return checked_context
@@ -282,14 +282,14 @@ def _checked(model: type[BaseModel], made: Any) -> BaseModel:
     if unknown and model.model_config.get("extra") != "allow":
         raise TypeError(f"returned fields that {model.__qualname__} does not have: {', '.join(unknown[:_SHOWN])}")
     try:
-        fail_fast(model, dict(made), by_name=True)
+        refuse_costly(model, dict(made), by_name=True)
         return model.model_validate(dict(made), by_name=True)
     except ValidationError as error:
         raise TypeError(f"returned what does not fit {model.__qualname__}: {places_of(error)}") from None
 
 
 def _why(error: Exception) -> str:
-    """Return what was wrong with a function; a KeyError's text is a name, and every other text may be a value."""
+    """Return how a function failed. Of other errors' texts, only a KeyError's is shown, because it is a name and not a value."""
     if isinstance(error, ContextMergeError) or (isinstance(error, TypeError) and str(error).startswith("returned ")):
         return str(error)
     named = f" {error}" if isinstance(error, KeyError) else ""

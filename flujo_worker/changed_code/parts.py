@@ -119,7 +119,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _names(module: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """Return what a module defines and assigns."""
+    """Yield the names that a module defines and assigns."""
     for each in _statements(module):
         if isinstance(each, _DEFINITIONS):
             yield each.name, each
@@ -164,7 +164,7 @@ MOST_TEXT: Final = 8_000
 
 
 class AgentPart(NamedTuple):
-    """A part of what a step is performed with; `text` is what people read of it, without secrets, shortened; None for a function."""
+    """A part of a step's code. `text` is its shortened text without secrets; None for a function."""
 
     name: str
     digest: str

@@ -1,7 +1,5 @@
 """The operator's commands: worker, beat, migrate, up, chaos. They join `flujo` by entry point, each loaded when it is used."""
 
-from __future__ import annotations
-
 from flujo_client.cli.plugins import ErrorHandlingGroup
 
 NAMES = ("beat", "chaos", "code", "migrate", "up", "worker")

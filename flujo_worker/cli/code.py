@@ -3,8 +3,6 @@
 It prints JSON: `plan`, and `steps`, which has the parts and texts of each step's code by its path.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import redirect_stdout
 
@@ -29,7 +27,7 @@ def command(*, reference: str) -> None:
             entry = catalog.here(reference)
         except CodeMismatch as missing:
             raise ConfigurationError(missing.why) from missing
-        made = {path: code.of(entry, path) for path in entry.steps}
+        made = {path: code.version(entry, path) for path in entry.steps}
     steps = {
         path: {"parts": each.to_tree(), "texts": dict(each.texts)} for path, each in made.items() if each is not None
     }

@@ -1,7 +1,5 @@
 """`flujo worker --drain`: ask workers to stop in order, wherever they run, and wait until they have."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

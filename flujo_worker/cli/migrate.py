@@ -1,7 +1,5 @@
 """`flujo migrate`: migrate the database to this code's schema."""
 
-from __future__ import annotations
-
 import click
 
 from flujo_client.cli.options import Real, flag

@@ -1,7 +1,5 @@
 """`flujo runs reencrypt`: encrypt all stored values with the first of `value_keys`."""
 
-from __future__ import annotations
-
 import time
 from typing import Final
 

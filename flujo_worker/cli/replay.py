@@ -1,7 +1,5 @@
 """`flujo lens replay`: decide a run again from what was recorded, and show the first difference."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import click

@@ -68,7 +68,8 @@ def supervise() -> int | None:
         code, is_told_to_stop = _watch(child)
         if code != RETIRED or is_told_to_stop:
             _end(0 if code == RETIRED else code)
-        if signal.sigtimedwait(_STOPS, max(0.0, began + AT_LEAST_S - time.monotonic())) is not None:
+        heard = signal.sigtimedwait(_STOPS, max(0.0, began + AT_LEAST_S - time.monotonic()))
+        if heard and heard.si_signo in _STOPS:  # CPython may return any number after SIGSTOP and SIGCONT
             _end(0)
 
 
@@ -77,13 +78,12 @@ def _watch(child: int) -> tuple[int, bool]:
     is_told_to_stop = False
     while True:
         heard = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD})
-        if heard.si_signo == signal.SIGCHLD:
-            if (status := _reap(child)) is not None:
-                return os.waitstatus_to_exitcode(status), is_told_to_stop
-            continue
-        is_told_to_stop = is_told_to_stop or heard.si_signo in _STOPS
-        if heard.si_code != _FROM_TERMINAL:
-            os.kill(child, heard.si_signo)
+        if heard.si_signo != signal.SIGCHLD:
+            is_told_to_stop = is_told_to_stop or heard.si_signo in _STOPS
+            if heard.si_code != _FROM_TERMINAL:
+                os.kill(child, heard.si_signo)
+        elif (status := _reap(child)) is not None:
+            return os.waitstatus_to_exitcode(status), is_told_to_stop
 
 
 def _reap(child: int) -> int | None:

@@ -99,7 +99,7 @@ class HubWatch:
         self._is_silent = False
 
     def look(self, most_s: float) -> None:
-        """Name the code that has blocked the hub for so many seconds."""
+        """Log the code that has blocked the hub for `most_s` seconds."""
         if self._answered:
             self._answered, self._asked_at, self._is_silent = False, time.monotonic(), False
             self._hub.loop.run_callback_threadsafe(setattr, self, "_answered", True)  # noqa: FBT003 - setattr's

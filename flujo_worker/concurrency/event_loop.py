@@ -35,37 +35,37 @@ CLOSING_S = 1.0
 
 
 def is_async(function: Any) -> bool:
-    """Return whether calling it gives a coroutine: an async function, or an object whose call is one."""
+    """Return whether calling this returns a coroutine: it is an async function, or an object with an async `__call__`."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def is_cancelled() -> bool:
-    """Return whether other code has cancelled the task that runs here, and it has not ended yet."""
+    """Return whether other code has cancelled the current task."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def of_limit(error: TimeoutError, seconds: float) -> TimeoutError:
-    """Mark a timeout as that of a limit of ours: code that raises a TimeoutError of its own has not reached it."""
+    """Mark a timeout as caused by one of our limits; a TimeoutError of user code is not."""
     error.flujo_limit_s = seconds  # type: ignore[attr-defined]
     return error
 
 
 def reached_limit_s(error: BaseException) -> float | None:
-    """Return the seconds of the limit of ours that raised this error; None for every other error."""
+    """Return the limit in seconds if one of our limits has raised this error, else None."""
     return getattr(error, "flujo_limit_s", None)
 
 
 def is_late_answer(error: BaseException) -> bool:
-    """Return whether this timeout is of code that ended by itself after its time: it blocked the loop, or answered its cancellation."""
+    """Return whether the code of this timeout ended by itself, but too late: it blocked the loop, or handled its cancellation."""
     return getattr(error, "flujo_late_answer", False)
 
 
 class within:  # noqa: N801 - used as asyncio.timeout is
     """Bound a block of user code in time: `async with within(seconds)`. An answer after that is a timeout too.
 
-    `left` makes the error that the coroutine's caller gets when the block is left behind; a TimeoutError without it. `limit_s` is the limit
-    that errors name, of which these seconds are left.
+    `make_error` turns the TimeoutError that the coroutine's caller gets when the block is left behind into another error. `limit_s` is the
+    limit that errors name, of which these seconds remain.
 
     Raises:
         TimeoutError: the block was cancelled, or ended too late.
@@ -74,11 +74,11 @@ class within:  # noqa: N801 - used as asyncio.timeout is
     def __init__(
         self,
         seconds: float,
-        left: Callable[[TimeoutError], BaseException] = lambda error: error,
+        make_error: Callable[[TimeoutError], BaseException] = lambda error: error,
         *,
         limit_s: float | None = None,
     ) -> None:
-        self._seconds, self._left, self._call = seconds, left, _current.get()
+        self._seconds, self._make_error, self._call = seconds, make_error, _current.get()
         self._limit_s = seconds if limit_s is None else limit_s
         self._timeout = asyncio.timeout(None)
         self.ends_at = time.monotonic() + seconds
@@ -109,11 +109,11 @@ class within:  # noqa: N801 - used as asyncio.timeout is
         """Make the error of a block that is left behind."""
         timeout = of_limit(TimeoutError(f"no answer within {self._limit_s:g} s, and {why}"), self._limit_s)
         timeout.flujo_left_behind = place  # type: ignore[attr-defined]
-        return self._left(timeout)
+        return self._make_error(timeout)
 
 
 class Inbox:
-    """Calls that other threads want made on a loop. One wake-up serves all that come before the loop looks: each costs two switches of threads."""
+    """Calls to make on a loop, from other threads. One wake-up, which costs two switches of threads, serves all calls that wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -181,7 +181,7 @@ class CallFuture(Future[T]):
             ended.wait(timeout)
 
     def cancel(self) -> bool:
-        """Cancel the coroutine, and wait for it no longer."""
+        """Cancel the coroutine without waiting for its end."""
         is_cancelled = super().cancel()
         if is_cancelled and (stop := self.stop) is not None:
             stop()
@@ -195,7 +195,7 @@ class CallFuture(Future[T]):
                 self.task.cancel()
 
     def is_overdue(self, now: float, grace_s: float, runs_since: float) -> bool:
-        """Return whether it ought to have ended a grace time ago; note since when no caller waits for it."""
+        """Return whether the grace time after its end is over; note since when no caller waits for it."""
         if self.done() and self._dropped_at is None:
             self._dropped_at = now
         since = [each.ends_at for each in tuple(self.limits)] if self._dropped_at is None else [self._dropped_at]
@@ -252,7 +252,7 @@ class Loop:
         return call
 
     def interrupt(self, call: CallFuture[Any]) -> None:
-        """Cancel a coroutine, whose future stays open until it has ended: the future is cancelled only by callers that no longer wait."""
+        """Cancel a coroutine, but keep its future open until it has ended. Callers that do not wait cancel the future instead."""
         if call in self._calls:
             self._inbox.put(call.interrupt)
 
@@ -271,12 +271,12 @@ class Loop:
 
     @property
     def is_blocked_by_call(self) -> bool:
-        """Return whether it is known which call blocks it: the code of a callback is no call's."""
+        """Return whether the call that blocks the loop is known; the code of a callback belongs to no call."""
         return any(each.blocked_at is not None for each in tuple(self._calls))
 
     @property
     def silent_s(self) -> float:
-        """Return for how many seconds an answer of the loop to `ask` is pending."""
+        """Return for how many seconds the loop has not answered `ping`."""
         asked_at = self._asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
@@ -292,7 +292,7 @@ class Loop:
 
     @property
     def is_starved(self) -> bool:
-        """Return whether the loop is silent because it gets no CPU: that is not the fault of the code that it is at."""
+        """Return whether the loop is silent because it gets no CPU, and not because of its code."""
         return self.waited_for_cpu_s - self._waited_before_s > self.silent_s / 2
 
     def ping(self) -> None:
@@ -305,7 +305,7 @@ class Loop:
     def leave_overdue(
         self, grace_s: float, *, now: float | None = None, runs_since: float = -math.inf
     ) -> list[tuple[str, Place]]:
-        """Leave behind what has not ended within its grace; return the names and places. To be called from another thread.
+        """Leave behind calls that have not ended within their grace time; return their names and places. Called from another thread.
 
         Grace passes only while the process runs: from `runs_since` to `now`, by its monotonic clock.
         """
@@ -372,7 +372,7 @@ class Loop:
             task.cancel()
 
     def _end(self, call: CallFuture[Any], task: asyncio.Task[Any]) -> None:
-        """Deliver a call's result. If no caller waits any more, it goes only to `late`."""
+        """Deliver a call's result, or pass its task to `late` if no caller waits for it."""
         self._calls.pop(call, None)
         call.task = call.stop = None
         error = None if task.cancelled() else task.exception()
@@ -399,7 +399,7 @@ class Loop:
         self._asked_at = None
 
     def _serve(self) -> None:
-        """Run until closed: a `sys.exit()` in a task that an agent made, or `stop()`, would end the loop, and with it everybody's work."""
+        """Run until closed, because a `sys.exit()` in an agent's task, or `stop()`, would end the work of all attempts."""
         while True:
             try:
                 self._loop.run_forever()

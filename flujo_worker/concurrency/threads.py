@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -65,7 +66,7 @@ def _plain(call: Callable[[], T]) -> T:
 
 
 class TrackedFuture(Future[T]):
-    """A call's future, which records since when its result is no longer wanted."""
+    """A call's future, which records when its caller stopped waiting."""
 
     dropped_at: float | None = None
 
@@ -91,11 +92,14 @@ class Threads(Executor):
         """Call `fn` in a thread that is idle, or in a new one."""
         future: TrackedFuture[T] = TrackedFuture()
         self._at_work[future] = None
-        self._idle_or_new().put((future, partial(fn, *args, **kwargs)))
+        inbox = self._idle_or_new()
+        # Added first, so it runs before a caller's own callback: if that submits the next call, this thread is idle again.
+        future.add_done_callback(lambda _: self._idle.append(inbox))
+        inbox.put((future, partial(fn, *args, **kwargs)))
         return future
 
     def left_behind(self, grace_s: float) -> int:
-        """Count the calls that continue though their result has not been wanted for a grace time."""
+        """Count the calls whose callers stopped waiting longer than a grace time ago."""
         since = time.monotonic() - grace_s
         return sum(each.dropped_at is not None and each.dropped_at < since for each in tuple(self._at_work))
 
@@ -118,21 +122,16 @@ class Threads(Executor):
             perform_call(*work)
             self._at_work.pop(work[0], None)
             del work  # an idle thread must hold no values
-            if self._is_closed:
-                return
-            self._idle.append(inbox)
 
     def _next(self, inbox: _Inbox) -> tuple[TrackedFuture[Any], Callable[[], Any]] | None:
         """Wait for the next call; None after an idle time at which the thread may end."""
         try:
-            return inbox.get(timeout=IDLE_S)
+            return inbox.get(timeout=0.0 if self._is_closed else IDLE_S)
         except Empty:
-            pass
-        try:
-            self._idle.remove(inbox)
-        except ValueError:  # another thread has just taken it
-            return inbox.get()
-        return None
+            with suppress(ValueError):  # another thread has just taken it
+                self._idle.remove(inbox)
+                return None
+        return inbox.get()
 
 
 def perform_call(future: Future[Any], call: Callable[[], Any]) -> None:

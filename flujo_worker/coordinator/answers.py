@@ -8,16 +8,17 @@ asking, with the log lines meanwhile, which become the run's events. This asks n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from flujo_client.contract.outcome import Event
+from flujo_client.frozen import frozen
 from flujo_client.serial import Packed
 from flujo_worker.domain import values
 from flujo_worker.domain.values import AttemptReport, CallUserCode, Decision, ReadScope, ScopeRow
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordedAnswers:
     """Notes of one decision."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -17,6 +17,7 @@ from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope, JoinSignal, 
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
+from flujo_client.frozen import frozen
 from flujo_client.plan.plan import Backoff, Plan
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker import failpoints
@@ -41,12 +42,12 @@ _RAISED = (values.UserCodeFailed, values.UserCodePaused)
 """Answers that are raised as exceptions."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConcludeResult:
-    """The result of a notice. `counts`: the delivery is a part of its chord, because it closed a branch and left the lane empty."""
+    """The result of a notice. A delivery that closed a branch and left its lane empty is a part of its chord."""
 
     verdict: Verdict
-    counts: bool = False
+    is_part: bool = False
 
 
 class ScopeClosedMeanwhile(Exception):
@@ -108,7 +109,7 @@ class Coordinator:
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_refused, self._on_gated_end = on_merged, on_refused, on_gated_end
         self._counts_chords = counts_chords
-        self._plans, self._known = dict[str, Plan](), KnownScopes()
+        self._plans, self._known_scopes = dict[str, Plan](), KnownScopes()
 
     def conclude(self, notice: AttemptReport) -> ConcludeResult:
         """Run `merge`, and wait for it."""
@@ -128,16 +129,16 @@ class Coordinator:
         try:
             decision, large = offload_large_values(await self._decide(plan, notice), self._inline)
         except (ScopeClosedMeanwhile, values.MessageOutdated):
-            return await self._late(notice, "stale")
+            return await self._refuse_outcome(notice, "stale")
         committed = Committed("unstored")
         while committed.verdict == "unstored":  # again where a failover has lost the values before the merge
             if large:
                 await effects.call(self._stores.blobs.store, large)
             committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
-            return await self._late(notice, committed.verdict)
+            return await self._refuse_outcome(notice, committed.verdict)
         if committed.claim_id is not None:
-            self._known.note(decision, committed.claim_id)
+            self._known_scopes.note(decision, committed.claim_id)
         self._announce(plan, decision, committed)
         if committed.breach is not None:
             await effects.call(self.handle_proactive_cancellation, ticket, committed.breach)
@@ -151,8 +152,8 @@ class Coordinator:
             await effects.call(self._signal_parent, ticket.run, by="worker")
         if decision.branch_end is None:
             return ConcludeResult(committed.verdict)
-        counts = await self._after_branch(decision.branch_end, committed, notice.envelope)
-        return ConcludeResult(committed.verdict, counts)
+        is_part = await self._after_branch(decision.branch_end, committed, notice.envelope)
+        return ConcludeResult(committed.verdict, is_part)
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
         """Wind a run down; if it is a child run, its parent continues without it."""
@@ -169,7 +170,7 @@ class Coordinator:
         return admitted
 
     def release_permit(self, key: str, fence: int, limit: str) -> None:
-        """Let attempts that wait at a concurrency limit begin where this one has made room, and publish them."""
+        """Release an attempt's permit, and publish the attempts that waited for it."""
         offered = self._stores.limits.release_permit(key, fence, limit)
         if offered and (envelopes := self._stores.backlog.envelopes(offered)):
             self._send(envelopes, None)
@@ -227,7 +228,7 @@ class Coordinator:
         return next(iter(self._stores.backlog.envelopes([JoinSignal(run, fan_out).key])), None)
 
     def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
-        """Close what is not running in an aborted fan-out, and join it if nothing is."""
+        """Close the branches of an aborted fan-out that are not running, and join it if none is."""
         self._stores.scopes.wind_down_branches(run, fan_out)
         self.signal_join(run, fan_out, by=by)
 
@@ -240,8 +241,8 @@ class Coordinator:
         aborted = self._stores.scopes.aborted_among({each for around in places for each in around})
         return [not aborted.isdisjoint(around) for around in places]
 
-    def counts(self, envelope: Envelope) -> bool:
-        """Return whether this attempt closed its branch and left the lane empty: a redelivery must know it. Where no chord counts, look again."""
+    def is_part(self, envelope: Envelope) -> bool:
+        """Return whether a redelivered attempt, which closed its branch and left its lane empty, is a part of its chord. Without chords, signal the join if it is due."""
         if not envelope.lanes:
             return False
         fan_out = max(envelope.lanes, key=len)
@@ -273,7 +274,7 @@ class Coordinator:
             self.signal_join(child.parent_run, child.parent_address, by=by)
 
     def _announce(self, plan: Plan, decision: Decision, committed: Committed) -> None:
-        """Notify those who act on a commit, whether or not its messages are published."""
+        """Notify the listeners of a commit, before its messages are published."""
         ticket = decision.notice.envelope.ticket
         if committed.verdict == "merged":
             self._on_merged(decision)
@@ -299,7 +300,7 @@ class Coordinator:
         try:
             while True:
                 request = deciding.throw(answer) if isinstance(answer, _RAISED) else deciding.send(answer)
-                answer = self._known.find(notice, request) if isinstance(request, ReadScope) else None
+                answer = self._known_scopes.find(notice, request) if isinstance(request, ReadScope) else None
                 if answer is None:
                     answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
         except StopIteration as end:
@@ -314,13 +315,13 @@ class Coordinator:
     def _answer(self, envelope: Envelope, request: CallUserCode | ReadScope, recorded: RecordedAnswers) -> Any:
         """Answer one question; an error is an answer too."""
         if not isinstance(request, CallUserCode):
-            return self._read(envelope.ticket.run, request)
+            return self._read_scope(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
-            answer = self._call(envelope, request)
+            answer = self._ask_user_code(envelope, request)
         recorded.note(request, answer, events.all_events())
         return answer
 
-    def _call(self, envelope: Envelope, call: CallUserCode) -> Any:
+    def _ask_user_code(self, envelope: Envelope, call: CallUserCode) -> Any:
         run, address, step = envelope.ticket.run, envelope.address, envelope.step
         replies = tuple if envelope.kind == "step" else partial(self._stores.records.replies, run, address, step)
         try:
@@ -328,11 +329,11 @@ class Coordinator:
         except _RAISED as raised:
             return raised
 
-    def _read(self, run: str, request: ReadScope) -> Any:
+    def _read_scope(self, run: str, request: ReadScope) -> Any:
         if request.children:
             return self._stores.scopes.children(run, request.address)
         if request.child_run is not None:
-            return self._ended(request.child_run)
+            return self._ended_child(request.child_run)
         row = self._stores.scopes.scope(run, request.address)
         if row is None:
             raise Unreadable(f"run {run} has no scope '{request.address}'")
@@ -340,7 +341,7 @@ class Coordinator:
             raise ScopeClosedMeanwhile
         return row
 
-    def _ended(self, run: str) -> values.ChildRunRow:
+    def _ended_child(self, run: str) -> values.ChildRunRow:
         child = self._stores.scopes.child_run(run)
         if child is None or child.status in LIVE_RUN:
             raise Unreadable(f"no child run {run} has ended")
@@ -362,7 +363,7 @@ class Coordinator:
         return plan
 
     async def _publish(self, decision: Decision, committed: Committed) -> None:
-        envelopes = [decision.envelope_of(following) for following in decision.next if following.is_due]
+        envelopes = [decision.envelope_of(following) for following in decision.next if following.sent_after_s == 0]
         if (child := decision.child_run) is not None:
             envelopes.append(replace(decision.envelope_of(child.first), ticket=child.ticket))
         left = decision.branch_end or decision.lane_left
@@ -374,11 +375,11 @@ class Coordinator:
         if committed.given and (given := await self.effects.call(self._stores.backlog.envelopes, committed.given)):
             await self.effects.send(given, None)
         for following in decision.next:
-            if following.is_due_soon:
-                self.send_later(decision.envelope_of(following), following.delay_s)
+            if after_s := following.sent_after_s:
+                self.send_later(decision.envelope_of(following), after_s)
 
     async def _after_branch(self, ended: BranchClosed, committed: Committed, envelope: Envelope) -> bool:
-        """Follow up a closed branch; return whether its chord counts it.
+        """Signal the join after a branch has closed, if no chord will. Return whether its chord counts the branch.
 
         If it aborts its fan-out, belongs to an aborted one, or has no lane, signal at once: no chord will. Where none counts, signal after the last.
         """
@@ -391,7 +392,7 @@ class Coordinator:
             await call(self.signal_join, run, ended.fan_out, by="worker")
         if ended.lane == NO_LANE or not self._counts_chords:
             return False
-        return await call(self.counts, envelope) if committed.verdict == "repeated" else committed.taken is None
+        return await call(self.is_part, envelope) if committed.verdict == "repeated" else committed.taken is None
 
     async def _must_signal(self, ended: BranchClosed, envelope: Envelope) -> bool:
         if self._counts_chords:
@@ -399,12 +400,12 @@ class Coordinator:
         return await self.effects.together(self._are_closed, (envelope.ticket.run, ended.fan_out))
 
     def _are_closed(self, fan_outs: Sequence[FanOutPlace]) -> list[bool]:
-        """Return which of these are closed; of those that are named several times, the first."""
+        """Return which of these are closed, but of equal ones only the first."""
         closed = self._stores.scopes.closed_among(set(fan_outs))
         return [each in closed and each not in fan_outs[:number] for number, each in enumerate(fan_outs)]
 
-    async def _late(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
-        """Record only the spend. In an aborted fan-out, also close the attempt: what would follow it is closed."""
+    async def _refuse_outcome(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
+        """Record only the spend of a refused outcome. In an aborted fan-out, close the attempt as cancelled."""
         envelope, outcome, call = notice.envelope, notice.outcome, self.effects.call
         if verdict == "stale" and outcome.kind != "cancelled" and await self.is_aborted(envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from flujo_client.contract.admission import Gate
+from flujo_client.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WaitingRun:
     """A run that waits at a gate, in the queue `flow`; `arrived` orders runs of one priority; `held` names the gates it has a place in."""
 
@@ -31,7 +32,7 @@ class WaitingRun:
         return [gate for gate in self.gates if gate.name not in self.held]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GateState:
     """The taken places of a gate, and its turns: the present one, and the next of each queue that is ahead of it."""
 
@@ -60,7 +61,7 @@ class GateState:
         return GateState(self.taken, turn, {name: at for name, at in turns.items() if at > turn})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdmissionDecision:
     """The changes to write: runs to admit, runs that now wait at another gate with the places they hold, and the new state of the gates."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from flujo_client.frozen import frozen
 
 _MOST: Final = 8000
 """Characters of all that is asked at once."""
@@ -12,7 +13,7 @@ NO_PART: Final = object()
 """An answer has nothing for this one."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """What one call asks."""
 

@@ -1,7 +1,5 @@
 """A step in the background: a separate run begins in the commit that reaches it, and the pipeline continues (ADR 19)."""
 
-from __future__ import annotations
-
 from flujo_client.plan.plan import Node
 from flujo_worker.domain import child_run
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps

@@ -14,9 +14,10 @@ the breaker changed is not evidence of the service's present state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
+from flujo_client.frozen import frozen
 from flujo_worker.domain.retry import LONGEST_S, draw
 
 State = Literal["closed", "open", "half_open"]
@@ -31,7 +32,7 @@ ASK_AGAIN: Final = 0.1
 """A share of the recovery's time, after which who found all probes taken asks again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rules:
     """When a breaker opens, and how it closes. Times in seconds; `slow_rate` of None: slow calls never open it.
 
@@ -48,7 +49,7 @@ class Rules:
     slow_rate: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counts:
     """The numbers of calls, of failed ones and of slow ones."""
 
@@ -60,7 +61,7 @@ class Counts:
         return Counts(self.calls + other.calls, self.failed + other.failed, self.slow + other.slow)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Breaker:
     """The state of one breaker."""
 
@@ -91,7 +92,7 @@ class Breaker:
         return latest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Permit:
     """The answer to who asks: under which turn it may call (None: the breaker is not asked), or seconds to wait at least."""
 
@@ -99,7 +100,7 @@ class Permit:
     wait_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakerReport:
     """The results of calls, the turn that they were let through in, if they were asked for, and the seconds that the service asked to wait, if any."""
 

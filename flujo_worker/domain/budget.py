@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from flujo_client.address import AttemptKey
 from flujo_client.contract.limits import cost_exceeded, dollars, money, tokens_exceeded
 from flujo_client.contract.outcome import Fault, Usage
+from flujo_client.frozen import frozen
 
 CODE = "USAGE_LIMIT_EXCEEDED"
 ZERO = Decimal(0)
@@ -26,7 +27,7 @@ Place = tuple[str, str]
 _NUMBER = re.compile(r"#\d+")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Amount:
     """US dollars and tokens."""
 
@@ -51,7 +52,7 @@ class Amount:
 NOTHING: Final = Amount()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reservation:
     """An attempt's reservation from one budget, and the initial limit of the budget; None: no limit."""
 
@@ -91,7 +92,7 @@ class RequestHolds:
         return [replace(each, requested=(each.requested - self._paid) | under_way) for each in self.reserved]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget:
     """The state of one budget."""
 
@@ -200,7 +201,7 @@ def place_of(address: str, step: str) -> Place:
     return _NUMBER.sub("", address), step
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Learned:
     """The spend of all but the most expensive attempts at a place, each figure separately."""
 

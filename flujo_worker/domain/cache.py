@@ -137,7 +137,7 @@ def _waited_s(number: int) -> float:
 
 def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
     """Return whether it is in a body that is run again and again."""
-    location = draft.location(scope)
+    location = draft.plan.locate(scope.address)
     while location.container is not None:
         if location.container.spec.revisits:
             return True

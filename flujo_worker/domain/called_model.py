@@ -8,10 +8,11 @@ then begin at the pace that it accepted before. This pace doubles every `DOUBLES
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal, NamedTuple
 
 from flujo_client.contract.limits import Guard
+from flujo_client.frozen import frozen
 from flujo_worker.domain import breaker as breaking
 from flujo_worker.domain.breaker import Breaker, BreakerReport, Permit, Rules
 from flujo_worker.domain.rate import LONGEST_S, RateBucket, RateRules, reserve
@@ -35,7 +36,7 @@ DOUBLES_S: Final = 30.0
 FORGOTTEN_S: Final = 180.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slowdown:
     """The state of one model, in seconds of the caller's clock."""
 
@@ -111,7 +112,7 @@ def _rules(per_minute: int) -> RateRules:
     return RateRules(requests=per_minute, slow_start_s=0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CalledModel:
     """The state of one model."""
 
@@ -123,7 +124,7 @@ class CalledModel:
     """The operator's request to end the slow-down that was carried out last, in unix seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelRules:
     """How a model is guarded now: `breaker` of None: by no breaker; the rest are an operator's last requests, as in `CalledModel`."""
 
@@ -140,7 +141,7 @@ class ModelPermit(NamedTuple):
     wait_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallReport:
     """The results of calls: `calls` were answered or failed, and so many more `refused`, with the seconds that these asked to wait."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.carry_on import AttemptPlace, RunPosition, RunState
+from flujo_client.frozen import frozen
 from flujo_client.plan import kinds
 from flujo_client.plan.plan import Node, Plan
 from flujo_client.plan.plan_difference import Difference
@@ -25,7 +25,7 @@ def handover_delay_s(claims: int) -> float:
     return 0.0 if claims <= AT_ONCE else min(LONGEST_S, 0.5 * 2.0 ** min(claims - AT_ONCE - 1, 10))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MovedAttempt:
     """An open attempt that continues as another one: at the step that the new plan has in its place, or in another queue."""
 
@@ -39,7 +39,7 @@ class MovedAttempt:
         return self.key != str(self.new)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlanMove:
     """A run's move to another plan."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.context_info import REQUIRED, SCHEMA, TYPE, Fields
 
 _MODEL: Final = "model"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextChange:
     """Fields that a context may have and the model no longer has, or has otherwise: names, each with its former types."""
 

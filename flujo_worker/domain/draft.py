@@ -15,7 +15,8 @@ from flujo_client.address import END, ROOT, is_repeated
 from flujo_client.contract.envelope import AttemptKind
 from flujo_client.contract.outcome import Event, Fault
 from flujo_client.contract.records import CODE, SEQUENCE
-from flujo_client.plan.plan import Node, Plan, PlanLocation
+from flujo_client.frozen import frozen
+from flujo_client.plan.plan import Node, Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain import values
 from flujo_worker.domain.transitions import SCOPE, require
@@ -84,7 +85,7 @@ def continue_in_child(*_: Any) -> StepsWithResult:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kind:
     """The functions of a kind of node."""
 
@@ -128,23 +129,20 @@ class DecisionBuilder:
     end: values.EndRun | None = None
     hops: int = 0
 
-    def location(self, scope: ScopeState) -> PlanLocation:
-        return self.plan.locate(scope.address)
-
     def container(self, scope: ScopeState) -> Node:
         """Return the container that a scope is, or is a child of; the root has none."""
-        container = self.location(scope).container
+        container = self.plan.locate(scope.address).container
         if container is None:
             raise KeyError(f"scope '{scope.address}' is not in a container")
         return container
 
     def node(self, scope: ScopeState) -> Node:
         """Return the node that a sequence is at."""
-        return (self.location(scope).nodes or ())[scope.cursor]
+        return (self.plan.locate(scope.address).nodes or ())[scope.cursor]
 
     def place(self, scope: ScopeState) -> Node:
         """Return the node that a sequence is at, or the container if the scope is one or is at the end of one's body."""
-        is_at_node = scope.kind == SEQUENCE and scope.cursor < len(self.location(scope).nodes or ())
+        is_at_node = scope.kind == SEQUENCE and scope.cursor < len(self.plan.locate(scope.address).nodes or ())
         return self.node(scope) if is_at_node else self.container(scope)
 
     def own(self) -> ScopeState:
@@ -153,7 +151,7 @@ class DecisionBuilder:
         location, mark = self.plan.locate(envelope.address), self.notice.outcome.code
         cursor = 0
         if location.nodes:
-            cursor = len(location.nodes) if envelope.step.endswith(END) else location.nodes.place_of(envelope.step)
+            cursor = len(location.nodes) if envelope.step.endswith(END) else location.nodes.places[envelope.step]
         scope = ScopeState(
             address=envelope.address,
             parent=None if envelope.address == envelope.ticket.root else location.above,
@@ -230,19 +228,19 @@ class DecisionBuilder:
         """Record what a top-level step begins with. Child runs are not retried by themselves, so theirs are not recorded."""
         if scope.address != ROOT:
             return
-        before = self.begun_with if self.begun else self._own_beginning()
+        envelope, before = self.notice.envelope, self.begun_with
+        if not self.begun and envelope.address == ROOT and envelope.kind in ("step", "start"):
+            before = envelope.context  # else it is not known: a question or a router has written since then
         self.begun.append(values.StepCheckpoint(scope.cursor, None if scope.context == before else scope.context))
         self.begun_with = scope.context
-
-    def _own_beginning(self) -> Packed | None:
-        """Return what the attempt's own top-level step began with, if its message has it: a question or a router has written since then."""
-        envelope = self.notice.envelope
-        return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
 
     def emit(self, name: str, level: str = "info", **data: Any) -> None:
         self.events.append(Event(name, data, level))
 
     def decision(self) -> values.Decision:
+        own, above = self.notice.envelope.address, list[ScopeState]()
+        if len(self.works) == 1:  # without the attempt's own scope, of which not all is known
+            above = [scope for scope in self.scopes.values() if scope.status == "open" and scope.address != own]
         return copied(
             values.Decision,
             self,
@@ -254,13 +252,8 @@ class DecisionBuilder:
             answers=(),
             stored=(),
             cache_entries=tuple(self.cache_entries),
-            above=tuple(map(self._left, self._above())) if len(self.works) == 1 else (),
+            above=tuple(map(self._left, above)),
         )
-
-    def _above(self) -> list[ScopeState]:
-        """Return the scopes that stay open, without the attempt's own: of that one not all is known."""
-        own = self.notice.envelope.address
-        return [scope for scope in self.scopes.values() if scope.status == "open" and scope.address != own]
 
     def _moved(self) -> list[ScopeState]:
         """Return the attempt's own scope, then the others, deepest first: the order in which everything locks."""
@@ -298,8 +291,9 @@ def _read(row: values.ScopeRow) -> ScopeState:
 
 def _keeps_context(scope: ScopeState) -> bool:
     """Return whether a scope's row has its context; of iterations, of which there may be any number, none does that has closed."""
-    is_for_results = scope.status == "succeeded" and not is_repeated(scope.address)
-    return scope.status == "open" or scope.parent is None or is_for_results
+    if scope.status == "open" or scope.parent is None:
+        return True
+    return scope.status == "succeeded" and not is_repeated(scope.address)
 
 
 def _metadata(scope: ScopeState) -> dict[str, Any]:

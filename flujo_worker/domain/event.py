@@ -1,7 +1,5 @@
 """Waiting for an event: a question that no person is asked, and that an event of its name answers (ADR 58)."""
 
-from __future__ import annotations
-
 from flujo_worker.domain import human
 from flujo_worker.domain.draft import Kind
 

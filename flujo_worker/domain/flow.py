@@ -43,7 +43,7 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
 
 def go_on(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     """Continue a sequence from its node, or from its end."""
-    is_at_end = scope.cursor >= len(draft.location(scope).nodes or ())
+    is_at_end = scope.cursor >= len(draft.plan.locate(scope.address).nodes or ())
     yield from (close if is_at_end else enter)(draft, scope)
 
 
@@ -167,7 +167,7 @@ def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
 
 
 def is_branch(draft: DecisionBuilder, scope: ScopeState) -> bool:
-    container = draft.location(scope).container
+    container = draft.plan.locate(scope.address).container
     return container is not None and scope.kind == SEQUENCE and container.is_fan_out
 
 

@@ -3,8 +3,6 @@
 Anything else, such as a refused call, a timeout or a bug, says nothing about the answer: the next prompt is the same as before.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 VERDICTS: Final = {

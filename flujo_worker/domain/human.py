@@ -23,7 +23,7 @@ ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
     draft.emit("step.succeeded", step=node.name, attempts=number)
-    output, container = outcome.output or scope.output, draft.location(scope).container
+    output, container = outcome.output or scope.output, draft.plan.locate(scope.address).container
     if container is not None and (
         yield from draft.kinds[container.kind].on_answer(draft, scope, container, output, outcome.context)
     ):

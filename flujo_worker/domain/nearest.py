@@ -1,7 +1,5 @@
 """What has changed in what is asked: it is compared with what is on record. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from difflib import SequenceMatcher, unified_diff
 from itertools import islice

@@ -1,7 +1,5 @@
 """A parallel step: every branch, each with the step's input."""
 
-from __future__ import annotations
-
 from flujo_client.plan.plan import Node
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.fan_out import fan_out, join

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.admission import OnFull
 from flujo_client.contract.outcome import Event
+from flujo_client.frozen import frozen
 
 PATIENCE_S: Final = 10.0
 """Seconds that a free place is reserved for the attempt that was sent to take it."""
@@ -15,7 +15,7 @@ ASK_AGAIN_S: Final = 600.0
 """Seconds until a waiting attempt asks again. A free place is offered at once, and by each sweep."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PermitRequest:
     """An attempt that asks, under the fence of its claim, to run as one of `at_once` under a name; `on_full` says what follows a refusal."""
 

@@ -13,9 +13,11 @@ waiting calls do not come back, both are reset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Final
+
+from flujo_client.frozen import frozen
 
 BURST: Final = 0.05
 """The share of a window's limit that may be used at once."""
@@ -28,7 +30,7 @@ COLD: Final = 0.25
 SLOWEST: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RateRules:
     """The maximum number of requests and tokens in a window; None: any number. Full speed is reached after `slow_start_s` seconds."""
 
@@ -47,7 +49,7 @@ class RateRules:
         return 0.0 if limit is None else amount * self.window_s / (limit * (1 - BURST) * pace)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RateBucket:
     """The state of a rate limit, in seconds of the caller's clock."""
 
@@ -72,7 +74,7 @@ class RateBucket:
         return 1.0 if left <= 0 or not rules.slow_start_s else max(SLOWEST, 1.0 - left / rules.slow_start_s)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grant:
     """A call that was let through: the tokens set aside for it, and when it begins."""
 
@@ -80,7 +82,7 @@ class Grant:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Left:
     """The remaining quota that the provider reports; None: it does not report it."""
 
@@ -91,7 +93,7 @@ class Left:
 NOT_SAID: Final = Left()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RateAnswer:
     """The answer to a call: seconds to wait, then to be made where it was granted, else to ask again."""
 

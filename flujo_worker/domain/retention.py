@@ -1,7 +1,5 @@
 """The retention of runs. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

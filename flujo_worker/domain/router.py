@@ -1,7 +1,5 @@
 """A dynamic router: an agent, performed like a step, says which branches run."""
 
-from __future__ import annotations
-
 from flujo_client.plan.plan import Node
 from flujo_worker.domain import step
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps

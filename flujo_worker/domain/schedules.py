@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Final, NamedTuple
 
 from flujo_client.contract.schedules import LATE_S, MOST_CAUGHT_UP, ScheduleRecord, due_at
+from flujo_client.frozen import frozen
 
 AGAIN_S: Final = 5.0
 """Seconds after which a slot that failed is tried again."""
 _LATE: Final = timedelta(seconds=LATE_S)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DueSchedule:
     """A schedule whose next slot is due: its row, its plan's fingerprint when it was added, and the packed input and options of its runs.
 
@@ -41,7 +41,7 @@ class DueSlots(NamedTuple):
     following: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fired:
     """The result of firing due slots: the next slot, the latest that fired or was given up with its run, and the error of one that did not fire.
 

@@ -1,7 +1,5 @@
 """A sleep is the work row of a step that is due when it is over, and nothing else waits (ADR 59)."""
 
-from __future__ import annotations
-
 from flujo_client.plan.plan import Node
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import fail

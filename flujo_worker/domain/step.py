@@ -1,7 +1,5 @@
 """A step: one work row for each try."""
 
-from __future__ import annotations
-
 from flujo_client.plan.plan import Node
 from flujo_worker.domain import human
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps

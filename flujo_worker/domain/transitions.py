@@ -1,7 +1,5 @@
 """Every allowed transition, in one table. `decide` may emit no other; the stores refuse what they can of the rest."""
 
-from __future__ import annotations
-
 from flujo_worker.errors import IllegalTransition
 
 RUN: dict[str, frozenset[str]] = {

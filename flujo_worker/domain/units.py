@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.frozen import frozen
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Reservation
 
@@ -25,7 +26,7 @@ class UnitName(NamedTuple):
     """Among equal ones, from 0."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unit:
     """One call, as a claim asks it."""
 
@@ -48,7 +49,7 @@ class Unit:
         return f"{self.run}:{self.name.place}:{self.name.digest.hex()}:{self.name.nth}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SettledUnit:
     """A unit with its answer, and what that has cost, which is booked with it."""
 
@@ -63,7 +64,7 @@ Written: TypeAlias = Unit | SettledUnit
 """A unit that is announced, or one with its answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordedUnit:
     """A unit on record: of the claim that began it last. Without an answer it has possibly been done."""
 
@@ -81,7 +82,7 @@ class RecordedUnit:
     """Who asks, and the parts of a request."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchedRequest:
     """A request that waits for a batch."""
 
@@ -99,7 +100,7 @@ class BatchedRequest:
     """Seconds after which the request is sent live instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestState:
     """What has become of one: whether it is in a batch, its result, how long ago it was asked, and the seconds that are left."""
 
@@ -109,7 +110,7 @@ class RequestState:
     left_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HeldBatch:
     """A batch that a claim has in hand."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import AttemptKind, Envelope, RunHeader
+from flujo_client.frozen import frozen
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -36,7 +37,7 @@ def _others(kind: type[DataclassInstance], own: tuple[str, ...]) -> tuple[list[s
     return names, attrgetter(*names)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptReport:
     """The report to the coordinator: the outcome of this attempt, claimed under this fence."""
 
@@ -49,7 +50,7 @@ class AttemptReport:
     """The reservations of the claim, which may be lost with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseAttempt:
     """The attempt's end."""
 
@@ -57,7 +58,7 @@ class CloseAttempt:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpdateScope:
     """The next state of an existing scope: the attempt's own, or one above it. None: no change."""
 
@@ -78,7 +79,7 @@ class UpdateScope:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScopeRow:
     """A scope as it is recorded, or to be made: then it may be closed again by the same decision."""
 
@@ -112,7 +113,7 @@ SHORT_DELAY_S: Final = 10.0
 """The longest wait that a worker times itself: a sweep, which is about a second late, would not keep shorter ones."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NextAttempt:
     """A work row to be made, with all that its message needs: published at once, or when `delay_s` seconds are over.
 
@@ -150,17 +151,10 @@ class NextAttempt:
     """The reservations of that claim. Only a group merge makes them; a single merge does not claim the attempt."""
 
     @property
-    def is_due(self) -> bool:
-        return self._is_sent and not self.delay_s
-
-    @property
-    def is_due_soon(self) -> bool:
-        """Return whether the worker that decides this publishes it itself when `delay_s` is over; longer waits end with a sweep."""
-        return self._is_sent and 0.0 < self.delay_s <= SHORT_DELAY_S
-
-    @property
-    def _is_sent(self) -> bool:
-        return not (self.held or self.question or self.fault or self.until is not None)
+    def sent_after_s(self) -> float | None:
+        """Return the seconds after which the worker that decides this publishes it itself; None: it does not. Longer waits end with a sweep."""
+        waits = self.held or self.question or self.fault or self.until is not None or self.delay_s > SHORT_DELAY_S
+        return None if waits else self.delay_s
 
     def key_in(self, run: str) -> str:
         return str(AttemptKey(run, self.address, self.step, self.number, self.kind))
@@ -170,7 +164,7 @@ class NextAttempt:
         return "failed" if self.fault else "paused" if self.question else "ready"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepCheckpoint:
     """A top-level step that is begun, and its initial context; None: the same as the previous step's. A retry from that step starts from it."""
 
@@ -178,7 +172,7 @@ class StepCheckpoint:
     context: Packed | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildRun:
     """A run that begins as a step of this one; what is in its ticket is its own, the rest it has from this one."""
 
@@ -195,7 +189,7 @@ class ChildRun:
         return self.ticket.run
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheEntry:
     """A cached step's result, to be stored under its key once it is merged; equal calls that wait for it can then take it."""
 
@@ -221,7 +215,7 @@ class Cached(NamedTuple):
     context: Packed | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FanOut:
     """A fan-out that begins: `lanes` strands are published, as one chord."""
 
@@ -229,7 +223,7 @@ class FanOut:
     lanes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BranchClosed:
     """A branch that this decision closes."""
 
@@ -242,7 +236,7 @@ class BranchClosed:
     """The commit gives the lane to the next waiting sibling."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SlotReleased:
     """A branch pauses: the commit gives its lane to the next waiting sibling, if any."""
 
@@ -252,7 +246,7 @@ class SlotReleased:
     """The branch's scope and those below it down to the one that pauses."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndRun:
     """The run's end."""
 
@@ -267,7 +261,7 @@ class EndRun:
         return self.fault.key or None if self.fault else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """All that one commit changes, and what is to be published after it."""
 
@@ -322,7 +316,7 @@ class Decision:
         return copied(Envelope, following, ticket=self.notice.envelope.ticket)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildRunRow:
     """A child run that is waited for, as it is recorded, with the context of its root scope; its output is its input until it has succeeded."""
 
@@ -336,7 +330,7 @@ class ChildRunRow:
     context: Packed | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallUserCode:
     """A question to user code, or a question that only live values can answer; the caller holds no lock."""
 
@@ -347,7 +341,7 @@ class CallUserCode:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadScope:
     """A question to the rows: one scope, or with `children` all its children in their order, or the child run that was begun there."""
 

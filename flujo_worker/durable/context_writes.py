@@ -1,6 +1,6 @@
-"""What tools write into the pipeline's context: each call works on a copy, as a branch does, and what it changed is in its unit.
+"""Writes of tools to the pipeline's context: each call works on a copy, as a branch does, and its unit records the change.
 
-On the shared object it could not be told whose change is whose, for tools run beside each other; and a replayed call does not run.
+Tools run concurrently, so changes of a shared object could not be attributed to calls; and a replayed call does not run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ContextWrites:
         return deps is not None and deps is self._run.context
 
     def on_a_copy(self, ctx: Any, body: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
-        """Let a call work on a copy; return with its answer what it changed."""
+        """Let a call work on a copy; return its answer and its changes."""
 
         async def copied() -> Any:
             before = dumps(encode(ctx.deps, path="context"))  # a tree shares lists with the object that it is of
@@ -42,7 +42,7 @@ class ContextWrites:
         return copied
 
     async def merge(self, given: Any) -> Any:
-        """Write what a call changed, now or before, into the context, and what ended before it did; return its answer."""
+        """Apply a call's changes to the context, after those of calls that ended earlier; return its answer."""
         patches, order = await self._known(), given["order"]
         patches[order] = given["patch"]
         for number in range(self._merged + 1, order + 1):
@@ -70,7 +70,7 @@ def is_with_patch(answer: Any) -> bool:
 
 
 def _assign(run: AttemptRun, changed: Any) -> None:
-    """Give the live context, which agents hold, what a changed one has; its validators have seen these values."""
+    """Copy the fields of a changed context to the live one, which agents reference, without validating them again."""
     live = run.context
     if isinstance(live, dict):
         live.clear()

@@ -1,6 +1,6 @@
-"""One claim's units: named by what is asked, answered from record, or asked and recorded.
+"""The units of one claim: each is named by its request, and answered from record or performed and recorded.
 
-It knows nothing of pydantic-ai, and decides for all agents of the attempt alike.
+It does not depend on pydantic-ai, and treats all agents of the attempt alike.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from flujo_worker.runtime.http_errors import explicit_chain
 from flujo_worker.runtime.units_met import meet
 
 LEAVE_S: Final = 3.0
-"""Seconds from which a wait holds no worker: the attempt ends, and goes on then."""
+"""The shortest wait for which the attempt ends, and continues afterwards, instead of occupying a worker."""
 
 
 _around: ContextVar[tuple[asyncio.Future[None], ...]] = ContextVar("flujo_calls_around", default=())
 
 
 class UnderWay:
-    """Calls that have begun and not ended: what ends early lets them be answered and settled, which the library would cancel."""
+    """Calls under way. Before the attempt ends early it waits for them to be settled; the library would cancel them."""
 
     def __init__(self) -> None:
         self._begun: set[asyncio.Future[None]] = set()
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Make one inside."""
+        """Make one call in the block."""
         ended = asyncio.get_running_loop().create_future()
         self._begun.add(ended)
         try:
@@ -56,7 +56,7 @@ class UnderWay:
             self._end(ended)
 
     async def wait(self, most_s: float | None = None) -> None:
-        """Wait until all have ended but those that the caller is part of, which wait for it; at most for so long."""
+        """Wait up to `most_s` seconds for all calls to end, except those around the caller."""
         for each in self._begun.intersection(_around.get()):
             self._end(each)
         with suppress(TimeoutError):
@@ -71,7 +71,7 @@ class UnderWay:
 
 
 class Journal:
-    """The units of one claim of an attempt, `held`. The number of the first attempt that shares units with it is `first`.
+    """The units of one claim of an attempt, `active`. The number of the first attempt that shares units with it is `first`.
 
     Attributes:
         names: what they are called.
@@ -86,7 +86,7 @@ class Journal:
         self,
         run: AttemptRun,
         units: StoredUnits,
-        held: ActiveAttempt,
+        active: ActiveAttempt,
         *,
         place: str,
         first: int,
@@ -94,14 +94,14 @@ class Journal:
         token: Callable[[], str],
     ) -> None:
         assert run.info is not None
-        self.run, self.token, self._units, self._held, self.claim = run, token, units, held, held.claim
+        self.run, self.token, self._units, self._active, self.claim = run, token, units, active, active.claim
         self.batches = units.batches
         inline = None if run.work is None else run.work.step.config.blob_threshold_bytes
         self._bounds = Bounds(place.rpartition(":")[2], limits, inline)
-        self.names = UnitNames(run.info.run_id, held.claim, place, first)
+        self.names = UnitNames(run.info.run_id, active.claim, place, first)
         self._record = Record(units, run.info.run_id, self.names.places)
-        holds = RequestHolds(held.reserved)
-        self.payments = Payments(held.claim, holds, units, self._record, self._bounds.inline)
+        holds = RequestHolds(active.reserved)
+        self.payments = Payments(active.claim, holds, units, self._record, self._bounds.inline)
         self._under_way, self._tools = UnderWay(), defaultdict[bytes, UnderWay](UnderWay)
         self._is_leaving = False
         self._failed: list[Exception] = []
@@ -115,7 +115,7 @@ class Journal:
             meet("replayed" if known.key == self.claim.key else "stored", is_request=call.is_paid)
             self._bounds.add(known.answer)
             return self._read(known.answer), False
-        if self._held.leaves or self.run.over is not None:
+        if self._active.leaves or self.run.over is not None:
             await self._leave()
         self._bounds.check(self._record.met, call.operation)
         if known is None:
@@ -123,27 +123,27 @@ class Journal:
         else:
             emit("unit.possibly_done", "warning", operation=call.operation, tries=known.tries, effect=call.effect)
             if call.in_doubt is not None and (had := await call.in_doubt(f"{unit.id}:{known.tries}")) is not None:
-                return await self._settled(unit, had, NO_USAGE), False
+                return await self._settle(unit, had, NO_USAGE), False
         failpoints.hit("unit_named")
         if call.begin is not None:
             with self._under_way.one():
                 await call.begin(unit)
         meet("asked", is_request=call.is_paid)
-        if not await self._announced(unit, call):
+        if not await self._announce(unit, call):
             found = await self._record.found_now(unit)
             return await self._on_record(None if found is None else found.answer), False
         failpoints.hit("unit_begun")
         try:
             with self._under_way.one():
-                return await self._ask(unit, call, body), True
+                return await self._make_call(unit, call, body), True
         except Exception as error:
             self._failed.append(error)
             raise
         finally:
             self.payments.release(unit)
 
-    async def _announced(self, unit: Unit, call: UnitCall) -> bool:
-        """Announce a unit as its call needs it; return whether it may be asked. One that does not fit its budgets ends the attempt: an error could be caught."""
+    async def _announce(self, unit: Unit, call: UnitCall) -> bool:
+        """Announce a unit if its call needs that; return False if another claim has it. Exceeding a budget ends the attempt: user code could catch an error."""
         if call.effect is not None:
             return await self._units.write(unit)
         if call.is_paid and self.payments.are_limited:
@@ -155,39 +155,39 @@ class Journal:
             self._units.announce(unit)
         return True
 
-    async def _ask(self, unit: Unit, call: UnitCall, body: Callable[[], Awaitable[Any]]) -> Any:
+    async def _make_call(self, unit: Unit, call: UnitCall, body: Callable[[], Awaitable[Any]]) -> Any:
         with self.names.inside(unit), running_in_unit(UnitInfo(call.operation, unit.id)):
             given = await body()
         failpoints.hit("unit_answered")
         try:
             usage = call.usage(given)
         except Exception as error:  # a price that is missing where costs are strict
-            self.payments.add(self.run.take(error))
+            self.payments.add(self.run.take_charge(error))
             raise
-        return await self._settled(unit, given, usage)
+        return await self._settle(unit, given, usage)
 
-    async def _settled(self, unit: Unit, given: Any, usage: Usage) -> Any:
-        """Record an answer; return the one that is on record, as it is stored."""
+    async def _settle(self, unit: Unit, given: Any, usage: Usage) -> Any:
+        """Record an answer; return the one on record."""
         try:
-            answer = self._bounds.packed(given, unit.operation)
+            answer = self._bounds.pack(given, unit.operation)
         except Exception:
             self.payments.add(usage)
             raise
         settling = asyncio.ensure_future(self.payments.settle(SettledUnit(unit, answer, usage)))
         try:
             on_record = await asyncio.shield(settling)
-        except asyncio.CancelledError:  # what is answered is recorded, and then the attempt ends
+        except asyncio.CancelledError:  # record the answer before the attempt ends
             await asyncio.wait([settling], timeout=AGAIN_S)
             raise
         failpoints.hit("unit_settled")
         return await self._on_record(on_record)
 
     async def _on_record(self, answer: Packed | None) -> Any:
-        """Return the answer that a unit has. Without one another claim has the attempt, which ends, but not as a failure, to be tried again."""
-        return await self._end_attempt(self._held.cancel) if answer is None else self._read(answer)
+        """Return a unit's answer. Without one another claim has the attempt, so this one ends, but not as a failure."""
+        return await self._end_attempt(self._active.cancel) if answer is None else self._read(answer)
 
     def _read(self, answer: Packed) -> Any:
-        """Return an answer as it is stored, the first time too: what that changes, it changes always."""
+        """Decode an answer from its stored form, the first time too, so that a replay returns the same."""
         return decode(answer.tree(), resolve=self._work.resolve, path="answer of a unit")
 
     @property
@@ -205,7 +205,7 @@ class Journal:
 
     @asynccontextmanager
     async def beside_others(self) -> AsyncIterator[None]:
-        """Call one tool of an agent's turn inside: when it fails or pauses, those beside it end first, for up to half of the step's time."""
+        """Call one tool of an agent's turn in the block. If it fails or pauses, wait for the others for up to half of the step's timeout."""
         beside = self._tools[scope()]
         with beside.one():
             try:
@@ -215,45 +215,45 @@ class Journal:
                 raise
 
     async def wait(self, seconds: float, why: str) -> None:
-        """Wait for a moment; raises AttemptWaits: it takes longer, and so the attempt ends. In a tool it does not: that would be called again."""
+        """Wait. Raises AttemptWaits: the wait is so long that the attempt ends. In a tool it never ends, because the tool would be called again."""
         if seconds >= LEAVE_S and current_unit() is None:
             self._is_leaving = True
             raise AttemptWaits(why, after_s=seconds)
         await asyncio.sleep(max(0.0, seconds))
 
     async def go_on_later(self, seconds: float, why: str) -> NoReturn:
-        """End the attempt until then, once what was asked beside this is answered, or ends it too; raises AttemptWaits."""
+        """End the attempt for that many seconds, after the other calls under way have ended; raises AttemptWaits."""
         await self._under_way.wait()
         self._is_leaving = True
         raise AttemptWaits(why, after_s=seconds)
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for an agent. A long sleep is on record, so the attempt that goes on after it has slept."""
+        """Sleep for an agent. A long sleep is recorded, so that the attempt that continues does not sleep again."""
         if seconds >= LEAVE_S and current_unit() is None:
             unit, known = await self._record.find(self.names.unit_of(UnitCall("sleep", b"")))
             if known is None:
-                await self._settled(unit, None, NO_USAGE)
+                await self._settle(unit, None, NO_USAGE)
             elif known.key != self.claim.key:
                 return
         await self.wait(seconds, f"the agent sleeps for {seconds:g} s")
 
     @property
     def is_over(self) -> bool:
-        """Return whether the attempt ends here, and goes on elsewhere."""
-        return self._is_leaving or self._held.cancelled or self._held.interrupted
+        """Return whether the attempt ends here, to be continued by another claim."""
+        return self._is_leaving or self._active.cancelled or self._active.interrupted
 
     def has_failed_with(self, error: BaseException) -> bool:
-        """Return whether a call has raised this error, and not what was done with the answers."""
+        """Return whether a call, and not the code that used its answer, has raised this error."""
         return any(link is each for link in explicit_chain(error) for each in self._failed)
 
     def emit_unasked(self) -> None:
-        """Emit which units on record nothing has asked for, of those who have asked for any."""
-        self._record.emit_unasked(self.names.askers)
+        """Emit which recorded units of the active requesters were not requested again."""
+        self._record.emit_unasked(self.names.requesters)
 
     async def _leave(self) -> NoReturn:
-        """End the attempt at this call, once those that were asked before are answered."""
+        """End the attempt at this call, after earlier calls have ended."""
         await self._under_way.wait()
-        await self._end_attempt(self._held.leave)
+        await self._end_attempt(self._active.leave)
 
     async def _end_attempt(self, end: Callable[[], object]) -> NoReturn:
         end()

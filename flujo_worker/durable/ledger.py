@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class StoredUnits:
-    """The units in a store. Its coroutines are awaited on the loop of users' code; they write for as long as the claim lasts: an answer is paid for."""
+    """The units in a store. Its coroutines run on the loop of users' code and retry for as long as the claim lasts, because answers are paid for."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -51,11 +51,11 @@ class StoredUnits:
         return bool(await in_thread(write))
 
     async def reserve(self, unit: Unit, holds: Sequence[Reservation]) -> Fault | None:
-        """Announce a request under limits, with what is held for it; return why not, if that is more than is left."""
+        """Announce a request with its reservations. Return the fault if a budget has too little left."""
         return await _lasting(partial(in_thread, partial(self._stores.units.reserve, unit, holds)))
 
     def announce(self, unit: Unit) -> None:
-        """Announce a unit, without waiting: it is told only so that a crash is known to have possibly paid for it."""
+        """Announce a unit, without waiting, so that after a crash it is known that the unit may have been paid for."""
         work = current_work()
         if work is not None:
             work.threads.submit(self._announce, unit)

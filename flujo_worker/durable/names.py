@@ -1,4 +1,4 @@
-"""Name what a claim asks, the same in every claim: by where it is asked, by what is asked, and as the n-th of equal ones."""
+"""Name the units of a claim, the same in every claim: by their place, by their request, and by a count of equal requests."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.frozen import frozen
 from flujo_client.serial import Packed
 from flujo_worker.concurrency.call_context import setting
 from flujo_worker.domain.budget import Amount
@@ -21,7 +22,7 @@ FORM: Final = b"1"
 """The version of the form of digests: units of another form are not found."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnitCall:
     """A call that is a unit."""
 
@@ -48,17 +49,17 @@ class UnitCall:
 
 
 class _Scope(NamedTuple):
-    """What units are asked for: with what that was asked, and, so that what has changed is found, without."""
+    """The agent run or unit that makes requests. `digest` includes its own request; `requester` does not, so that changed requests are found."""
 
     digest: bytes = b""
-    asker: str = ""
+    requester: str = ""
 
 
 _scope: ContextVar[_Scope] = ContextVar("flujo_unit_scope", default=_Scope())  # noqa: B039 - it cannot change
 
 
 def scope() -> bytes:
-    """Return what is asked for now: a run of an agent, or a unit."""
+    """Return the digest of the agent run or unit for which units are requested now."""
     return _scope.get().digest
 
 
@@ -66,14 +67,14 @@ class UnitNames:
     """Names the units of one claim; see `Journal`. Equal ones are counted in the order in which they come here.
 
     Attributes:
-        places: where its units are on record: what effects share, and all others.
-        askers: those that were there.
+        places: where its units are recorded: the place of effects, and that of all others.
+        requesters: the agent runs and units that have made requests.
     """
 
     def __init__(self, run: str, claim: ClaimId, place: str, first: int) -> None:
         self._run, self._claim = run, (claim.key, claim.fence or 0, claim.claim_id or "")
         self.places = self._of_step, self._of_chain = place, f"{place}:{first}"
-        self.askers = {""}
+        self.requesters = {""}
         self._counts, self._runs = Counter[bytes](), 0
 
     def unit_of(self, call: UnitCall) -> Unit:
@@ -81,11 +82,11 @@ class UnitNames:
         inside, place = (b"", self._of_step) if call.effect else (scope(), self._of_chain)
         digest = _digest(FORM, inside, call.operation.encode(), call.asked)
         name = UnitName(place, digest, int.from_bytes(self._counted(digest)))
-        asked = Packed.of([_scope.get().asker, *call.parts])
+        asked = Packed.of([_scope.get().requester, *call.parts])
         return Unit(self._run, name, *self._claim, call.operation, call.effect, asked, call.model)
 
     def ask_id(self, *what: bytes, is_effect: bool = False) -> str:
-        """Name a question to a person that is asked here. About an effect it is the same in every attempt at the step, as the effect is."""
+        """Name a question to a person. The name of one about an effect is the same in every attempt at the step, as is the effect's."""
         where = (self._of_step.encode(), b"") if is_effect else (self._of_chain.encode(), scope())
         digest = _digest(*where, b"ask", *what)
         return (digest + self._counted(digest)).hex()
@@ -97,7 +98,7 @@ class UnitNames:
 
     @contextmanager
     def agent_run(self, name: str, prompt: bytes) -> Iterator[None]:
-        """Ask what is asked inside for this run of an agent: that of equal runs beside it is another's."""
+        """Name the units in the block for this run of an agent; equal runs beside it have other names."""
         named = _digest(scope(), b"run", name.encode())
         asked = _digest(named, prompt)
         with self._inside(_digest(asked, self._counted(asked)), _digest(named, self._counted(named))):
@@ -105,15 +106,15 @@ class UnitNames:
 
     @contextmanager
     def inside(self, unit: Unit) -> Iterator[None]:
-        """Ask what is asked inside for a unit."""
+        """Name the units in the block for a unit."""
         digest = _digest(unit.name.digest, unit.name.nth.to_bytes(4))
         with self._inside(digest, digest):
             yield
 
     @contextmanager
-    def _inside(self, digest: bytes, asker: bytes) -> Iterator[None]:
-        inner = _Scope(digest, asker[:8].hex())
-        self.askers.add(inner.asker)
+    def _inside(self, digest: bytes, requester: bytes) -> Iterator[None]:
+        inner = _Scope(digest, requester[:8].hex())
+        self.requesters.add(inner.requester)
         with setting(_scope, inner):
             yield
 
@@ -124,7 +125,7 @@ class UnitNames:
 
 
 def once_more(unit: Unit) -> Unit:
-    """Name a unit whose answer on record cannot be read any more: that row stays as it is, and this one gets the answer."""
+    """Return another name for a unit whose recorded answer is lost. That row stays unchanged."""
     return replace(unit, name=unit.name._replace(digest=_digest(unit.name.digest, b"lost")))
 
 

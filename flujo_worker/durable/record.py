@@ -1,6 +1,6 @@
-"""What is on record of a claim's units, how much that may be, and what it costs.
+"""The recorded units of a claim, their bounds, and their cost.
 
-What is recorded of a unit begins with who asks; the parts of a request follow, each as `name: digest`.
+The record of a unit begins with its requester; the parts of a request follow, each as `name: digest`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flujo_worker.observe.log import emit
 from flujo_worker.ports import ClaimId
 
 SHOWN: Final = 8
-"""How many lines an event shows of what has changed."""
+"""The maximum number of changes that an event shows."""
 
 
 class Record:
@@ -34,14 +34,14 @@ class Record:
     def __init__(self, units: StoredUnits, run: str, places: Collection[str]) -> None:
         self._units, self._run, self._places = units, run, places
         self._loading: asyncio.Task[dict[UnitName, RecordedUnit]] | None = None
-        self._met, self._told = set[UnitName](), set[str]()
+        self._met, self._reported = set[UnitName](), set[str]()
 
     @property
     def met(self) -> int:
         return len(self._met)
 
     async def find(self, unit: Unit) -> tuple[Unit, RecordedUnit | None]:
-        """Return what is on record of a unit. One whose answer is lost has none, and gets another name for its next one."""
+        """Return the record of a unit. If its answer is lost, the unit gets another name."""
         self._met.add(unit.name)
         known = (await self._all()).get(unit.name)
         if known is None or known.answer is None or not known.answer.is_reference:
@@ -50,7 +50,7 @@ class Record:
         return unit, again or replace(known, answer=None)
 
     async def found_now(self, unit: Unit) -> RecordedUnit | None:
-        """Return what is on record of a unit by now."""
+        """Read the present record of a unit."""
         found = await self._units.recorded(unit.run, [unit.name.place])
         return next((each for each in found if each.name == unit.name), None)
 
@@ -59,21 +59,21 @@ class Record:
         return [each for each in found if each is not None and not each.is_reference]
 
     def emit_change(self, unit: Unit) -> None:
-        """Emit how a request differs from the most similar one of those on record that nothing has asked for: for each asker the first time."""
-        asker, *parts = _asked(unit)
-        if not parts or asker in self._told:
+        """Emit how a request differs from the most similar recorded one that was not requested again: once for each requester."""
+        requester, *parts = _asked(unit)
+        if not parts or requester in self._reported:
             return
         trees = [_asked(each) for each in self._unasked() if each.operation == unit.operation]
-        known = [rest for who, *rest in trees if who == asker]
+        known = [rest for who, *rest in trees if who == requester]
         if known:
-            self._told.add(asker)
+            self._reported.add(requester)
             changed = nearest(parts, known).changed
             first = changed[0][1:].rpartition(": ")[0] if changed else "what it is part of"
             emit("unit.changed", "warning", operation=unit.operation, first=first, changed=changed[:SHOWN])
 
-    def emit_unasked(self, askers: Collection[str]) -> None:
-        """Emit the operations of what nothing has asked for, of those who have asked for any: an asker inside an answered unit did not run."""
-        operations = Counter(each.operation for each in self._unasked() if _asked(each)[0] in askers)
+    def emit_unasked(self, requesters: Collection[str]) -> None:
+        """Emit the operations of recorded units that were not requested again. Only active requesters count: one inside an answered unit did not run."""
+        operations = Counter(each.operation for each in self._unasked() if _asked(each)[0] in requesters)
         if operations:
             emit("unit.unasked", "warning", operations=dict(operations), count=operations.total())
 
@@ -95,7 +95,7 @@ def _asked(unit: Unit | RecordedUnit) -> list[str]:
 
 
 class Bounds:
-    """The bounds of one step. What passes them fails it for good: it would be asked for, and paid, again and again. Above `inline` bytes an answer is stored apart."""
+    """The bounds of one step. Exceeding one fails the step without a retry, which would cost the same again. Answers above `inline` bytes become blobs."""
 
     def __init__(self, step: str, limits: SizeLimits, inline: int | None = None) -> None:
         self._step, self._limits, self._bytes = step, limits, 0
@@ -106,7 +106,7 @@ class Bounds:
         if units > self._limits.step_units:
             self._refuse(f"more than {self._limits.step_units:,} units", operation, "step_units")
 
-    def packed(self, given: Any, operation: str) -> Packed:
+    def pack(self, given: Any, operation: str) -> Packed:
         """Pack the result of an operation. Raises NonRetryableError: it cannot be recorded, or is too large."""
         try:
             answer = Packed.of(encode(given, path="result"))
@@ -132,12 +132,12 @@ class Bounds:
 
 
 class Payments:
-    """The payments of one claim, by what it has reserved under limits (`holds`); `spent` is what is booked with units."""
+    """The payments of one claim. `holds` are its reservations under limits, `spent` is the usage that is booked with units."""
 
     def __init__(self, claim: ClaimId, holds: RequestHolds, units: StoredUnits, record: Record, inline: int) -> None:
         self._claim, self._holds, self._units, self._record, self._inline = claim, holds, units, record, inline
-        self._holding = asyncio.Lock()  # what is held is written in the order in which it was computed
-        self.spent = self._untold = self._unbooked = NO_USAGE
+        self._holding = asyncio.Lock()  # writes reservations in the order in which they were computed
+        self.spent = self._unreported = self._unbooked = NO_USAGE
 
     @property
     def are_limited(self) -> bool:
@@ -145,21 +145,21 @@ class Payments:
         return bool(self._holds.reserved)
 
     def add(self, usage: Usage) -> None:
-        """Add what was paid for an answer that is not on record."""
+        """Add the cost of an answer that is not on record."""
         self._unbooked += usage
 
     def take_spent(self) -> Usage:
-        """Return what was paid and not taken yet for answers that are not on record: what is, is booked with its unit."""
+        """Return the cost, since the last call, of answers that are not on record; others are booked with their units."""
         spent, self._unbooked = self._unbooked, NO_USAGE
         return spent
 
     def take_booked(self) -> Usage:
-        """Return what was booked with units and not taken yet, for an event."""
-        booked, self._untold = self._untold, NO_USAGE
+        """Return the usage that was booked with units since the last call, for an event."""
+        booked, self._unreported = self._unreported, NO_USAGE
         return booked
 
     async def reserve(self, unit: Unit, expected: Amount) -> Fault | None:
-        """Announce a request, and set aside what it may cost; return why not, if that is more than is left."""
+        """Announce a request and reserve its expected cost. Return the fault if a budget has too little left."""
         async with self._holding:
             over = await self._units.reserve(unit, self._holds.begin(unit, expected))
         if over is not None:
@@ -167,11 +167,11 @@ class Payments:
         return over
 
     def release(self, unit: Unit) -> None:
-        """Hold nothing more for a request."""
+        """Release the reservation of a request."""
         self._holds.end(unit)
 
     async def settle(self, settled: SettledUnit) -> Packed | None:
-        """Record an answer, and return the one that is on record. What it has cost is booked with it; what is not on record, the outcome books."""
+        """Record an answer with its cost, and return the answer on record. If that is another one, the outcome books the cost."""
         async with self._holding if settled.unit in self._holds else nullcontext():
             if settled.unit in self._holds:
                 settled = replace(settled, holds=self._holds.end(settled.unit, Amount.of(settled.usage)))
@@ -183,7 +183,7 @@ class Payments:
             claim = None if found is None or answer is None else (found.key, found.fence, found.claim_id)
             is_own = claim == self._claim
         if is_own:
-            self._untold, self.spent = self._untold + settled.usage, self.spent + settled.usage
+            self._unreported, self.spent = self._unreported + settled.usage, self.spent + settled.usage
         else:
             self.add(settled.usage)
         return answer

@@ -7,7 +7,7 @@
 
 With an idle process and an empty queue, a run saves one of two round trips to Postgres per step (ADR 16). What is claimed begins once its message
 is published, and taken back in the same round trip. If another message is taken instead, that one is carried out as well, and the worker that
-gets the attempt's own message finds it claimed.
+gets the attempt's message finds it claimed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ClaimAhead:
 
     Attributes:
         worker: who claims; empty before the first claim.
-        taker: takes the next message; nobody does until the process consumes.
+        taker: takes the next message; a `Taker` that takes none until the process consumes.
         known_reservations: returns the reservations for a step's claim, or None if computing them requires a look-up.
     """
 
@@ -71,8 +71,9 @@ class ClaimAhead:
         if not (self._is_likely and len(decision.next) == 1 and self._is_alone()):
             return decision
         [following] = decision.next
+        is_step_now = following.kind == "step" and following.sent_after_s == 0
         aside = decision.child_run or decision.branch_end or decision.lane_left or decision.fan_out
-        if not following.is_due or following.kind != "step" or following.lanes or decision.cache_entries or aside:
+        if not is_step_now or following.lanes or decision.cache_entries or aside:
             return decision
         is_limited = decision.notice.envelope.ticket.limits is not None
         to_reserve = self.known_reservations(decision.envelope_of(following)) if is_limited else ()
@@ -103,7 +104,7 @@ class ClaimAhead:
         return is_next and self.taker.wants(first.kind, first.queue)
 
     def published(self, first: Envelope, taken: Sequence[Taken]) -> None:
-        """Note what was taken when a message was published; begin what is claimed although its message was not taken back."""
+        """Note which messages were taken at a publication. Begin a claimed attempt even if its message was not taken back."""
         self._is_likely = is_own = any(each.own for each in taken)
         if not is_own and self.has(first.key):
             self.taker.take_own(first)

@@ -54,7 +54,7 @@ class BrokerPublisher:
         self._broker, self.is_muted = broker, False
 
     def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
-        self._require_voice()
+        self._require_not_muted()
         with failing_as(f"{len(envelopes)} messages were not published"):
             self._broker.publish(envelopes, first=first)
 
@@ -68,7 +68,7 @@ class BrokerPublisher:
         with failing_as():
             return self._broker.refused()
 
-    def _require_voice(self) -> None:
+    def _require_not_muted(self) -> None:
         if self.is_muted:
             raise DispatchError("this worker sends nothing: others have another secret for its signing key")
 
@@ -94,7 +94,7 @@ class RedisPublisher(BrokerPublisher):
         self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
 
     async def push(self, envelopes: Sequence[Envelope], *, take: int = 0) -> Sequence[Taken]:
-        self._require_voice()
+        self._require_not_muted()
         with failing_as(f"{len(envelopes)} messages were not published"):
             return await self._publisher.publish(envelopes, take=take)
 
@@ -130,7 +130,7 @@ class RedisPublisher(BrokerPublisher):
         self._broker.close()
 
     def _head(self, queue: str) -> float | None:
-        """Return when the oldest of the next messages of all priorities was sent; 0.0 for one that does not say."""
+        """Return when the oldest of the next messages of all priorities was sent; 0.0 for one without a valid time."""
         pipe = self._broker.redis.pipeline(transaction=False)
         for step in PRIORITY_STEPS:
             pipe.lindex(self._broker.key(queue, step), -1)
@@ -150,7 +150,7 @@ def failing_as(what: str = "") -> Iterator[None]:
 
 
 class Sender(RecurringWork):
-    """Sends what follows an attempt, and marks what was sent in batches from a separate thread."""
+    """Publishes the next attempts, and marks them as sent, in batches, in a thread of its own."""
 
     def __init__(self, post: Publisher, backlog: BacklogStore) -> None:
         super().__init__(self._mark, "marks of messages", "flujo-marker", every_s=MARK_EVERY_S, ends_with_work=True)
@@ -160,12 +160,12 @@ class Sender(RecurringWork):
         self._timed = TimedMessages(self._send_due)
 
     def start(self) -> Self:
-        """Mark from now on, and publish what is due in a moment."""
+        """Start to mark sent messages and to publish timed ones."""
         self._timed.start()
         return super().start()
 
     def stop(self) -> None:
-        """Mark what is left and stop."""
+        """Mark the remaining messages and stop."""
         self._timed.stop()
         super().stop()
 

@@ -51,7 +51,7 @@ BUDGET_LOCKED_S = 1.0
 """Seconds that claims of a locked budget are refused without asking."""
 
 PORTION: Final = 64
-"""How many branches of a fan-out are published at once."""
+"""The maximum number of branches that are published at once."""
 
 LOCKED: Final = Claim(refusal="locked")
 
@@ -74,13 +74,13 @@ class Engine:
         return self._thread.is_alive()
 
     def begin(self, work: Coroutine[Any, Any, object]) -> None:
-        """Carry out a message, which nothing waits for. Called on the loop."""
+        """Start to carry out a message. Called on the loop."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def drop(self) -> None:
-        """Carry out no message any further."""
+        """Cancel all messages that are being carried out."""
         self.inbox.put(self._cancel_tasks)
 
     def _cancel_tasks(self) -> None:
@@ -89,7 +89,7 @@ class Engine:
             self.loop.call_soon(task.cancel)
 
     def carries_one(self) -> bool:
-        """Return whether only one message is being carried out, so that no other can request the same."""
+        """Return whether only one message is being carried out."""
         return len(self._tasks) == 1
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -100,7 +100,7 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Do one last thing, and stop the loop; what it still works on is dropped, and swept by others."""
+        """Run one last coroutine and stop the loop. Other work is dropped, and recovered by other workers' sweeps."""
         if last is not None:
             with suppress(TimeoutError):
                 asyncio.run_coroutine_threadsafe(last, self.loop).result(CLOSING_S)
@@ -132,7 +132,7 @@ class LoopEffects:
     def __init__(
         self, engine: Engine, stores: Stores, groups: GroupedLedger, threads: Executor, sender: Sender, *, at_once: int
     ) -> None:
-        self._claims_alone, self._held_up = (asyncio.Semaphore(max(1, at_once // 4)) for _ in range(2))
+        self._claims_alone, self._commits_after_lock = (asyncio.Semaphore(max(1, at_once // 4)) for _ in range(2))
         self._merges_alone = asyncio.Semaphore(max(1, at_once // 2))
         self._locks_seen_at = float("-inf")
         self._locked_budgets: dict[str, float] = {}
@@ -174,11 +174,11 @@ class LoopEffects:
         return bool(locked)
 
     async def _is_locked(self, key: str) -> bool:
-        """Return whether somebody else has locked the rows of an attempt."""
+        """Return whether another transaction has locked the rows of an attempt."""
         return key in await self.together(self._locked_among, key)
 
     def _remember_locked(self, budgets: Collection[str]) -> None:
-        """Refuse claims of these budgets without asking for a moment."""
+        """Refuse claims of these budgets for a moment, without a query."""
         self._locked_budgets |= dict.fromkeys(budgets, self._engine.loop.time() + BUDGET_LOCKED_S)
 
     def _locked_among(self, asked: Sequence[str]) -> list[set[str]]:
@@ -213,7 +213,7 @@ class LoopEffects:
                 raise
 
     async def _commit_when_free(self, decision: Decision) -> Committed:
-        """Merge a decision whose rows somebody else holds. Its attempt leaves its slot to others until then, and remains this worker's."""
+        """Merge a decision once its rows are unlocked. Until then its attempt remains this worker's, but leaves its slot to others."""
         key, wait_s = decision.notice.envelope.key, FIRST_WAIT_S
         if not may_wait_for_locks():
             raise RowLocked(f"the rows of attempt {key} are locked")
@@ -224,7 +224,7 @@ class LoopEffects:
             if await self._is_locked(key):
                 continue
             with suppress(RowLocked):
-                async with self._held_up:
+                async with self._commits_after_lock:
                     return await self.call(self._stores.attempts.commit, decision)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
@@ -239,7 +239,7 @@ class LoopEffects:
         await self._take(taken, first)
 
     async def _begin_branches(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish a fan-out in portions: the first branches run while others are written. Of each, take this process's share back."""
+        """Publish a fan-out in portions, so that the first branches run meanwhile. Take this process's share of each portion back."""
         first, workers = envelopes[0], self.sharing()
         spare = partial(self.ahead.taker.spare, first.kind, first.queue)
         share = spare() // workers if workers else 0

@@ -1,7 +1,6 @@
 """The units of durable attempts, written in groups on the engine's loop.
 
-What agents ask for in the same few rounds of their loop is passed on together, and what is asked for while a statement is under way forms the
-next one.
+Writes that agents request within the same few rounds of their loop are passed on together. Those that come during a statement form the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ROUNDS: Final = 1
 
 
 class GroupedUnits(StoredUnits):
-    """The units of a process; the store is asked for what a group does not answer, and for answers that are settled in budgets."""
+    """Writes units in groups, and in the store those that a group does not write and answers that settle budgets."""
 
     def __init__(self, stores: Stores, groups: GroupedLedger, engine: Engine) -> None:
         super().__init__(stores)
@@ -39,14 +38,14 @@ class GroupedUnits(StoredUnits):
         if isinstance(written, SettledUnit) and written.holds:
             return await super()._record(written)
         answer: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
-        self._ask(written, answer)
+        self._request(written, answer)
         is_written = await answer
         return await super()._record(written) if is_written is None else is_written
 
     def announce(self, unit: Unit) -> None:
-        self._ask(unit, None)
+        self._request(unit, None)
 
-    def _ask(self, written: Written, answer: asyncio.Future[bool | None] | None) -> None:
+    def _request(self, written: Written, answer: asyncio.Future[bool | None] | None) -> None:
         loop = asyncio.get_running_loop()
         asked = self._asked.setdefault(loop, [])
         asked.append((written, answer))
@@ -54,7 +53,7 @@ class GroupedUnits(StoredUnits):
             loop.call_soon(self._pass_on, loop, ROUNDS)
 
     def _pass_on(self, loop: asyncio.AbstractEventLoop, rounds: int) -> None:
-        """Pass on what was asked for, but no announcement of what is answered already."""
+        """Pass on all writes except announcements of units that are already answered."""
         if rounds:
             loop.call_soon(self._pass_on, loop, rounds - 1)
             return
@@ -72,7 +71,5 @@ class GroupedUnits(StoredUnits):
             found = None if isinstance(is_written, BaseException) else is_written
             if answer is not None and not answer.done():
                 answer.set_result(found)
-            elif (
-                answer is None and found is None and isinstance(each, Unit)
-            ):  # the first of a process: it is not connected yet
+            elif answer is None and found is None and isinstance(each, Unit):  # the groups are not connected yet
                 super().announce(each)

@@ -123,7 +123,7 @@ class Host:
         self._upkeep.watchdog.throttle.slots = slots
 
     def begin(self) -> None:
-        """Take a lease, and begin to mark what is sent: all that an attempt needs."""
+        """Start everything that an attempt needs: the stores, the lease, the sender."""
         capture_step_output()
         self._services.stores.open()
         if self._performing.file_settings:
@@ -140,7 +140,7 @@ class Host:
             logger.warning("changed settings of models count once a worker is started that can write them: %s", error)
 
     def start(self) -> None:
-        """Begin, and do what else every worker does: sweep, call hooks, announce itself."""
+        """Begin; also sweep, call hooks, and announce this worker."""
         self.begin()
         self._upkeep.sweeper.start()
         self._upkeep.hook_calls.start()
@@ -175,26 +175,26 @@ class Host:
         self._upkeep.enqueue = enqueue
 
     def withdraw_by(self, withdraw: Callable[[], object]) -> None:
-        """Take no more messages by calling this, as soon as this process lacks a key: at once if it does already."""
+        """Call this to take no more messages, once this process lacks a key."""
         self.steps.withdraw = withdraw
         if self.keys.is_lacking:
             withdraw()
 
     def _withdraw(self) -> None:
-        """Leave all work to others: what this process cannot read it cannot judge, and what it signs wrongly they refuse."""
+        """Leave all work to others: without a key, this process cannot read their values, or they refuse its messages."""
         self._services.post.is_muted = self.keys.signs_wrongly
         self._upkeep.sweeper.retire()
         self._upkeep.hook_calls.retire()
         self.steps.withdraw()
 
     def announce_stop(self) -> None:
-        """Let operators see that this process takes no more work, without waiting."""
+        """Show operators, without waiting, that this process takes no more work."""
         self._services.lease.leave()
         stop_requests = StopRequests(self._services.stores.pool)
         self._services.threads.submit(stop_requests.request, [self._services.lease.worker])
 
     def hand_back(self, at_least_s: float = 0.0) -> None:
-        """Interrupt what is worked on and have other workers begin it again, at once. To be called before `stop`."""
+        """Interrupt all attempts, and let other workers begin them again at once. To be called before `stop`."""
         with self._handing_back:
             self._services.threads.submit(self._quarantine.stop)
             self._upkeep.hand_back.run(at_least_s)
@@ -204,7 +204,7 @@ class Host:
     def _begin_hand_back(self) -> None:
         loop = self._services.loop
         self._services.lease.interrupt(is_broken=not loop.is_blocked_by_call and not loop.is_starved)
-        # No code of users is left to wait for; what still merges is above all the failure of the attempt that blocks the loop.
+        # Do not wait for users' code; mainly the failure of the attempt that blocks the loop still has to be merged.
         threading.Thread(target=self.hand_back, args=(MERGING_S,), name="flujo-hand-back", daemon=True).start()
 
     def _is_running(self) -> bool:
@@ -219,7 +219,7 @@ class Host:
         self._services.stopping.set()
 
     def release(self) -> None:
-        """Release the lease; what is worked on is free at once."""
+        """Release the lease, so that others may take this process's attempts at once."""
         self._services.stopping.set()
         self._services.lease.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flujo_client.config.model_guards import first_rows
@@ -141,7 +142,7 @@ class Upkeep:
         )
         withdraw = services.withdraw_stream if settings.has_redis else None
         lost = LostWork(stores, post, engine.coordinator, lease, settings, withdraw)
-        unpark = Chore(parked.unpark, UNPARK_EVERY_S)
+        unpark = Chore(partial(_unpark, parked, trials), UNPARK_EVERY_S)
         waits_s = settings.traces.wait_days * DAY_S
         pruner = Pruner(stores.retention, settings.retention, waits_s=waits_s)
         self.enqueue: Enqueue | None = None
@@ -190,6 +191,13 @@ class Upkeep:
 
             firing = ScheduleFiring(self._schedules, self._catalog, self._allowed, self._may_load, self.enqueue)
             firing.fire(due)
+
+
+def _unpark(parked: ParkedRuns, trials: ImportTrials) -> bool:
+    """Let parked runs continue. Return False if a trial was running, because with its result others may continue."""
+    have_ended = trials.have_ended()
+    parked.unpark()
+    return have_ended and trials.have_ended()
 
 
 def _unchecked() -> None:

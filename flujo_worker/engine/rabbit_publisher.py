@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flujo_client.transport.loop_publisher import Taken
 
 EPOCH = "rabbitmq"
-"""The only one: a durable queue outlives its server, and the sweeper finds what was lost after all when a queue is empty."""
+"""The constant epoch: durable queues survive a restart, and the sweeper publishes lost messages again once a queue is empty."""
 
 
 class RabbitPublisher(BrokerPublisher):
@@ -44,7 +44,7 @@ class RabbitPublisher(BrokerPublisher):
         return EPOCH
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
-        """Return None for queues that are empty. AMQP shows no message without delivering it: that of any other may be as old as can be."""
+        """Return None for queues that are empty. AMQP shows no message without delivering it, so 0.0 stands for all others."""
         return {queue: 0.0 if depth else None for queue, depth in self.depths(queues).items()}
 
     def close(self) -> None:

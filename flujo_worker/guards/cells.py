@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
 from flujo_client.config.manager import Settings
+from flujo_client.frozen import frozen
 from flujo_client.transport.redis import Redis, RedisError, connect, sharing
 from flujo_worker.domain.called_model import CalledModel
 from flujo_worker.domain.rate import RateBucket
@@ -30,12 +30,12 @@ T = TypeVar("T")
 KEPT_S: Final = 3600.0
 """Seconds that an unused cell is stored."""
 AWAY_S: Final = 5.0
-"""For how long Redis is not called once it did not answer, so that no attempt waits for it."""
+"""Seconds without calls after Redis did not answer, so that no attempt waits for it."""
 ANSWER_S: Final = 1.0
 TRIES: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CellKind(Generic[S]):
     """A kind of stored state."""
 
@@ -46,7 +46,7 @@ class CellKind(Generic[S]):
     lasts_until: Callable[[S], float]
     """The end of its use, in seconds of the clock."""
     away: str
-    """The consequence of unreachable cells, for the log."""
+    """The log message when the cells cannot be reached."""
 
 
 MODELS: Final = CellKind(
@@ -99,7 +99,7 @@ def answered_in_order(
 
 
 class MemoryCells(Generic[S]):
-    """In this process: for the engine in one process, and for each worker where there is no Redis to share it in."""
+    """Cells in this process's memory: for an engine in one process, and for workers without Redis."""
 
     def __init__(self, kind: CellKind[S], clock: Callable[[], float]) -> None:
         self._kind, self._clock, self._lock = kind, clock, threading.Lock()
@@ -112,7 +112,7 @@ class MemoryCells(Generic[S]):
 
 
 class RedisCells(Generic[S]):
-    """In Redis, by its own clock: for all workers of a broker. Safe for several threads. Uses the connections of `redis`; None makes others."""
+    """Cells in Redis, by its clock: shared by all workers of a broker. Safe for several threads. Uses the connections of `redis`; None makes others."""
 
     def __init__(self, kind: CellKind[S], settings: Settings, redis: Redis | None = None) -> None:
         self._kind, self._prefix = kind, settings.broker_key_prefix + kind.key
@@ -127,7 +127,7 @@ class RedisCells(Generic[S]):
         if time.monotonic() < self._away_until:
             return None
         try:
-            return self._changed(self._prefix + name, act)
+            return self._try_to_change(self._prefix + name, act)
         except RedisError as error:
             self._away_until = time.monotonic() + AWAY_S
             logger.warning("%s: %s", self._kind.away, error)
@@ -136,12 +136,12 @@ class RedisCells(Generic[S]):
     def close(self) -> None:
         self._redis.connection_pool.disconnect()
 
-    def _changed(self, key: str, act: Callable[[S, float], tuple[S, T]]) -> T | None:
+    def _try_to_change(self, key: str, act: Callable[[S, float], tuple[S, T]]) -> T | None:
         """Read, act and write, and retry on a conflict. Threads of one process that conflict queue up."""
         for attempt in range(TRIES):
             with self._lock if attempt else nullcontext():
                 kept, now = self._read(key)
-                before = self._decoded(kept)
+                before = self._decode(kept)
                 after, answer = act(before, now)
                 if after == before or self._put(
                     [key], [kept, self._kind.codec.dump_json(after), self._ttl_ms(after, now)]
@@ -157,8 +157,8 @@ class RedisCells(Generic[S]):
         kept, (seconds, microseconds) = pipe.execute()
         return kept or b"", seconds + microseconds / 1e6
 
-    def _decoded(self, kept: bytes) -> S:
-        """Read a cell; what is none, be it another version's, is as good as forgotten."""
+    def _decode(self, kept: bytes) -> S:
+        """Decode a cell; anything unreadable, such as another version's, counts as empty."""
         try:
             return self._kind.codec.validate_json(kept)
         except ValueError:

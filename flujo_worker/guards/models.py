@@ -37,7 +37,7 @@ class ModelAnswer(NamedTuple):
     """Whether the model may be called, where that was asked; and how this request has changed its state."""
 
     permit: ModelPermit = ModelPermit()
-    told: Event | None = None
+    event: Event | None = None
 
 
 class CalledModels:
@@ -52,7 +52,7 @@ class CalledModels:
         rules = {model: rules_of(guards, model) for model in {each.model for each in requests}}
 
         def answer(state: CalledModel, now: float, request: ModelRequest) -> tuple[CalledModel, ModelAnswer]:
-            return _answered(state, rules[request.model], now, request)
+            return _answer(state, rules[request.model], now, request)
 
         return answered_in_order(self._cells, requests, lambda each: each.model, answer, lambda _: ModelAnswer())
 
@@ -73,7 +73,7 @@ def _rules(settings: BreakerSettings) -> Rules:
     return Rules(**settings.model_dump(exclude={"enabled"}))
 
 
-def _answered(
+def _answer(
     before: CalledModel, rules: ModelRules, now: float, request: ModelRequest
 ) -> tuple[CalledModel, ModelAnswer]:
     model, permit = obey(before, rules), ModelPermit()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from flujo_client.config.models import ModelRate
+from flujo_client.frozen import frozen
 from flujo_worker.domain import rate as machine
 from flujo_worker.domain.rate import NOT_SAID, Grant, Left, RateAnswer, RateBucket, RateRules
 from flujo_worker.guards.cells import Cells, answered_in_order
@@ -17,7 +17,7 @@ from flujo_worker.guards.live import LiveGuards
 from flujo_worker.runtime.attempt_run import in_thread
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitedModel:
     """A model's limit: what its bucket is stored under, and its rules."""
 

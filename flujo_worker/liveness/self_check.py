@@ -10,6 +10,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -25,9 +26,8 @@ class SelfCheck:
     def __init__(self, is_running: Callable[[], bool], end: Callable[[str], object]) -> None:
         self._is_running, self._end = is_running, end
         reading, writing = os.pipe()
-        os.close(writing)
-        self._kept = os.fdopen(reading, "rb")
-        self._inode = os.fstat(reading).st_ino
+        FileIO(writing, "w").close()  # see `_descriptors_are_there`
+        self._kept, self._inode = FileIO(reading), os.fstat(reading).st_ino
         self._right: tuple[object, object] | None = None
 
     def look(self) -> None:
@@ -49,12 +49,10 @@ class SelfCheck:
             self._end(f"{type(error).__name__}: {error}")
 
     def _descriptors_are_there(self) -> None:
-        another = os.dup(self._kept.fileno())  # fails when no descriptor is left
-        try:
-            if os.fstat(another).st_ino != self._inode:
+        # A file closes its descriptor at once. gevent's `os.close` defers that, and raises while another thread closes the same number.
+        with FileIO(os.dup(self._kept.fileno())) as another:  # fails when no descriptor is left
+            if os.fstat(another.fileno()).st_ino != self._inode:
                 raise _Lack("its descriptors were closed")
-        finally:
-            os.close(another)
 
     def _json_is_right(self) -> None:
         """Functions that were replaced by others which do the same, as tracing libraries do, are no lack."""

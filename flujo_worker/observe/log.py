@@ -153,12 +153,13 @@ def write_line(name: str, /, level: str, **data: Any) -> None:
 
 
 def _log_plainly(name: str, level: str, data: Mapping[str, Any]) -> None:
+    logger, number = logging.getLogger(PLAIN_LOGGER), logging.getLevelNamesMapping()[level.upper()]
+    if not logger.isEnabledFor(number):
+        return
     hidden = redact_tree(dict(data))
     traceback = hidden.pop("exception", "")
     line = " ".join([name, *(f"{key}={value!r}" for key, value in hidden.items())])
-    logging.getLogger(PLAIN_LOGGER).log(
-        logging.getLevelNamesMapping()[level.upper()], "%s", f"{line}\n{traceback}" if traceback else line
-    )
+    logger.log(number, "%s", f"{line}\n{traceback}" if traceback else line)
 
 
 def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

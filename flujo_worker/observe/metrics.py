@@ -1,4 +1,4 @@
-"""Metrics of this worker process: what no row tells. Loaded only where `metrics.port` is set.
+"""Metrics of this worker process that no row has. Loaded only where `metrics.port` is set.
 
 The children of a prefork pool write their values into files of one folder, and the main process serves the sums at one port: that is the
 multiprocess mode of prometheus_client. A port for each child would change with every restart of one, and its counters would begin again.

@@ -120,7 +120,7 @@ def _done(host: Host, order: dict[str, Any]) -> dict[str, Any]:
     delivered = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
     return {
         "disposition": delivered.disposition,
-        "counts": delivered.counts,
+        "is_part": delivered.is_part,
         "failure": delivered.failure and tuple(delivered.failure),
     }
 

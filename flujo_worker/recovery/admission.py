@@ -29,7 +29,7 @@ class AdmissionThread(RecurringWork):
         self._admit, self._ended, self._lock, self._next_at = admit, list[str](), threading.Lock(), float("-inf")
 
     def ended(self, run: str) -> None:
-        """Remember that a run has ended that has passed gates."""
+        """Note the end of a run that had passed gates."""
         with self._lock:
             self._ended.append(run)
         self.wake.set()

@@ -19,7 +19,7 @@ OURS = frozenset(("flujo_client", "flujo_worker"))
 GONE_S = 1.0
 """Seconds until a process whose socket is closed has ended."""
 IDLE_S = 60.0
-"""So many seconds after the last start, the process that forks is ended, which gives its memory back."""
+"""Seconds after the last start until the fork server is ended, to free its memory."""
 BOOT = (
     "import gc, json, socket, sys; gc.disable(); order = json.load(sys.stdin); sys.path[:] = order['path']; "
     "from flujo_worker.processes.fork_server import serve; serve(socket.socket(fileno=int(sys.argv[1])), order['modules'])"
@@ -36,7 +36,7 @@ class ChildProcess:
         self.how: str | None = None
 
     def message(self, seconds: float) -> dict[str, Any] | None:
-        """Wait for the next message; None: it has ended, or was silent for so long."""
+        """Wait for the next message. Return None if the process has ended or was silent for `seconds`."""
         until = time.monotonic() + seconds
         while self.how is None:
             line, newline, rest = self._unread.partition(b"\n")
@@ -89,7 +89,7 @@ class ChildProcess:
 
 
 class ChildProcesses:
-    """Starts processes as forks of one that has imported what this one has of ours. That one is started when it is needed."""
+    """Forks processes from a fork server that has imported the same modules of ours. The server is started when it is needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._lock = settings, threading.Lock()
@@ -112,7 +112,7 @@ class ChildProcesses:
         return ChildProcess(ours)
 
     def close(self) -> None:
-        """End the process that forks, once its forks have ended."""
+        """End the fork server, once its forks have ended."""
         with self._lock:
             self._close()
 

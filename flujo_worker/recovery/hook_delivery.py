@@ -43,7 +43,7 @@ STOPPING_S = UNFIT_S = 5.0
 
 
 class HookDelivery:
-    """Makes the hook calls that are pending; those whose processes died before in isolation, and `max_lost` times at most while nothing else ran.
+    """Makes pending hook calls. A call whose process died before is isolated, and given up after `max_lost` deaths while nothing else ran.
 
     `may_load` returns whether code can be loaded without harm to this process. `end_task` does what the end of a Celery task does, or raises
     TaskNotEnded; it comes before the hooks, so that these are not called again when it is tried again.
@@ -74,29 +74,31 @@ class HookDelivery:
         return [each for each in pending if self._is_fit(each)]
 
     def carry_out(self, call: PendingHookCall) -> bool:
-        """Take a call, call the hooks, and settle it; False: another worker has it, or it waits.
+        """Take a call, call the hooks, and settle it. Return False if another worker has it, or no process is free.
 
         A call that was lost twice is made in isolation: its crash affects nothing else, and other crashes do not count against it (ADR 13).
         """
         if call.losses < SUSPECT_AFTER:
             with self._isolation.gate.shared():
-                return self._carry_out(call, "shared", self.call_hooks)
+                return self._take_and_settle(call, "shared", self.call_hooks)
         with suppress(NoFreeSlot):
             return self._isolation.isolate(
                 call.losses - call.losses_alone,
-                lambda processes, room: self._carry_out(call, room, processes.call_hooks),
-                lambda: self._carry_out(call, "alone", self.call_hooks),
+                lambda processes, room: self._take_and_settle(call, room, processes.call_hooks),
+                lambda: self._take_and_settle(call, "alone", self.call_hooks),
             )
         return False
 
     def call_hooks(self, call: PendingHookCall) -> bool:
         entry = self._hooks.catalog.entry(call.reference, call.fingerprint)
-        called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
+        called = self._call_pause_hooks(call, entry) if call.attempt else self._call_end_hooks(call, entry)
         failpoints.hit("hooks_called")
         self._conclude(call, called)
         return True
 
-    def _carry_out(self, call: PendingHookCall, room: Room, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
+    def _take_and_settle(
+        self, call: PendingHookCall, room: Room, call_hooks: Callable[[PendingHookCall], bool]
+    ) -> bool:
         worker = self._lease.worker
         if self._entry(call) is None:
             return False
@@ -105,14 +107,16 @@ class HookDelivery:
             return False
         if lost > self._max_lost:
             self._note(call, [Event("hook.lost", {"payload": call.payload, "times": lost}, "error")])
-        elif not self._were_called(call, worker, call_hooks):
+        elif not self._call_or_release(call, worker, call_hooks):
             self._stores.hook_calls.release(call, worker, losses=1)
             return True
         with waiting_for_locks():  # the hooks were called: they must not be again
             self._stores.hook_calls.settle(call, worker)
         return True
 
-    def _were_called(self, call: PendingHookCall, worker: str, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
+    def _call_or_release(
+        self, call: PendingHookCall, worker: str, call_hooks: Callable[[PendingHookCall], bool]
+    ) -> bool:
         failpoints.hit("hook_call_taken")
         try:
             return call_hooks(call)
@@ -134,10 +138,7 @@ class HookDelivery:
         self._stores.records.note(call.run, events, key=call.attempt or None)
 
     def _is_fit(self, call: PendingHookCall) -> bool:
-        """Return whether its code can be loaded here.
-
-        After a failure it is not tried again for a while: a module may do much before it raises.
-        """
+        """Return whether a call's code can be loaded here. After a failure it is not tried again for a while, because imports may be costly."""
         code, now = (call.reference, call.fingerprint), time.monotonic()
         if now < self._unfit_until.get(code, now) or not self._may_load(*code):
             return False
@@ -156,25 +157,25 @@ class HookDelivery:
             logger.debug("hooks of %s are called by another worker: %s", call.run, finding)
             return None
 
-    def _ended(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
+    def _call_end_hooks(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
         hooks = entry.hooks_of_run(call.root)
         if ends_task in hooks:
             if self.end_task is None:
                 raise TaskNotEnded(
                     "this worker has no Celery app of yours", suggestion="start one with FlujoWorker(app)"
                 )
-            self.end_task(self._post_run(call))
+            self.end_task(self._end_payload(call))
             failpoints.hit("task_ended")
-        return self._hooks.call(hooks, PostRunPayload, lambda: self._post_run(call))
+        return self._hooks.call(hooks, PostRunPayload, lambda: self._end_payload(call))
 
-    def _paused(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
+    def _call_pause_hooks(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
         key = AttemptKey.parse(call.attempt)
         hooks = entry.hooks_at(call.root, entry.plan.node(key.address, key.step).path)
         return self._hooks.call(
-            hooks, OnPauseRequestedPayload, lambda: self._pause(call, key, entry.name_at(call.root))
+            hooks, OnPauseRequestedPayload, lambda: self._pause_payload(call, key, entry.name_at(call.root))
         )
 
-    def _post_run(self, call: PendingHookCall) -> PostRunPayload:
+    def _end_payload(self, call: PendingHookCall) -> PostRunPayload:
         from flujo_client.contract.read import read_result
 
         found = self._stores.records.read(call.run)
@@ -184,7 +185,7 @@ class HookDelivery:
         known = {"run_id": call.run, "pipeline_name": name, "metadata": metadata, "context": context}
         return PostRunPayload(**known, pipeline_result=result)
 
-    def _pause(self, call: PendingHookCall, key: AttemptKey, name: str) -> Payload:
+    def _pause_payload(self, call: PendingHookCall, key: AttemptKey, name: str) -> Payload:
         reply, scope = self._stores.records.reply(call.attempt), self._stores.scopes.scope(call.run, key.address)
         if reply is None or scope is None:
             raise StoreError(f"attempt {call.attempt} asked no question")
@@ -200,12 +201,12 @@ class HookDelivery:
 
 
 class HookThread(RecurringWork):
-    """Has calls carried out as they become due, a few at once: when it is woken, every few seconds, and at the end, for the last commits."""
+    """Makes due calls, a few at once: when it is woken, every few seconds, and at the end, for the last commits."""
 
     def __init__(
         self, calls: HookDelivery, threads: Executor, wake: threading.Event, *, every_s: float, at_once: int = AT_ONCE
     ) -> None:
-        super().__init__(self._look, "hooks", "flujo-hooks", every_s=every_s, wake=wake, ends_with_work=True)
+        super().__init__(self._begin_due, "hooks", "flujo-hooks", every_s=every_s, wake=wake, ends_with_work=True)
         self._calls, self._threads = calls, threads
         self._at_once, self._slots = at_once, threading.Semaphore(at_once)
         self._at_work: set[PendingHookCall] = set()
@@ -217,16 +218,12 @@ class HookThread(RecurringWork):
         for _ in range(self._at_once):
             self._slots.acquire(timeout=max(0.0, until - time.monotonic()))
 
-    def _look(self) -> None:
+    def _begin_due(self) -> None:
         for call in self._calls.due():
-            self._begin(call)
-
-    def _begin(self, call: PendingHookCall) -> None:
-        if call in self._at_work:
-            return
-        self._slots.acquire()
-        self._at_work.add(call)
-        self._threads.submit(self._carry_out, call)
+            if call not in self._at_work:
+                self._slots.acquire()
+                self._at_work.add(call)
+                self._threads.submit(self._carry_out, call)
 
     def _carry_out(self, call: PendingHookCall) -> None:
         try:

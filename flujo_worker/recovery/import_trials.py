@@ -15,22 +15,21 @@ import threading
 import time
 from concurrent.futures import Executor, Future
 from contextlib import suppress
+from typing import Any
 
-from flujo_client.config.manager import ConfigManager
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, put_bounded
-from flujo_worker.errors import Unreadable
+from flujo_worker.errors import StoreError, Unreadable
 from flujo_worker.recovery.child_processes import ChildProcesses
-from flujo_worker.store.postgres.stores import PostgresStores
 
 logger = logging.getLogger(__name__)
 
 EXIT_CODE = 86
-"""The exit code of a process in which loading came to an end. None that a module would choose."""
+"""The exit code of a process after loading: a number that no module would choose."""
 LOADED = f"exit code {EXIT_CODE}"
 TRIAL_S = 30
 """Seconds that loading may take."""
 AGAIN_S = 300.0
-"""After how long code that did harm is tried again: it may have been replaced."""
+"""Seconds until harmful code is tried again, because it may have been replaced."""
 
 
 class ImportTrials:
@@ -41,8 +40,12 @@ class ImportTrials:
         self._one = threading.Lock()
         self._trials: dict[tuple[str, str], Future[float]] = {}
 
+    def have_ended(self) -> bool:
+        """Return whether no trial is running."""
+        return all(trial.done() for trial in list(self._trials.values()))
+
     def may_load(self, reference: str, fingerprint: str) -> bool:
-        """Return whether this code is known to do no harm; begin to find out if that is not known."""
+        """Return whether this code is known to be harmless; begin a trial if that is unknown."""
         if self._catalog.has(reference):
             return True
         code = reference, fingerprint
@@ -53,26 +56,26 @@ class ImportTrials:
         return trial.done() and trial.result() == float("inf")
 
     def _try(self, reference: str, fingerprint: str) -> float:
-        """Load it in another process; return until when the result is valid: forever if it did no harm."""
+        """Load code in another process. Return until when the result is valid: infinity if the code is harmless, minus infinity without a trial."""
         with self._one:
             try:
-                process = self._children.start(__name__, reference=reference, fingerprint=fingerprint, seconds=TRIAL_S)
-            except OSError as error:
-                logger.warning("no process to load '%s' on trial could be started: %r", reference, error)
-            else:
-                if (how := process.end(2 * TRIAL_S)) == LOADED:
-                    return float("inf")
-                logger.error(
-                    "loading '%s' ends its process (%s): its runs wait for another version of the code", reference, how
-                )
+                process = self._children.start(__name__, **self._catalog.order(reference, fingerprint))
+            except Unreadable:  # whoever loads it gets the same error
+                return float("inf")
+            except (OSError, StoreError) as error:
+                logger.warning("'%s' could not be loaded on trial: %r", reference, error)
+                return float("-inf")
+            if (how := process.end(2 * TRIAL_S)) == LOADED:
+                return float("inf")
+            logger.error(
+                "loading '%s' ends its process (%s): its runs wait for another version of the code", reference, how
+            )
         return time.monotonic() + AGAIN_S
 
 
-def main(_: socket.socket, reference: str, fingerprint: str, seconds: int) -> None:
-    """Load code in this process, and end the process. A failure to load does no harm: the caller meets it too, with the reason."""
-    signal.alarm(seconds)  # ends this process even if no other process is left to do so, and nothing in it can
-    settings = ConfigManager().settings()
-    stores = PostgresStores(settings.database(), pool_max=1).open()
+def main(_: socket.socket, **order: Any) -> None:
+    """Load code in this process, and end the process. An import error is harmless: the caller gets it too, with the reason."""
+    signal.alarm(TRIAL_S)  # ends this process even if no other process is left to do so, and nothing in it can
     with suppress(CodeMismatch, Unreadable):
-        CodeRegistry(settings.allowed_imports, stores.code.plan).entry(reference, fingerprint)
+        CodeRegistry.obey(**order)
     os._exit(EXIT_CODE)

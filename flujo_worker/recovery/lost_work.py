@@ -1,9 +1,9 @@
-"""Find what was dropped, and signal it again.
+"""Find lost work and publish it again.
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
-are past their deadline, events for steps that wait, questions whose time is over, child runs without their parent, and joins whose signal was lost. Now and
-then it makes place for the events of the days to come, and drops events that have passed their retention. Parked runs whose code is here
-continue: each process checks for itself, because no other process knows its code.
+are past their deadline, events for steps that wait, expired questions, child runs without their parent, and joins whose signal was lost. Now and
+then it creates the partitions for the events of the next days, and drops events that have passed their retention. Parked runs whose code is here
+continue; each process checks its own code.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ BOOKKEEPING_S = 30 * 86_400.0
 JOIN_OVERDUE_S = 2.0
 """Seconds after the end of its last branch that a fan-out's chord has to signal the join."""
 JOIN_OVERDUE_BEHIND_S = 10.0
-"""The same while the control queue is not empty: join signals that were sent wait in it, and another one would only make it longer."""
+"""The same while the control queue is not empty: earlier join signals may still wait in it."""
 UNPARK_EVERY_S = 5.0
 MOST_KNOWN = 100_000
-"""The maximum number of runs that a process remembers because it cannot move them, or because they wait for bodies or models that it does not have."""
+"""The maximum number of runs that a process remembers as ones that it cannot continue."""
 
 
 class LostWork:
-    """Recovers what was dropped. `withdraw` withdraws what an attempt has streamed, by its message and the fence of a later claim."""
+    """Recovers lost work. `withdraw` withdraws what an attempt has streamed, by its message and the fence of a later claim."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class LostWork:
             admitted = self._coordinator.admit((), admitted.again)
 
     def _wind_down(self) -> None:
-        """Close what a crash left of aborted fan-outs.
+        """Close the branches that a crash left open in aborted fan-outs.
 
         An abort is visible as soon as it is committed. The worker that committed it is about to wind down and signal too, so this chore leaves the
         signal to it, or to `_join` if that worker is gone: a signal from here would sometimes win the race although nothing is wrong.
@@ -156,7 +156,7 @@ class LostWork:
         return len(backlog.due(broker, judge=judge, max_lost=most, limit=BATCH, publish=publish, damaged=fail))
 
     def _publish(self, due: Sequence[Due]) -> None:
-        """Publish what is due; what was lost has waited for its turn already, so it goes to the front of its queue."""
+        """Publish due attempts. Lost ones go to the front of their queue, because they have waited for a turn before."""
         if not due:
             return
         for was_lost in (True, False):

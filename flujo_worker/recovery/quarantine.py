@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 PLACES = 4
 """The maximum number of separate processes that begin at once."""
 BEGINNING_S = 3.0
-"""For how long after its process is ready an attempt takes a place. A longer step delays no other: it has a slot of the worker."""
+"""Seconds for which an attempt takes a place after its process is ready. A longer step uses a slot of the worker instead."""
 START_S = 120.0
 """Seconds that a process may import until it is ready."""
 SILENT_LEASES = 5
@@ -58,7 +58,7 @@ class Quarantine:
         if message is None:
             return DeliveryResult("waiting" if self._is_stopping else "crashed")
         failure = message["failure"]
-        return DeliveryResult(message["disposition"], message["counts"], failure=failure and FailureText(*failure))
+        return DeliveryResult(message["disposition"], message["is_part"], failure=failure and FailureText(*failure))
 
     def call_hooks(self, call: PendingHookCall) -> bool:
         with self._started(call=asdict(call)) as process:
@@ -68,7 +68,7 @@ class Quarantine:
         return message is not None
 
     def stop(self) -> None:
-        """End the processes; what they work on is free at once, without blame."""
+        """End the processes and release their attempts at once, without a loss."""
         self._is_stopping = True
         running, until = list(self._ready_at), time.monotonic() + STOP_S
         for process in running:
@@ -102,7 +102,7 @@ class Quarantine:
             process.end(EXIT_S)
 
     def _follow(self, process: ChildProcess, crashed: Callable[[str, str], object]) -> dict[str, Any] | None:
-        """Read the process's messages until it has done its work; None: it is gone, and `crashed` was called with how."""
+        """Read the process's messages until its work is done. Return None if it has died, after calling `crashed` with how."""
         worker, patience_s = "", START_S
         while (message := process.message(patience_s)) is not None:
             if "refused" in message:

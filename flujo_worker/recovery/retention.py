@@ -1,4 +1,4 @@
-"""Deletes what has passed its retention, a little at a time. Every worker process has a pruner; the fleet takes turns."""
+"""Delete rows after their retention, in small transactions. Every worker process has a pruner; they take turns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 TURN_S: Final = 5.0
 """Seconds between two turns of the whole fleet."""
 TALLY_EVERY_S: Final = 10.0
-"""Seconds between two looks at whether ended work is to be added to the counters."""
+"""Seconds between two additions of ended work to the counters."""
 SMALLEST, LARGEST = 1, 200
 """The maximum number of runs that one transaction deletes."""
 QUICK_S, SLOW_S = 0.1, 0.4
@@ -26,9 +26,9 @@ SUMMARIES_PER_RUN: Final = 2
 """The number of summaries that a turn deletes for each run that it may delete, so that they become fewer while runs are deleted."""
 
 UNITS_S: Final = 60.0
-"""The minimum number of seconds that units stay after their step has ended: what follows a run reads them."""
+"""The minimum seconds for which units are kept after their step has ended, for readers that follow the run."""
 PLACES, UNITS = 200, 2000
-"""How many places one statement looks at, and how many units it deletes."""
+"""The maximum places that one statement examines, and units that it deletes."""
 
 
 class UnitPruner:

@@ -1,4 +1,4 @@
-"""Do what must be done again and again: every process does its own chores, and one process at a time sweeps for the whole fleet."""
+"""Do recurring work: every process does its own chores, and one process at a time sweeps for the whole fleet."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Sweeper(RecurringWork):
         self._due_at = dict[Chore, float]()
 
     def sweep(self) -> int:
-        """Sweep once, whichever worker's turn it is; return how many messages went out."""
+        """Sweep once, without waiting for a turn; return how many messages were sent."""
         return int(self._do(self._sweep) or 0)
 
     def _do(self, chores: Sequence[Chore]) -> Any:
@@ -73,8 +73,8 @@ class Sweeper(RecurringWork):
                 del self._due_at[chore]
         return done
 
-    def _begins(self) -> bool:
-        """Return whether it is this process's turn to sweep; while the row of turns is locked, every process sweeps.
+    def _take_turn(self) -> bool:
+        """Take the fleet's turn to sweep; return False if another process has it. While the row of turns is locked, every process sweeps.
 
         A process that may not judge leaves the turn to others: its sweep would find no worker lost.
         """
@@ -87,7 +87,7 @@ class Sweeper(RecurringWork):
 
     def _sweep_in_turn(self) -> None:
         self._do(self._before)
-        if self._begins():
+        if self._take_turn():
             while self.sweep() == BATCH and not self.stopping.is_set():
                 pass
             self._do(self._after)
@@ -100,7 +100,7 @@ class RowByRow:
         self._coordinator, self._locked_until = coordinator, dict[str, float]()
 
     def do(self, what: str, act: Callable[..., object], *args: Any, **options: Any) -> bool:
-        """Call `act`, and return whether it returned. Only a store that is away is raised.
+        """Call `act`, and return whether it succeeded. Raises StoreError if the store is away; other errors are logged.
 
         A locked row is left alone for a while: each try takes as long as a statement waits for a lock.
         """

@@ -8,7 +8,6 @@ and not decided, so work that they left open proves nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
@@ -17,6 +16,7 @@ from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.outcome import Outcome, OutcomeKind
 from flujo_client.contract.records import NewRun, NoticeRecord, Recording, RunRecord, ScopeRecord
 from flujo_client.errors import ReplayError
+from flujo_client.frozen import frozen
 from flujo_client.plan.plan import Backoff, Nodes, Plan
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import AttemptReport
@@ -34,7 +34,7 @@ _KINDS: dict[str | None, OutcomeKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replayed:
     """The result of a replay.
 
@@ -73,9 +73,9 @@ def _has_place(plan: Plan, notice: NoticeRecord) -> bool:
     try:
         location = plan.locate(notice.address)
         is_at_node = location.nodes is not None and not notice.step.endswith(END)
-        return not is_at_node or (location.nodes or Nodes()).place_of(notice.step) >= 0
     except KeyError:
         return False
+    return not is_at_node or notice.step in (location.nodes or Nodes()).places
 
 
 class _Replay:

@@ -21,6 +21,7 @@ from flujo_client.contract.context import StoredContext
 from flujo_client.contract.outcome import NO_USAGE, Correction, Fault, Usage
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import AgentError
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.compiled_text import Filling
 from flujo_client.pipeline.step import Step
 from flujo_worker.concurrency.event_loop import is_late_answer
@@ -54,7 +55,7 @@ class Starvation(NamedTuple):
     late_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelCall:
     """One call."""
 
@@ -103,7 +104,7 @@ class Work:
     """The functions that judge its results, each with its name in errors."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallSettings:
     """The project's settings for what is called in an attempt: prices, templates, how much of prompts and answers is logged, and seconds."""
 
@@ -176,9 +177,10 @@ class UnitRecord(Protocol):
 
 @dataclass(eq=False, slots=True)
 class ActiveAttempt:
-    """One attempt this process works on. `fence` is None until the claim has answered; `reserved` is what that reserved from budgets.
+    """An attempt that this process works on. `fence` is None until it is claimed; `reserved` is what the claim has reserved from budgets.
 
-    `on_cancel` and `on_interrupt` stop its code; None while none runs. `leaves`: the process stops, so a durable attempt ends at its next unit; `has_left`: it has.
+    `on_cancel` and `on_interrupt` stop its code, while that runs. `leaves`: the process stops, so a durable attempt ends at its next unit; `has_left`: it
+    has ended there.
     """
 
     key: str
@@ -199,7 +201,7 @@ class ActiveAttempt:
         return ClaimId(self.key, self.fence, self.claim_id)
 
     def cancel(self) -> None:
-        """Stop the work, best effort: another worker has it, or its run was cancelled."""
+        """Stop the work if possible: another worker has it, or its run was cancelled."""
         self.cancelled = True
         if (stop := self.on_cancel) is not None:
             stop()
@@ -210,25 +212,25 @@ class ActiveAttempt:
         self.interrupt()
 
     def interrupt(self) -> None:
-        """End the work, and wait for that: another worker is to do it again."""
+        """End the work and wait for its end: another worker will do it again."""
         self.interrupted = True
         if (stop := self.on_interrupt) is not None:
             stop()
 
 
 class AttemptRun:
-    """One attempt as it runs; `info` is what user code may see. What few attempts need is made when it is first used.
+    """One attempt as it runs; `info` is what user code may see.
 
-    `pace` makes what paces its calls of models with a rate limit, and `journal` the record of its units; `refused_formats` has which models refused
+    `pace` and `journal` create its model pace and the record of its units at their first use. `refused_formats` remembers which models refused
     structured output. `late_s` returns for how many seconds this process's event loop has been late; always 0 where that does not matter.
     """
 
     work: Work | None = None
     """Its input; None until that is decoded."""
     stream: AttemptStream | None = None
-    """Streams it; None if nobody asked for that."""
+    """Its stream; None unless its run or its step asks for one."""
     progress: Mapping[str, Any] | None = None
-    """How far its own code says that it is."""
+    """Its progress, as its own code reports it."""
     answers_live: bool = False
     """Its agent is about to be called, and streams; agents in tools do not."""
     stored: StoredContext | None = None
@@ -317,11 +319,11 @@ class AttemptRun:
         self._context, self.stored = context, None
 
     def at_hand(self, callee: Callee) -> dict[str, Any]:
-        """Return what user code in the attempt may take by name."""
+        """Return the arguments that user code may take by name."""
         return {"context": self.context if callee.takes_context else None, "resources": self.resources}
 
     def enter(self, during: During) -> None:
-        """Set where the attempt is from now on: errors are attributed to that place."""
+        """Enter a stage, to which errors are attributed from now on."""
         self.during = during
         self._entered = time.monotonic(), self.late_s()
 
@@ -332,15 +334,15 @@ class AttemptRun:
         return found if is_timeout(error) and not is_own and is_starved(*found) else None
 
     def charge(self, error: BaseException, usage: Usage) -> None:
-        """Record what a call had spent that fails with this error. It counts once the caller has taken it."""
+        """Record the spend of a call that fails with this error. It counts once a caller takes it."""
         self._charges[id(error)] = error, usage
 
-    def charged(self, error: BaseException) -> Usage:
-        """Return what the call had spent that failed with this error."""
+    def charge_of(self, error: BaseException) -> Usage:
+        """Return the spend of the call that failed with this error."""
         return self._charges.get(id(error), (error, NO_USAGE))[1]
 
-    def take(self, error: BaseException) -> Usage:
-        """Return what the call had spent that failed with this error, and forget it: it must not count twice."""
+    def take_charge(self, error: BaseException) -> Usage:
+        """Return the spend of the call that failed with this error, and forget it: it must not count twice."""
         return self._charges.pop(id(error), (error, NO_USAGE))[1]
 
     def model_of(self, error: BaseException) -> str | None:
@@ -350,16 +352,16 @@ class AttemptRun:
         return None if call is None else call.model
 
     def of_its_model(self, usage: Usage) -> Usage:
-        """Return what was spent with the model that was called, if that was one only."""
+        """Return the usage with the name of its model, if only one model was called."""
         models = {call.model for call in self.calls}
         return replace(usage, model=models.pop()) if len(models) == 1 and not usage.is_nothing else usage
 
     def failed(self, error: BaseException) -> StageError:
-        """Blame an error on the place where the attempt is, with what was spent until now."""
-        return StageError(error, self.during, self.spent + self.charged(error))
+        """Attribute an error to the present stage, with the spend until now."""
+        return StageError(error, self.during, self.spent + self.charge_of(error))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """A policy's result. Its context, stored if nothing has decoded it, is without the output, and without the item, which belongs to the field's list."""
 
@@ -387,7 +389,7 @@ def current_run() -> AttemptRun | None:
 
 
 def current_work() -> Work | None:
-    """Return what the attempt that this code runs in was given; None outside attempts."""
+    """Return the work of the attempt that this code runs in; None outside attempts."""
     run = current_run()
     return None if run is None else run.work
 
@@ -399,7 +401,7 @@ def current_settings() -> CallSettings:
 
 
 def charge(error: BaseException, usage: Usage) -> None:
-    """Record what a call had spent that fails with this error, if it is made in an attempt."""
+    """Record the spend of a call that fails with this error, in the attempt that makes it, if any."""
     run = current_run()
     if run is not None:
         run.charge(error, usage)
@@ -418,9 +420,9 @@ def judging() -> Iterator[None]:
 
 
 def take_charge(error: BaseException) -> Usage:
-    """Return what a call had spent that failed with this error, for the caller, which adds it up."""
+    """Return the spend of a call that failed with this error; the caller must add it."""
     run = current_run()
-    return NO_USAGE if run is None else run.take(error)
+    return NO_USAGE if run is None else run.take_charge(error)
 
 
 async def in_thread(call: Callable[[], T]) -> T:

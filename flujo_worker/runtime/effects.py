@@ -39,7 +39,7 @@ class Effects(Protocol):
         """Apply a decision; see `AttemptStore.commit`."""
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
-        """Publish what follows; what the broker does not take is left to the sweeper."""
+        """Publish messages; the sweeper publishes those that the broker does not accept."""
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what blocks: other statements, Redis, imports, sync code of users."""
@@ -106,6 +106,6 @@ def claim_alone(stores: Stores, envelope: Envelope, worker: str, **terms: Unpack
 
 
 def note_lock(stores: Stores, envelope: Envelope) -> None:
-    """Record in a run's story that one of its attempts waits for rows that somebody else's transaction holds, and who may hold them."""
+    """Record an event: an attempt waits for rows that another transaction has locked, with the possible holders."""
     event = Event("attempt.waits_for_lock", {"holders": list(stores.attempts.lock_holders())}, "warning")
     stores.records.note(envelope.ticket.run, [event], key=envelope.key)

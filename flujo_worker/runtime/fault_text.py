@@ -15,7 +15,7 @@ _SHOWN_MEMBERS = 5
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message, without secrets and of bounded length. A timeout that has none names its limit, or that it is not of ours."""
+    """Return an error's message, without secrets and of bounded length. A timeout without a message names its limit, or says that it is not one of ours."""
     try:
         text = error.message if isinstance(error, FlujoError) else str(error)
     except Exception:  # noqa: BLE001 - an error that cannot be printed must not replace what it reports
@@ -41,12 +41,12 @@ def outer(error: BaseException, subject: BaseException) -> str:
 
 
 def clean(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
-    """Take secrets out of a text and bound it to so many bytes."""
+    """Remove secrets from a text, and bound its bytes."""
     return bounded(redact(text[: 4 * most]), most)
 
 
 def bounded(text: str, most: int = MAX_MESSAGE_BYTES) -> str:
-    """Cut a text to what a message and a row take."""
+    """Cut a text to the size that fits into a message and a row."""
     data = text.replace("\0", "\N{SYMBOL FOR NULL}").encode("utf-8", "replace")  # as it is stored
     if len(data) <= most:
         return data.decode()

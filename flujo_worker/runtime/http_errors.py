@@ -46,7 +46,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def refusal_of(error: BaseException) -> dict[str, Any]:
-    """Return what a model's provider refused a call with, as far as the agent library says it: HTTP status, model, the provider's own words."""
+    """Return how a model's provider refused a call, if the agent library reports it: HTTP status, model, the provider's message."""
     for link in explicit_chain(error):
         status = status_of(link) if "ModelAPIError" in foreign_names(link) else None
         if status is not None:
@@ -243,7 +243,7 @@ def _names(error: BaseException) -> list[str]:
 
 
 def explicit_chain(error: BaseException) -> Iterator[BaseException]:
-    """Walk what was raised on purpose, outermost first: the error, a group's members, its explicit cause."""
+    """Yield the errors that were raised on purpose, outermost first: the error, a group's members, its explicit cause."""
     waiting, seen = [error], set[int]()
     while waiting:
         link = waiting.pop()

@@ -1,13 +1,14 @@
-"""Ask people in the middle of a call: the attempt ends with one question for all that is open, and finds the answers when it is performed again."""
+"""Ask people in the middle of a call. The attempt ends with one question for all open ones, and finds the answers when it is performed again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 from flujo_client.errors import PausedException, SerializationError
+from flujo_client.frozen import frozen
 from flujo_client.serial import decode
 from flujo_worker.domain.asking import NO_PART, Ask, message_of, part_of
 from flujo_worker.ports import Reply
@@ -15,22 +16,22 @@ from flujo_worker.runtime.attempt_run import Work, current_run, in_thread
 from flujo_worker.runtime.fault_text import message_of as text_of
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GivenAnswer:
     """What a person answered to one call."""
 
     value: Any = None
     note: str | None = None
     has_expired: bool = False
-    """Nobody answered in time; there is no value."""
+    """Whether nobody answered in time; then `value` is None."""
 
 
 Reader = Callable[[GivenAnswer], Any]
-"""Makes of an answer what the call gets; raises ValueError, which says why it does not fit: then the same is asked again."""
+"""Converts an answer for the call. Raises ValueError: the answer does not fit, so the question is asked again, with this reason."""
 
 
 async def answers_to(asked: Sequence[tuple[Ask, Reader]]) -> list[Any]:
-    """Return what people have answered to each. Raises PausedException: not all is answered yet; the attempt must end with it."""
+    """Return the answers to all questions. Raises PausedException, with which the attempt must end: some are unanswered."""
     read = [await answer_found(ask, reader) for ask, reader in asked]
     missing = [each for each in read if isinstance(each, Ask)]
     if missing:
@@ -39,7 +40,7 @@ async def answers_to(asked: Sequence[tuple[Ask, Reader]]) -> list[Any]:
 
 
 async def ask_more(asked: Sequence[tuple[Ask, Reader]]) -> None:
-    """Ask this with what the attempt pauses for, if it is not answered yet."""
+    """Add unanswered questions to the one for which the attempt pauses."""
     run = current_run()
     assert run is not None, "only attempts ask"
     read = [await answer_found(ask, reader) for ask, reader in asked]
@@ -47,7 +48,7 @@ async def ask_more(asked: Sequence[tuple[Ask, Reader]]) -> None:
 
 
 async def answer_found(ask: Ask, reader: Reader) -> Any:
-    """Return what the first fitting answer makes of a call; what is to be asked if there is none."""
+    """Return the first answer that fits, converted; without one, the question to ask."""
     run = current_run()
     assert run is not None
     assert run.work is not None, "only attempts ask"
@@ -67,7 +68,7 @@ async def answer_found(ask: Ask, reader: Reader) -> Any:
 
 
 def pausing(asks: Sequence[Ask], pause: PausedException) -> PausedException:
-    """Note what is asked, for the question that the attempt ends with; return the pause to raise."""
+    """Note the questions with which the attempt will end; return the exception to raise."""
     run = current_run()
     assert run is not None, "only attempts ask"
     run.asks.extend(asks)

@@ -1,4 +1,4 @@
-"""One question as a role answers it: the live step, the values decoded, and a way to call what users wrote."""
+"""A call of user code for one role: the live step, the decoded values, and the runtime."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import CancelledError, Executor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,10 +14,10 @@ import pydantic
 from flujo_client.config.models import TemplateSettings
 from flujo_client.contract.context import StoredContext
 from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, SnapshotTooLarge
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.cache import CacheBackend
 from flujo_client.pipeline.function_marks import context_use
-from flujo_client.schemas.ambiguity import ambiguity
-from flujo_client.schemas.fail_fast import fail_fast, fail_fast_assignment, places_of
+from flujo_client.schemas.fail_fast import places_of, refuse_costly, refuse_costly_assignment
 from flujo_client.serial import Packed, decode, encode
 from flujo_client.transport.wire import Keys
 from flujo_worker.concurrency.event_loop import Loop, is_async, of_limit, within
@@ -31,7 +30,7 @@ RESUME_INPUT = "resume_input"
 """The parameter by which user code gets a person's answer to the pause that it raised."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserCodeRuntime:
     """The runtime of user code, and its bounds."""
 
@@ -74,7 +73,7 @@ class UserCodeRuntime:
             raise RuntimeError("it cancelled its own task") from error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserCodeCall:
     """One question."""
 
@@ -111,7 +110,7 @@ class UserCodeCall:
         return None if packed is None else decode(packed.tree(), resolve=self.bench.resolve)
 
     def pack(self, value: Any, what: str) -> Packed:
-        """Pack what was answered; raises SerializationError or SnapshotTooLarge."""
+        """Pack an answer; raises SerializationError or SnapshotTooLarge."""
         return self.pack_tree(encode(value, path=what), what)
 
     def pack_tree(self, tree: Any, what: str) -> Packed:
@@ -184,39 +183,34 @@ def checked(context: Any) -> Any:
 
 
 def fields_in(context: Any) -> dict[str, Any]:
-    """Return what a context has in its fields, and in those that its model does not declare."""
+    """Return a context's fields, including those that its model does not declare."""
     return {name: getattr(context, name) for name in type(context).model_fields} | (context.model_extra or {})
 
 
 def fitted(model: type[pydantic.BaseModel], values: dict[str, Any], what: str) -> Any:
     """Make a model of values; raises ContextMergeError where `what` does not fit it: the fields are named, their values are not."""
-    if ambiguous := ambiguity(model, values):
-        raise ContextMergeError(f"{what} does not fit {model.__name__}: {ambiguous}")
     try:
-        fail_fast(model, values, by_name=True)
+        refuse_costly(model, values, by_name=True)
         return model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
         raise ContextMergeError(f"{what} does not fit {model.__name__}: {places_of(error)}") from None
 
 
 def put(place: Any, name: str, value: Any) -> None:
-    """Set a field, or a mapping's entry. Raises ContextMergeError: the model that holds it does not take the value, which is not shown."""
+    """Set a field, or a mapping's entry. Raises ContextMergeError, without the value: the model rejects it."""
     if isinstance(place, dict):
         place[name] = value
         return
-    is_checked = isinstance(place, pydantic.BaseModel) and bool(place.model_config.get("validate_assignment"))
-    if is_checked and (ambiguous := ambiguity(type(place), {name: value})):
-        raise ContextMergeError(f"{type(place).__name__} rejects the value: {name}: {ambiguous}")
     try:
-        if is_checked:
-            fail_fast_assignment(place, name, value)
+        if isinstance(place, pydantic.BaseModel) and place.model_config.get("validate_assignment"):
+            refuse_costly_assignment(place, name, value)
         setattr(place, name, value)
     except pydantic.ValidationError as error:
         raise ContextMergeError(f"{type(place).__name__} rejects the value: {places_of(error)}") from None
 
 
 def fetched(blobs: BlobStore, values: Iterable[Packed | None]) -> dict[str, Packed]:
-    """Fetch what the references among these values point at, by digest. Raises FlujoError, code SNAPSHOT_LOST: one is missing or does not fit."""
+    """Fetch the values of these references, by digest. Raises FlujoError, code SNAPSHOT_LOST: one is missing or damaged."""
     wanted = {packed.digest for packed in values if packed is not None and packed.is_reference}
     found = blobs.fetch(wanted) if wanted else {}
     for digest in wanted:

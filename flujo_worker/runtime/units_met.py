@@ -42,7 +42,7 @@ def meeting_units(*, is_call: bool = False) -> Iterator[UnitsMet]:
 
 
 def meet(origin: Origin, *, is_request: bool) -> None:
-    """Note a unit, of a model or not."""
+    """Note a unit; `is_request`: it calls a model."""
     for met in _around.get():
         met.origins.add(origin)
     call = next((met for met in reversed(_around.get()) if met.is_call), None)

@@ -19,11 +19,11 @@ MAX_FORKS = 20
 """The number of forks that are followed back to find the plans of a run."""
 GRACE_PER_ROW_S = 0.005
 SUSPECT_AFTER = 2
-"""An attempt with so many losses is claimed only to run it in isolation (ADR 13)."""
+"""The number of losses after which an attempt is claimed only in isolation (ADR 13)."""
 HANDED_BACK_OFTEN = 3
 """From this hand-back of an attempt on, its event is a warning (ADR 38)."""
 HANDED_BACK_MOST = 20
-"""After so many hand-backs of an attempt, each further one counts as a loss: it may be what stops its workers."""
+"""The number of hand-backs after which each further one counts as a loss: the attempt may be stopping its workers."""
 
 
 def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
@@ -33,7 +33,7 @@ def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
 
 
 def grace_s(rows: int) -> float:
-    """Return the seconds that a tail may take to publish so many rows before the sweeper does; it must not race a long fan-out."""
+    """Return the seconds to publish that many rows before the sweeper does; the sweeper must not race a long fan-out."""
     return GRACE_S + GRACE_PER_ROW_S * rows
 
 
@@ -45,7 +45,7 @@ def due_after_s(following: NextAttempt, grace: float) -> float | None:
 
 def published(decision: Decision) -> int:
     """Return how many rows the tail publishes at once."""
-    return sum(each.is_due for each in decision.next)
+    return sum(each.sent_after_s == 0 for each in decision.next)
 
 
 def held_branches(decision: Decision) -> set[str]:

@@ -43,28 +43,28 @@ Entry = tuple[StreamKind, Mapping[str, Any]]
 
 
 class LiveRedaction:
-    """Redacts one text that comes in pieces: what it shows is, later, what `redact` shows of the whole."""
+    """Redacts one text that comes in pieces; together they read as `redact` shows the whole text."""
 
     def __init__(self) -> None:
-        self._before = self._held = ""
+        self._before = self._withheld = ""
 
     def feed(self, piece: str) -> str:
-        """Take the next piece; return what can be shown by now."""
-        self._held += piece
-        word = _last_word(self._before + self._held)
-        cuts = [len(self._held)] if _OF_PROSE.fullmatch(word) else []
-        cuts += [len(self._held) - len(word)] if word else []
+        """Take the next piece; return the text that can be shown."""
+        self._withheld += piece
+        word = _last_word(self._before + self._withheld)
+        cuts = [len(self._withheld)] if _OF_PROSE.fullmatch(word) else []
+        cuts += [len(self._withheld) - len(word)] if word else []
         for cut in cuts:
-            if cut > 0 and self._is_whole(self._before + self._held[:cut]):
+            if cut > 0 and self._is_whole(self._before + self._withheld[:cut]):
                 return self._show(cut)
-        return self.rest() if len(self._held) > MOST_HELD else ""
+        return self.rest() if len(self._withheld) > MOST_HELD else ""
 
     def rest(self) -> str:
-        """Return what was held back: the text ends here."""
-        return self._show(len(self._held))
+        """Return the withheld rest at the end of the text."""
+        return self._show(len(self._withheld))
 
     def _show(self, cut: int) -> str:
-        now, self._held = self._held[:cut], self._held[cut:]
+        now, self._withheld = self._withheld[:cut], self._withheld[cut:]
         known, whole = redact(self._before), redact(self._before + now)
         self._before = (self._before + now)[-_BEFORE:]
         return whole[_common(known, whole) :]
@@ -104,7 +104,7 @@ class ShownEntries:
         self._texts: dict[_Part, LiveRedaction] = {}
         self._printed: LiveRedaction | None = None
 
-    def of(self, kind: StreamKind, data: Mapping[str, Any]) -> list[Entry]:
+    def prepare(self, kind: StreamKind, data: Mapping[str, Any]) -> list[Entry]:
         """Return the entries that can be written now: first the text that was held back of the part that this one ends."""
         event = data.get("event_kind")
         if event == "part_delta" and (text := text_of(data)):
@@ -114,7 +114,7 @@ class ShownEntries:
             return self._logged(data, self._printed.feed(data["text"]))
         if kind in _BESIDE:
             return [(kind, cut(redact_tree(dict(data))))]
-        held = self._held()
+        held = self._withheld()
         if self._printed is not None and kind in ("step_end", "withdrawn", "question"):
             held += self._logged({}, self._printed.rest())
         if event == "part_start" and (begun := self._begun(kind, data)) is not None:
@@ -138,7 +138,7 @@ class ShownEntries:
         redaction = self._texts[_Part(kind, data["index"], following, of)] = LiveRedaction()
         return kind, {**redact_tree(dict(data)), "part": {**redact_tree(part), text: redaction.feed(part[text])}}
 
-    def _held(self) -> list[Entry]:
+    def _withheld(self) -> list[Entry]:
         """Return the text that was held back, as deltas."""
         texts, self._texts = self._texts, {}
         held: list[Entry] = []

@@ -117,7 +117,7 @@ class Writer:
         self._schedule(self)
 
     def take(self) -> Sequence[Entry]:
-        """Return what waits, without secrets. Only the thread that writes calls it."""
+        """Return the waiting entries, without secrets. Only the writing thread calls it."""
         with self._lock:
             waiting, self._waiting, self._chars, self.is_urgent = self._waiting, [], 0, False
             now = time.monotonic()
@@ -130,10 +130,10 @@ class Writer:
         if self._shown is None and not any(data for _, data in waiting):
             return waiting
         self._shown = self._shown or ShownEntries()
-        return [shown for entry in waiting for shown in self._shown.of(*entry)]
+        return [shown for entry in waiting for shown in self._shown.prepare(*entry)]
 
     def written(self, epoch: bytes | None) -> None:
-        """Note the epoch of what was written; None: the claim is over."""
+        """Note the epoch of the last write; None: the claim is over."""
         if epoch is not None:
             self.epoch = epoch
             return
@@ -153,7 +153,7 @@ Batch = tuple[Writer, Sequence[Entry]]
 
 
 class StreamWriters:
-    """Writes what all attempts have to say together: one call of one script for many runs. Safe for several threads."""
+    """Writes the entries of all attempts: one call of one script for many runs. Safe for several threads."""
 
     def __init__(self, settings: Settings) -> None:
         self._prefix, own = settings.broker_key_prefix, settings.streams
@@ -170,16 +170,16 @@ class StreamWriters:
         self._thread: threading.Thread | None = None
 
     def writer(self, envelope: Envelope, fence: int) -> Writer:
-        """Return what streams one attempt under one claim."""
+        """Return the writer of one attempt under one claim."""
         place = place_of(envelope.address, envelope.step)
         return Writer(envelope.ticket.run, place, envelope.number, fence, self._schedule)
 
     def withdraw(self, envelope: Envelope, fence: int) -> None:
-        """Withdraw what an attempt has streamed under earlier claims than this one."""
+        """Withdraw an attempt's entries under claims before this one."""
         self.writer(envelope, fence).claim()
 
     def close(self) -> None:
-        """Write what is left, as far as that takes no time, and end the thread."""
+        """Write the remaining entries, if that is quick, and end the thread."""
         with self._lock:
             self._closing.set()
             self._changed.notify()
@@ -237,7 +237,7 @@ class StreamWriters:
             return due
 
     def _let_begin(self, now: float) -> None:
-        """Make due what has begun long enough ago."""
+        """Make attempts due whose beginning has waited long enough."""
         for writer in [*takewhile(lambda each: self._begun[each] <= now, self._begun)]:
             self._due[writer] = self._begun.pop(writer)
 
@@ -268,14 +268,14 @@ class StreamWriters:
 
 
 def claim_of(place: str, number: int, fence: int, epoch: bytes, entries: Sequence[Entry]) -> list[bytes]:
-    """Return what `write.lua` gets of a claim."""
+    """Return the arguments of `write.lua` for a claim."""
     kinds = "".join([f"{kind}+," if data else f"{kind}," for kind, data in entries])
     head = f"{number} {fence} {epoch.decode() or 0} {kinds} {place}"
     return [head.encode(), *[_packed(data) for _, data in entries if data]]
 
 
 def _packed(data: Mapping[str, Any]) -> bytes:
-    """Pack data; what is not plain, or no text that can be stored, as events show it."""
+    """Pack data; data that cannot be stored are packed as events show them."""
     try:
         return pack_data(data)
     except SerializationError:

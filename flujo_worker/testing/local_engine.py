@@ -401,7 +401,7 @@ class LocalEngine:
             envelope = Envelope.from_wire(wire)
         with retaining_errors():
             delivered = self.attempts.perform(envelope)
-        if delivered.counts:
+        if delivered.is_part:
             self._send_join_signal(self._chords.part(envelope))
         return delivered.disposition
 

@@ -7,13 +7,14 @@ inside a transaction, and each gets a new payload.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from flujo_client.contract.hooks import Payload, PostRunPayload
 from flujo_client.contract.outcome import CONTROL_FLOW, Event, Fault
 from flujo_client.errors import PipelineAbortSignal
+from flujo_client.frozen import frozen
 from flujo_client.pipeline.hooks import name_of, wanted
 from flujo_worker.changed_code.code_registry import CodeRegistry, lack_in
 from flujo_worker.errors import StoreError
@@ -24,7 +25,7 @@ STRICT = "HOOK_FAILED"
 """The code of the fault that ends a run where hooks are strict."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Called:
     """The result of calling hooks: the events to log, and why the work they were called for is to be stopped; None: it continues."""
 

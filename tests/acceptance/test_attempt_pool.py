@@ -35,7 +35,7 @@ def gated(site):
 
 def answered(ask):
     """The one worker's answer to an inspection."""
-    [answer] = wait_until(ask, what="nobody answers").values()
+    [answer] = wait_until(ask, what="no worker answers").values()
     return answer
 
 

@@ -18,7 +18,7 @@ BREAKING = ["closes_descriptors", "opens_all", "lowers_the_limit", "replaces_dum
 
 @pytest.fixture
 def site(services, tmp_path):
-    with Site(services, tmp_path, worker={**BRISK, "lease_s": 10.0, "max_lost": 1}) as site:
+    with Site(services, tmp_path, worker={**BRISK, "lease_s": 30.0, "max_lost": 1}) as site:
         yield site
 
 

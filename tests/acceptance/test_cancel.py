@@ -102,7 +102,7 @@ def test_a_storm_of_cancels(site, storm):
 
     assert [run.status() for run in doomed] == ["cancelled" if each else "succeeded" for each in was_cancelled]
     assert {run.result(timeout=PATIENCE_S).run_status for run in neighbours} == {"succeeded"}
-    wait_until(lambda: not site.stuck(), 30, what=lambda: str(site.stuck()))
+    wait_until(lambda: not site.stuck(), 60, what=lambda: str(site.stuck()))
     assert site.rows(DEADLOCKS) == deadlocks
     [kept] = site.rows(LONGEST, runs=[run.id for run in neighbours])
     cancelled, longest = sum(was_cancelled), kept["longest"].total_seconds()

@@ -115,7 +115,7 @@ def test_the_same_key_gives_the_same_run_to_an_async_client(site):
 
 def test_a_run_past_its_deadline_expires(site):
     """M-010, design §3: its running attempt is cancelled, and told so."""
-    run = site.enqueue("gated", deadline_s=2.0)
+    run = site.enqueue("gated", deadline_s=4.0)
     site.wait_for_execution(run.id, "gate")
     result = run.result(timeout=60)
     assert result.run_status == "expired"

@@ -93,10 +93,10 @@ def test_a_warm_stop_hands_it_back_at_the_next_call_and_pays_nothing_again(durab
     stopping.terminate()
     wait_until(lambda: any(each.is_stopping for each in durable_site.client.ask(workers())), what=durable_site.log)
     (durable_site.folder / f"go-on-{run.id}").touch()
-    assert stopping.wait(timeout=20) == 0
+    assert stopping.wait(timeout=40) == 0
     assert run.status() == "running"
     durable_site.workers()
-    result = run.result(timeout=30)
+    result = run.result(timeout=120)
     durable_site.dismiss()
     assert result.run_status == "succeeded", result.error
     assert set(calls(durable_site, run).values()) == {1}
@@ -180,13 +180,13 @@ def test_a_long_wait_holds_no_slot_and_survives_the_worker(services, tmp_path_fa
     with Site(services, tmp_path_factory.mktemp("waits"), worker=one_slot) as site:
         fleet = site.workers(1)
         run = site.client.enqueue("durable_pipelines:job", "go")
-        wait_until(lambda: any(each["reason"] == "waiting" for each in site.attempts(run.id)), 20, what=site.log)
+        wait_until(lambda: any(each["reason"] == "waiting" for each in site.attempts(run.id)), 60, what=site.log)
         other = site.client.enqueue("durable_pipelines:quick", "bees")
-        assert other.result(timeout=20).output == "BEES"
+        assert other.result(timeout=120).output == "BEES"
         assert calls(site, run) == {"model 1": 1, "tool fetch": 1, "model 2": 1}
         fleet.kill()
         site.workers(1)
-        assert run.result(timeout=30).output == "done"
+        assert run.result(timeout=120).output == "done"
         assert calls(site, run) == {"model 1": 1, "tool fetch": 1, "model 2": 1, "model 3": 1}
         assert [(each["number"], each["status"]) for each in site.attempts(run.id)] == [(1, "failed"), (2, "succeeded")]
         assert site.client.ask(stats(RunFilter(), timeout_s=5)).failing == ()  # to wait is no failure

@@ -3,10 +3,11 @@
 import pytest
 from container_checks import enqueue, succeeded
 
-from tests.support.fleet import BRISK, wait_until
+from tests.support.fleet import BRISK, own_pool, wait_until
 
 pytestmark = [
     pytest.mark.acceptance,
+    own_pool,  # Celery's tracer counts the parts in its pools
     pytest.mark.usefixtures("own_workers"),
     pytest.mark.site(worker={**BRISK, "max_lost": 10}),
 ]

@@ -52,7 +52,7 @@ def test_a_fleet_that_froze_as_a_whole_adopts_what_it_runs(site):
     for run in runs:
         site.wait_for_execution(run.id, "gate")
     fleet.signal(signal.SIGSTOP)
-    wait_until(lambda: not fleet.pids & site.live_pids(), what="their leases over")
+    wait_until(lambda: not fleet.pids & site.live_pids(), what="their leases have not ended")
     fleet.signal(signal.SIGCONT)
     wait_until(lambda: fleet.pids <= site.live_pids(), what="new incarnations")
     for run in runs:
@@ -100,7 +100,7 @@ def test_celery_5970_a_chain_of_tasks_continues_after_its_worker_was_killed(site
     gate, log = site.folder / "gate", site.folder / "shop"
     fleet = site.workers()
     run = site.client.enqueue("task_pipelines:chain", str(gate))
-    wait_until(log.exists, what=site.log)
+    wait_until(lambda: log.exists() and log.read_text().endswith("\n"), what=site.log)
     fleet.kill()
     gate.touch()
     site.workers()

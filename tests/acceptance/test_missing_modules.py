@@ -88,12 +88,12 @@ def test_a_run_waits_for_a_worker_that_has_the_code(services, tmp_path, folders,
             kind = getattr(importlib.import_module("lent"), value, None)
             run = site.client.enqueue("lending:pipeline", "a" if kind is None else kind(label="a"))
         site.workers(code=code["without"])
-        wait_until(lambda: run.status() not in ("queued", "running"), 20, what=site.log)
+        wait_until(lambda: run.status() not in ("queued", "running"), 60, what=site.log)
         [parked] = site.rows("SELECT status, reason FROM flujo_runs WHERE id = %(run)s", run=run.id)
         assert parked["status"] == "parked", parked
         assert "lent" in parked["reason"]
         site.workers(code=code["with"])
-        assert run.result(timeout=20).run_status == "succeeded", site.log()
+        wait_until(lambda: run.status() == "succeeded", 60, what=site.log)
         assert {each["number"] for each in site.attempts(run.id)} == {1}
 
 
@@ -123,7 +123,7 @@ def test_a_module_that_is_missing_within_a_step_is_a_bug_unless_another_build_ha
             patch.syspath_prepend(str(tmp_path / "with"))
             runs = [site.client.enqueue("lending:pipeline", "a") for _ in range(6)]
         for run in runs:
-            result = run.result(timeout=20)
+            result = run.result(timeout=120)
             assert result.run_status == ("succeeded" if lacking == "one" else "failed"), site.log()
             assert {each["number"] for each in site.attempts(run.id)} == {1}
         events = [each for run in runs for each in site.events(run.id, "attempt.lacks_module")]

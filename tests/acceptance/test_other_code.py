@@ -101,7 +101,7 @@ def test_a_client_without_the_code_can_enqueue_what_was_enqueued_before(run, ver
         importlib.import_module("moving")
     again = site.client.enqueue("moving:pipeline", [])
     site.workers(code=versions["old"])
-    assert again.result(timeout=60).output == first.result(timeout=30).output == ["old", "last"]
+    assert again.result(timeout=60).output == first.result(timeout=120).output == ["old", "last"]
 
 
 def swept_at(site):

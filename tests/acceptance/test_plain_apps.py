@@ -76,8 +76,7 @@ def test_settings_for_their_tasks_are_not_for_ours(site, tmp_path, pool):
             for run in (chain, fan, failing):
                 assert run.result(timeout=60).status == "completed", site.log()
             assert Broker(client.settings).dead_letters(1) == []
-        wait_until(out.exists, what=site.log)
-        assert out.read_text() == "3\n"
+        wait_until(lambda: out.exists() and out.read_text() == "3\n", what=site.log)
     finally:
         process.terminate()
         process.wait(60)

@@ -36,7 +36,7 @@ def test_the_requests_of_two_workers_are_one_batch_which_holds_no_slot(site, pro
     site.workers(2)
     runs = begin(site, "pooled", runs=4)
     wait_until(lambda: provider.batches and provider.status_requests, what=site.log)
-    assert site.client.enqueue("batch_pipelines:plain", "beside").result(timeout=20).output == "beside"
+    assert site.client.enqueue("batch_pipelines:plain", "beside").result(timeout=120).output == "beside"
     provider.ends.set()
     [batch] = provider.batches
     assert sorted(outputs(runs)) == sorted(f"batched {each}" for each in provider.custom_ids(batch))

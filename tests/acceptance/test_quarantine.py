@@ -172,7 +172,7 @@ def test_a_process_that_hangs_is_ended_and_has_died(site):
         performing = quarantine.begin(run)
         frozen = site.wait_for_execution(run.id, "gate")
         os.kill(frozen.pid, signal.SIGSTOP)
-        assert performing.result(30) == DeliveryResult("crashed")
+        assert performing.result(120) == DeliveryResult("crashed")
     assert not alive(frozen.pid)
 
 

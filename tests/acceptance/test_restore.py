@@ -89,7 +89,7 @@ def test_runs_outlive_the_restore_of_a_backup(how, server_folder, tmp_path):
             assert (result.run_status, len(result.final_pipeline_context.amounts)) == ("succeeded", CALLS[shape])
             told = [event.name for event in site.client.get_run(run).events()]
             assert (told[0], told[-1]) == ("run.enqueued", "run.succeeded")
-        wait_until(lambda: not site.stuck(), 30, what=lambda: f"{site.stuck()}\n{site.log()}")
+        wait_until(lambda: not site.stuck(), 60, what=lambda: f"{site.stuck()}\n{site.log()}")
         assert merged < merges(site)
         # Each call that was made since is accounted for, and of those before as many as when the backup was taken.
         assert spends(site) == spent + (calls(tmp_path) - made)

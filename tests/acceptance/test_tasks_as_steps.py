@@ -49,7 +49,9 @@ def ended(site, name, value):
 def noted(site, run):
     """What has been noted in the attempts of a run: by tasks, and by receivers of signals."""
     log = site.folder / "shop"
-    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    text = log.read_text() if log.exists() else ""
+    whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]  # the last may be half written
+    lines = [json.loads(line) for line in whole]
     return [line for line in lines if line[0].startswith(f"{run.id}:")]
 
 

@@ -83,7 +83,7 @@ def test_a_batch_that_is_refused_is_left_out_and_the_rest_goes_on(site, collecto
     collector.refuses = lambda spans: 400 if any(span.id == span_id(first.id) for span in spans) else None
     first.result(timeout=60)
     refused = "SELECT refused FROM flujo_exports WHERE refused > 0"
-    wait_until(lambda: site.rows(refused), 30, what=site.log)
+    wait_until(lambda: site.rows(refused), 60, what=site.log)
     caller = trace.SpanContext(
         int(PARENT[3:35], 16), int(PARENT[36:52], 16), is_remote=False, trace_flags=trace.TraceFlags(1)
     )

@@ -104,18 +104,24 @@ def test_changed_code_restarts_the_workers(tmp_path, database_url, redis_url, mo
         try:
             told = list(takewhile(lambda line: line != "up; Ctrl-C stops everything\n", up.stderr))
             assert "watching  1 file\n" in told
-            assert [each.pid for each in client.ask(requests.workers()) if each.is_live] == workers(up.pid)
+            [old] = workers(up.pid)
+            assert taking_work(client) == {old}
             unfinished = client.enqueue("watched_shop:pipeline", [str(tmp_path / "begun"), 2])
             wait_until((tmp_path / "begun").exists, what="the old worker's step")
             code.write_text(WATCHED.format("new"))
             assert up.stderr.readline() == "changed: watched_shop.py; restarting the workers\n"
             assert unfinished.result(timeout=60).output == "old"
+            wait_until(lambda: old not in taking_work(client), what="the old worker still takes work")
             run = client.enqueue("watched_shop:pipeline", [str(tmp_path / "again"), 0])
             assert run.result(timeout=60).output == "new"
         finally:
             up.send_signal(signal.SIGINT)
             goodbye = up.communicate(timeout=60)[1]
         assert (up.returncode, goodbye) == (0, "stopped; runs continue with the next worker\n")
+
+
+def taking_work(client):
+    return {each.pid for each in client.ask(requests.workers()) if each.is_live and not each.is_stopping}
 
 
 WATCHED = """

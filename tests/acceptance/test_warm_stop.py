@@ -6,7 +6,7 @@ import time
 import pytest
 
 from flujo_client.gateway.requests import workers
-from tests.support.fleet import BRISK, Site, assert_merged_once, wait_until
+from tests.support.fleet import BRISK, Site, assert_merged_once, own_pool, wait_until
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -57,7 +57,7 @@ def renewed(site, pid):
     return row["until"]
 
 
-@pytest.mark.parametrize("is_busy", [False, pytest.param(True, marks=pytest.mark.large)])
+@pytest.mark.parametrize("is_busy", [False, pytest.param(True, marks=[pytest.mark.large, own_pool])])
 def test_sigquit_hands_back_at_once_and_is_no_crash(site, is_busy):
     """Within far less than the grace time of a minute."""
     leaving = site.workers()
@@ -66,7 +66,7 @@ def test_sigquit_hands_back_at_once_and_is_no_crash(site, is_busy):
         site.wait_for_execution(run.id, "gate")
     [process] = leaving.processes
     process.send_signal(signal.SIGQUIT)
-    assert process.wait(timeout=30) == 0, site.log()
+    assert process.wait(timeout=40) == 0, site.log()
     if run is not None:
         [waiting] = [each for each in site.attempts(run.id) if each["ended_at"] is None]
         assert (waiting["losses"], waiting["worker"]) == (0, None)
@@ -84,7 +84,7 @@ def test_an_exit_handler_that_sleeps_does_not_hold_a_stop_up(services, tmp_path,
         [process] = leaving.processes
         began = time.monotonic()
         process.terminate()
-        assert process.wait(timeout=30) == 0, site.log()
+        assert process.wait(timeout=60) == 0, site.log()
         assert 3.0 < time.monotonic() - began < 15
         assert "did not end within" in site.log()
 

@@ -315,12 +315,32 @@ def options():
     }
 
 
+def assert_exists(line):
+    path = next((path for path in options() if path.split() == line.split()[: len(path.split())]), None)
+    assert path or any(each.startswith(f"{line} ") for each in options()), line
+    assert set(re.findall(r"(?<=\s)--[a-z-]+", line)) <= options().get(path, set()), line
+
+
 @each_page
 def test_every_command_that_a_page_names_exists(page):
     for line in re.findall(r"(?:`|^\$ )(flujo [a-z][^`\n]+)", text(page), re.MULTILINE):
-        path = next((path for path in options() if path.split() == line.split()[: len(path.split())]), None)
-        assert path or any(each.startswith(f"{line} ") for each in options()), line
-        assert set(re.findall(r"(?<=\s)--[a-z-]+", line)) <= options().get(path, set()), line
+        assert_exists(line)
+
+
+def test_every_command_that_the_product_names_exists():
+    """In messages, docstrings, comments, templates and statements; `{…}` stands for words that are not known here."""
+    modules = [each for package in ("flujo_client", "flujo_worker") for each in (ROOT / package).rglob("*.*")]
+    found = [
+        line.strip()
+        for module in modules
+        if module.suffix in (".py", ".html", ".sql", ".txt")
+        for line in re.findall(
+            r"(?:[`>\"']|\bor )(flujo [a-z][^`\"'\n,;:\\<]*)", re.sub(r"\{[^{}]*\}", " ", text(module))
+        )
+    ]
+    assert len(found) > 100
+    for line in found:
+        assert_exists(line)
 
 
 def test_every_option_of_a_step_is_listed():

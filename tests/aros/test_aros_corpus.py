@@ -6,7 +6,6 @@ Each case names where its pattern was reported. No case is known to the parser.
 """
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -47,10 +46,8 @@ def test_the_corpus_is_large_and_half_of_it_is_refusals():
     assert all(case["source"] for case in CASES)
 
 
-def test_the_reference_counts_the_cases_of_each_kind():
-    page = (Path(__file__).parents[2] / "docs/reference/aros.md").read_text()
-    counted = re.findall(r"^\| [\w ]+ \(`(\w+)`\) \| (\d+) \| (\d+) \|", page, re.MULTILINE)
-    assert len(counted) == 7
-    for kind, read, rejected in counted:
-        cases = [case for case in CASES if case["id"].startswith(f"{kind}-")]
-        assert [int(read), int(rejected)] == [sum(key in case for case in cases) for key in ("value", "refuse")]
+@pytest.mark.parametrize("kind", ["several", "literals", "nulls", "elision", "colours", "closers", "quotes"])
+def test_each_kind_of_slip_has_cases_of_both_outcomes(kind):
+    cases = [case for case in CASES if case["id"].startswith(f"{kind}-")]
+    for key in ("value", "refuse"):
+        assert sum(key in case for case in cases) >= 6

@@ -56,7 +56,7 @@ def measure(site: Site, case: str, kills: int) -> tuple[list[float], list[float]
         time.sleep(2 * (len(took) % 10) / 10)  # anywhere between two renewals
         os.kill(first.pid, signal.SIGKILL)
         killed = time.monotonic()
-        wait_until(lambda pid=first.pid: pid not in fleet.pids, what="it to be gone")
+        wait_until(lambda pid=first.pid: pid not in fleet.pids, what="the killed worker still runs")
         fleet.replace_dead()
         site.wait_for_execution(run.id, "gate", times=2)
         took.append(time.monotonic() - killed)

@@ -12,6 +12,7 @@ import pytest
 from grouped import GroupedStores, grouped
 from worlds import Memory, Postgres, World, deadlocks
 
+from flujo_worker.concurrency.call_context import waiting_for_locks
 from flujo_worker.store.postgres.stores import PostgresStores
 
 IN_GROUPS = {
@@ -103,7 +104,8 @@ def race():
                 else:
                     ended.wait(30)
                 try:
-                    return act()
+                    with waiting_for_locks():  # a stalled machine holds locks for longer than one statement waits
+                        return act()
                 finally:
                     if place == leader:
                         ended.set()

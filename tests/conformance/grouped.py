@@ -44,7 +44,7 @@ class Grouped:
             connection.open()
 
     def run(self, asked: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(asked, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(asked, self._loop).result(60)
 
     def together(self, *asked: Coroutine[Any, Any, T]) -> list[T]:
         """Ask at one moment, so that all of it is one group; give the answers in order."""

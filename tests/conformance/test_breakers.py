@@ -40,7 +40,7 @@ class Breakers:
         return tuple(self.models.answer([ModelRequest(model)])[0])
 
     def report(self, model, report):
-        return self.models.answer([ModelRequest(model, CallReport(report))])[0].told
+        return self.models.answer([ModelRequest(model, CallReport(report))])[0].event
 
 
 def settings_of(url, **rest):
@@ -205,7 +205,7 @@ def test_as_many_of_a_group_probe_as_may(world, breakers):
     world.pass_time(31)
     answers = breakers.models.answer([ModelRequest(MODEL)] * 9)
     assert Counter(each.permit.turn for each in answers) == {1: 2, None: 7}
-    assert states([each.told for each in answers]) == ["half_open", *[None] * 8]
+    assert states([each.event for each in answers]) == ["half_open", *[None] * 8]
 
 
 def test_a_group_changes_each_breaker_once(monkeypatch):
@@ -291,7 +291,7 @@ def test_an_operator_closes_a_breaker_once(world, breakers):
 def refuse(world, times, asked_s=20.0, rows=()):
     models = fleet(world.cells, RULES, *rows)
     report = CallReport(BreakerReport(Counts(), 0), 1, asked_s)
-    return [models.answer([ModelRequest(MODEL, report)])[0].told for _ in range(times)]
+    return [models.answer([ModelRequest(MODEL, report)])[0].event for _ in range(times)]
 
 
 def test_refused_calls_slow_a_model_down_for_everybody_and_open_no_breaker(world):

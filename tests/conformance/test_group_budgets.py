@@ -265,7 +265,7 @@ def test_a_group_waits_for_a_budget_and_judges_by_what_it_finds(world, groups, h
     held.execute("UPDATE flujo_budgets SET reserved_tokens = 70")
     answer = waits(database_url, lambda: claims(groups, [second], asks(40)))
     held.commit()
-    [claim] = answer.result(20)
+    [claim] = answer.result(60)
     assert "70 reserved" in claim.over.message
 
 
@@ -288,7 +288,7 @@ def test_who_is_under_no_limit_waits_for_no_budget(world, groups, held, database
     assert claims(groups, [free], ()) == [Claim(1)]
     assert commits(groups, decided(free, succeeded("one"))) == [MERGED]
     held.commit()
-    assert waiting.result(20) == [Claim(1)]
+    assert waiting.result(60) == [Claim(1)]
 
 
 def test_groups_of_two_workers_never_pass_a_limit_and_never_wait_in_a_circle(world, database_url, race, no_deadlock):

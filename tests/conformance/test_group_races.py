@@ -54,10 +54,10 @@ def meanwhile(database_url):
             keeper.execute("SELECT pg_advisory_lock(7)")
             answers = threads.submit(groups.together, *asked)
             waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
-            wait_until(lambda: keeper.execute(waiting).fetchone(), 20)
+            wait_until(lambda: keeper.execute(waiting).fetchone(), 60)
             change()
             keeper.execute("SELECT pg_advisory_unlock(7)")
-            return answers.result(20)
+            return answers.result(60)
 
     return run
 

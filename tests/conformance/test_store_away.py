@@ -50,9 +50,9 @@ def test_an_outcome_that_meets_a_read_only_server_is_held_and_merged_once(world,
     with ThreadPoolExecutor(1) as threads:
         with read_only(services):
             verdict = threads.submit(world.conclude, new, succeeded(), fence=fence)
-            wait_until(outages_logged, 20)
+            wait_until(outages_logged, 60)
             assert not verdict.done()
-        assert verdict.result(20) == "merged"
+        assert verdict.result(60) == "merged"
     assert world.conclude(new, succeeded(), fence=fence) == "repeated"
     assert world.scope(new.first.ticket.run).version == 1
 
@@ -77,10 +77,10 @@ def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services,
     with ThreadPoolExecutor(len(acts)) as threads:
         with read_only(services):
             done = [threads.submit(act) for act in acts]
-            wait_until(lambda: outages_logged() >= len(acts), 20)
+            wait_until(lambda: outages_logged() >= len(acts), 60)
             assert not any(each.done() for each in done)
         for each in done:
-            each.result(20)
+            each.result(60)
     assert world.run(cancelled.first.ticket.run).status == "cancelled"
     assert world.status(concluded) == "succeeded"
 
@@ -93,7 +93,7 @@ def test_a_group_that_meets_a_read_only_server_answers_nothing_and_looks_for_ano
         with read_only(services):
             assert groups.together(*(claim() for claim in claims)) == [None] * 3
             assert not groups.ledger.is_ready
-        wait_until(lambda: groups.run(claims[0]()), 20)
+        wait_until(lambda: groups.run(claims[0]()), 60)
         assert groups.together(claims[1](), claims[2]()) == [Claim(1)] * 2
 
 

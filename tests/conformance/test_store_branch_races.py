@@ -478,6 +478,6 @@ def test_a_slow_ring_does_not_wait_for_the_merge_of_another_rings_join(world, da
         quick = threads.submit(ring_and_join)
         wait_until(lambda: len(held_up.execute(WAITING).fetchall()) == 2, 60)
         held_up.execute("SELECT pg_advisory_unlock(42)")
-        assert quick.result(20) == "merged"
-        slow.result(20)
+        assert quick.result(60) == "merged"
+        slow.result(60)
     assert joins(world, arms[0]) == ["succeeded"]

@@ -181,7 +181,9 @@ class TestRaces:
     @pytest.fixture
     def world(self, postgres):
         postgres.empty()
-        return World(postgres)
+        world = World(postgres)
+        world.register_worker("w1", lease_s=1e6)  # it outlasts the time that all rounds pass
+        return world
 
     @pytest.fixture
     def send_in_threads(self, settings_of_threads):

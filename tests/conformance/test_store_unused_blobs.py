@@ -201,7 +201,7 @@ def test_a_part_is_not_taken_for_present_while_it_is_being_deleted(db, held):
     held.execute("DELETE FROM flujo_blobs")
     storing = waits(held.info.dsn, partial(db.stores.blobs.store, [second]))
     held.commit()
-    storing.result(timeout=10)
+    storing.result(timeout=60)
     assert are_there(db, second) == [True]
 
 

@@ -99,7 +99,7 @@ def test_who_waits_for_a_result_waits_through_a_restart(site, services, mode, mo
     run = site.client.enqueue(fine, 1)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(run.result, timeout=60)
-        assert waits.wait(20)
+        assert waits.wait(60)
         services.restart_postgres(mode)
         with psycopg.connect(site.settings.database()) as connection:
             connection.execute("UPDATE flujo_runs SET status = 'cancelled', ended_at = now() WHERE id = %s", [run.id])

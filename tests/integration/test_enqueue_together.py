@@ -159,7 +159,7 @@ def test_a_thread_that_is_interrupted_while_it_leads_leaves_the_others_to_themse
 
     with ThreadPoolExecutor(2) as pool:
         leader = pool.submit(runner.perform, ask(kind, 1, act))
-        assert leads.wait(10)
+        assert leads.wait(60)
         other_call = pool.submit(runner.perform, ask(kind, 2, answer))
         with pytest.raises(KeyboardInterrupt):
             leader.result(10)

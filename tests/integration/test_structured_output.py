@@ -495,7 +495,7 @@ def test_what_does_not_fit_is_named_by_place_and_booked(server, call, output_typ
         call(agent(server, output_type, retries=3), shaping())
     assert (caught.value.rule, caught.value.pointer) == ("schema", "/count")
     assert root_cause(caught.value) is caught.value  # pydantic's own text repeats the whole output
-    spent = call.run.charged(caught.value)
+    spent = call.run.charge_of(caught.value)
     assert (spent.input_tokens, spent.output_tokens, spent.requests, len(server.requests)) == (10, 5, 1, 1)
     assert spent.cost_usd > 0
 
@@ -511,7 +511,7 @@ def test_what_read_refuses_leaves_the_run_as_it_is(server, call, output_type):
     with pytest.raises(AgentIOValidationError) as caught:
         call(agent(server, output_type, retries=3), shaping(read=Reader(refuse)))
     assert caught.value is refused
-    assert (call.run.charged(caught.value).requests, len(server.requests)) == (1, 1)
+    assert (call.run.charge_of(caught.value).requests, len(server.requests)) == (1, 1)
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])

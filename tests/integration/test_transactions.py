@@ -234,7 +234,7 @@ def test_a_dropped_connection_of_django_harms_only_the_attempts_under_way_and_no
         monkeypatch.setitem(connections.databases["default"], "CONN_MAX_AGE", 0)
         seen = {engine.run(pipeline, "in").output for _ in range(20)}
     left = "SELECT pid FROM pg_stat_activity WHERE pid = ANY(%(seen)s)"
-    wait_until(lambda: not django_site.rows(left, seen=[*seen]), 10)  # a backend ends after its client has closed
+    wait_until(lambda: not django_site.rows(left, seen=[*seen]), 60)  # a backend ends after its client has closed
 
 
 def test_what_has_no_transaction_of_psycopg_is_refused_in_words(site, engine, url):

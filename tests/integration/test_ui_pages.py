@@ -187,7 +187,7 @@ def test_a_cancel_names_its_user(site, page):
     token = field(browser.get("/approvals").text, "token")
     done = browser.post("/act", data={"token": token, "do": "cancel", "id": [run.id, "run_none"]})
     assert "Cancelled 1 run. 1 run had ended before." in done.text
-    assert run.result(timeout=30).status == "cancelled"
+    assert run.result(timeout=120).status == "cancelled"
     [line] = lines(browser, text=run.id)
     assert line["sentence"]["text"].startswith("Cancelled by mona")
 

@@ -84,7 +84,7 @@ def end(site, *runs, notify=True):
 def wait_until_reading_is_over(site):
     """The watch listens, where it can, and has read the rows since."""
     sql = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'flujo-run-watch' AND datname = current_database() AND state = 'idle' AND query LIKE '%%FROM flujo_runs%%'"
-    wait_until(lambda: site.rows(sql), what="nobody reads")
+    wait_until(lambda: site.rows(sql), what="the watch has not read the rows")
 
 
 def test_a_notification_wakes_who_waits(site, no_reading_again):

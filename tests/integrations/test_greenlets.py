@@ -1,6 +1,8 @@
 """Workers of a project whose Celery runs on gevent, with the real package: `celery -A app worker -P gevent -c 100`; and on eventlet."""
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,9 +37,12 @@ def statuses(site, run):
 @pytest.mark.parametrize("patch", ["", "before", "after"])
 def test_pipelines_run_beside_the_projects_own_tasks(site, patch):
     """Nested fan-outs of async steps and of those that wait as greenlets; no event loop runs where their tasks do."""
-    with running(site, HERE, *GEVENT, PATCH=patch):
+    with running(site, HERE, *GEVENT, PATCH=patch) as worker:
         runs = [site.client.enqueue("green_shop:orders", "x") for _ in range(5)]
-        assert [run.result(timeout=90).output for run in runs] == [9] * 5, site.log()
+        have_ended = "succeeded", "failed"
+        wait_until(lambda: all(run.status() in have_ended for run in runs) or worker.poll() is not None, what=site.log)
+        assert worker.poll() is None, site.log()
+        assert [run.result().output for run in runs] == [9] * 5, site.log()
         assert site.client.enqueue("green_shop:world", "x").result(timeout=60).output == "gevent._socket3"
         assert own_task(site) is None
 
@@ -82,6 +87,35 @@ def test_a_worker_stops_in_order(site):
     with running(site, HERE, *GEVENT):
         assert run.result(timeout=90).output == 1, site.log()
     assert statuses(site, run) == ["succeeded"] * 2
+
+
+LOOKS = """
+from gevent import get_hub, monkey, sleep
+monkey.patch_all()
+import sys
+from flujo_worker.concurrency.native import native_thread
+from flujo_worker.liveness.self_check import SelfCheck
+
+def look():
+    for number in range(20_000):
+        check.look()
+        if not number % 20:
+            sleep(0)
+
+get_hub()
+sys.setswitchinterval(1e-5)
+check = SelfCheck(lambda: True, print)
+thread = native_thread(look, "beside")
+thread.start()
+look()
+thread.join()
+"""
+
+
+def test_a_sound_worker_is_not_found_broken():
+    """Two threads check at the same time: gevent's `os.close` raises while another thread closes the same number."""
+    looked = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True)
+    assert looked.stdout == ""
 
 
 def test_a_worker_on_eventlet_is_refused_by_name(site):

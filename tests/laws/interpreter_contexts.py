@@ -9,7 +9,7 @@ from typing import Any
 import pydantic
 from pydantic import BaseModel
 
-from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.context import TASK_FIELDS, PipelineContext
 from flujo_client.errors import ContextFieldError, ContextMergeError, PipelineAbortSignal, PipelineError
 
 GONE: Any = ...
@@ -103,7 +103,7 @@ def exported(step: Any, context: Any, inside: Any) -> Any:
         return context
     context = deepcopy(context)
     if step.outputs is None:
-        own = {"run_id", "initial_prompt", "status", "import_artifacts"}
+        own = {"run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS}
         both = ({*_names(context)} | ({*_names(inside)} if _takes_all(context, inside) else set())) - own
         for name in _names(inside):
             if name in both:

@@ -127,7 +127,7 @@ class SimulatedWorker:
         if envelope is not None:
             with waiting_for_locks():
                 delivered = await self.attempts.deliver(envelope)
-            if delivered.counts:
+            if delivered.is_part:
                 self.broker.count(envelope)
 
 

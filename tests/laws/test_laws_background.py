@@ -7,7 +7,7 @@ from random import Random
 
 from closure_law import LIVE, Rough, plain, reference_of
 from closure_pipelines import Maker
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from interpreter import interpret
 
@@ -73,6 +73,7 @@ class Family(Rough):
 
 
 @given(st.integers(0, LARGEST), st.integers(0, 2**32))
+@example(1251, 0)  # an import with a context of its own, in the background
 @settings(max_examples=examples(40), deadline=None)
 def test_each_run_behaves_as_if_it_were_alone(seed, chaos):
     """M-285, whatever comes twice, late or not at all; and each launch begins one run."""

@@ -1,6 +1,6 @@
 """Chromium for the tests of the page: as wide, as dark and with as much script as a test asks for, and used by keys."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +24,10 @@ window.violations = [];
 document.addEventListener("securitypolicyviolation", (event) =>
     window.violations.push(event.violatedDirective + " " + event.blockedURI));
 """
+IS_FOCUSED = (
+    "const it = document.activeElement; return it.matches(arguments[0]) && it.textContent.includes(arguments[1])"
+)
+"""One question: between two, a page that is live may put another element in its place."""
 AXE = """
 const done = arguments[arguments.length - 1];
 axe.run(document, {runOnly: arguments[0]}).then((found) => done(found.violations.map((each) =>
@@ -90,24 +94,19 @@ class Browser:
 
     def wait_for(self, text, css="main"):
         """Wait until a person can read it there."""
-        wait_until(lambda: text in self.text(css), 20, what=lambda: f"{text!r} in {self.path}: {self.text(css)[:2000]}")
+        wait_until(lambda: text in self.text(css), 60, what=lambda: f"{text!r} in {self.path}: {self.text(css)[:2000]}")
 
     # by keys
-
-    @property
-    def focused(self):
-        return self.driver.switch_to.active_element
 
     def press(self, *keys):
         ActionChains(self.driver).send_keys(*keys).perform()
 
     def tab_to(self, css, text="", most=150):
-        """Press the tabulator until what has the focus matches, and return that."""
-        matching = f"return document.activeElement.matches({css!r})"
+        """Press the tabulator until what has the focus matches and says the text."""
         for _ in range(most):
             self.press(Keys.TAB)
-            if self.driver.execute_script(matching) and text in self.focused.text:
-                return self.focused
+            if self.driver.execute_script(IS_FOCUSED, css, text):
+                return
         raise AssertionError(f"{css} {text!r} is not reached by {most} tabulators on {self.path}")
 
     def enter(self, css, text=""):
@@ -119,14 +118,21 @@ class Browser:
     def click(self, css):
         """Click, and wait for another page."""
         with self._to_another_page():
+            wait_until(lambda: self._is_clicked(css), 60, what=css)
+
+    def _is_clicked(self, css):
+        """Click what is there now; return False if the page was read anew in between."""
+        with suppress(StaleElementReferenceException):
             self.find(css).click()
+            return True
+        return False
 
     @contextmanager
     def _to_another_page(self):
         self.driver.execute_script("window.isBefore = true")
         yield
         is_there = "return !window.isBefore && document.readyState === 'complete'"
-        wait_until(lambda: self.driver.execute_script(is_there), 20, what=lambda: f"{self.path} did not answer")
+        wait_until(lambda: self.driver.execute_script(is_there), 60, what=lambda: f"{self.path} did not answer")
 
     # what is wrong with it
 

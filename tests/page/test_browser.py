@@ -98,7 +98,7 @@ def tenant(fleet):
     """A tenant with two runs that failed for the same reason."""
     name = f"tenant-{token_hex(4)}"
     for run in fleet.site.client.enqueue_many("desk:invoice", ["A-7", "A-7"], tenant=name):
-        run.result(timeout=30)
+        run.result(timeout=120)
     return name
 
 
@@ -130,7 +130,7 @@ def test_by_keys_alone(fleet, open_browser, tenant):
     browser.tab_to(f"article:has(a[href*='{asking.id}']) input[value=true]")
     browser.press(" ")
     browser.enter(f"article:has(a[href*='{asking.id}']) button")
-    assert asking.result(timeout=30).run_status == "succeeded"
+    assert asking.result(timeout=120).run_status == "succeeded"
 
 
 def test_from_a_red_line_to_its_retry_are_two_clicks(fleet, open_browser, tenant):
@@ -163,4 +163,4 @@ def test_a_question_is_answered_without_scripts(fleet, open_browser):
     browser.find(f"{form} input[value=true]").click()
     browser.find(f"{form} input[type=number]").send_keys("12.5")
     browser.click(f"{form} button")
-    assert run.result(timeout=30).run_status == "succeeded"
+    assert run.result(timeout=120).run_status == "succeeded"

@@ -46,10 +46,10 @@ def test_tokens_come_as_they_are_said_and_once_though_the_server_is_replaced(cha
     with served(chat) as address:
         browser = open_browser(address)
         ask(browser, "Tell me, slowly")
-        seen = wait_until(lambda: browser.text(".it"), 30, what=lambda: browser.text("body"))
+        seen = wait_until(lambda: browser.text(".it"), 60, what=lambda: browser.text("body"))
         assert WORDS.startswith(seen)
         assert len(seen) < len(WORDS)
-        wait_until(lambda: len(browser.text(".it")) > len(seen), 10)
+        wait_until(lambda: len(browser.text(".it")) > len(seen), 60)
     with served(chat, urlsplit(address).port):
         browser.wait_for(WORDS, ".it")
         assert browser.text(".it") == WORDS

@@ -25,7 +25,7 @@ def host(fleet):
 @pytest.fixture
 def failed(fleet):
     run = fleet.site.client.enqueue("desk:quote", "A-7", tenant="doors")
-    run.result(timeout=30)
+    run.result(timeout=120)
     return run
 
 

@@ -21,7 +21,11 @@ from tests.support.fleet import wait_until
 from tests.support.sentry_server import SentryServer
 from tests.support.services import free_port, fresh_database, fresh_redis, temporary_folder
 
-pytestmark = [pytest.mark.integrations, pytest.mark.services]
+pytestmark = [
+    pytest.mark.integrations,
+    pytest.mark.services,
+    pytest.mark.timeout(900),  # the fixture installs an environment first
+]
 
 MOST_LINES = 10
 HELD, DECLINED = 1, 2

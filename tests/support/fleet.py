@@ -43,6 +43,7 @@ CHILDREN = 4
 one_process = pytest.mark.skipif(
     POOL == "prefork", reason="stops or counts processes that work, and prefork's are children"
 )
+own_pool = pytest.mark.skipif(POOL != "attempts", reason="is about what Flujo's own pool alone does")
 PATIENCE_S = 120.0
 STUCK = """
 SELECT 'run' AS what, id FROM flujo_runs WHERE ended_at IS NULL

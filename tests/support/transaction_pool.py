@@ -40,7 +40,7 @@ class TransactionPool:
     def start(self) -> None:
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=[self._served()], daemon=True)
         self._thread.start()
-        assert self._started.wait(20), "the pooler did not start"
+        assert self._started.wait(60), "the pooler did not start"
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)

@@ -83,7 +83,7 @@ def pipelines() -> None:
     assert_type(shout >> count >> shout >> count, Pipeline[int, Any])
     assert_type(Pipeline.from_step(count), Pipeline[int, Any])
     assert_type(orders >> count, Pipeline[int, Shop])
-    TheSamePipeline([count])
+    assert_type(TheSamePipeline.from_step(count), Pipeline[int, Any])
     Pipeline(count)  # wrong: arg-type
     Pipeline([len])  # wrong: list-item
     count >> len  # wrong: operator

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-SOURCES = [HERE / "async_client.py", HERE / "pipelines.py"]
+SOURCES = [HERE / "async_client.py", HERE / "pipelines.py", HERE / "frozen_values.py"]
 
 
 def marks():

@@ -1,32 +1,22 @@
 """Agentic loops in blueprints."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import ANY_AGENT, RegistryShape
-from flujo_client.blueprint.kind import BlueprintKind, Data, present
+from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.shapes import COUNT, FLAG, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.recipes.agentic_loop import FAILURES as AGENT_FAILURES
 from flujo_client.recipes.agentic_loop import MAX_TURNS, PLANNER, AgenticLoopStep
 
-_OWN = "max_loops", "fails_at_max", "on_agent_failure", "ask_expires_s"
 
-
-def _build(build: Building, data: Data) -> AgenticLoopStep:
-    options = present(data, *_OWN)
-    if "output_template" in data:
-        options["loop_output_mapper"] = Templated(data["output_template"])
-    return AgenticLoopStep(
-        planner=build.working_agent(PLANNER, data["planner"]),
-        registry={name: build.working_agent(name, each) for name, each in data["registry"].items()},
-        **options,
-        **build.contained(data),
-    )
+def _build(build: Building, data: Data) -> dict[str, Any]:
+    mapper = {"loop_output_mapper": Templated(data["output_template"])} if "output_template" in data else {}
+    registry = {name: build.working_agent(name, each) for name, each in data["registry"].items()}
+    return {"planner": build.working_agent(PLANNER, data["planner"]), "registry": registry, **mapper}
 
 
 def _write(writing: Writing, step: AgenticLoopStep) -> dict[str, Any]:
@@ -37,7 +27,7 @@ def _write(writing: Writing, step: AgenticLoopStep) -> dict[str, Any]:
         found["output_template"] = mapper.value
     elif mapper is not None:
         writing.cannot("its loop_output_mapper is a function; a blueprint can only hold an output_template")
-    return found | writing.options(step, *_OWN)
+    return found
 
 
 KIND: Final = BlueprintKind(

@@ -1,7 +1,5 @@
 """Waits for events in blueprints."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from flujo_client.blueprint.kind import BlueprintKind
@@ -11,7 +9,6 @@ from flujo_client.pipeline.event import ON_TIMEOUT, WaitForEvent
 
 VALUE: Final = "type of events"
 """Its name in error messages."""
-_OPTIONS: Final = ("event", "sink_to", "timeout_s", "on_timeout", "default")
 
 KIND: Final = BlueprintKind(
     step=WaitForEvent,
@@ -21,12 +18,8 @@ KIND: Final = BlueprintKind(
             AnyOf((JsonSchema(), Reference(VALUE))), "The schema of the event's value, or the reference of a type."
         ),
         "sink_to": Key(TEXT, "A dotted path in the context that receives the value."),
-        "timeout_s": Key(Number(above=0), "Seconds after which the step waits no longer; never by default."),
+        "timeout_s": Key(Number(above=0), "Seconds after which the wait ends; never by default."),
         "on_timeout": Key(OneOf(ON_TIMEOUT), "What happens then; `fail` by default."),
         "default": Key(ANY, "The value if `on_timeout` is `default`."),
     },
-    build=lambda build, data: WaitForEvent(
-        **build.options(data, *_OPTIONS, input_schema=VALUE), **build.contained(data)
-    ),
-    write=lambda writing, step: writing.options(step, *_OPTIONS, input_schema=VALUE),
 )

@@ -1,7 +1,5 @@
 """Questions to people in blueprints."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
@@ -14,27 +12,20 @@ from flujo_client.pipeline.human import ON_EXPIRY, HumanInTheLoopStep
 
 ANSWER: Final = "type of answers"
 """Its name in error messages."""
-_OPTIONS: Final = ("sink_to", "expires_s", "on_expiry", "default", "escalate_to")
 
 
-def _build(build: Building, data: Data) -> HumanInTheLoopStep:
+def _build(_: Building, data: Data) -> dict[str, Any]:
     message: Any = data.get("message")
-    if message is not None and "{{" in message:
-        message = Templated(message, as_text=True)
-    options = build.options(data, *_OPTIONS, input_schema=ANSWER)
-    return HumanInTheLoopStep(message_for_user=message, **options, **build.contained(data))
+    return {"message_for_user": Templated(message, as_text=True) if message and "{{" in message else message}
 
 
 def _write(writing: Writing, step: HumanInTheLoopStep) -> dict[str, Any]:
-    found: dict[str, Any] = {}
     message = step.message_for_user
     if isinstance(message, Templated):
-        found["message"] = message.value
-    elif callable(message) or (isinstance(message, str) and "{{" in message):
+        return {"message": message.value}
+    if callable(message) or (isinstance(message, str) and "{{" in message):
         writing.cannot("its message is a function or contains {{, and a blueprint can only hold templates")
-    elif message is not None:
-        found["message"] = message
-    return found | writing.options(step, *_OPTIONS, input_schema=ANSWER)
+    return {} if message is None else {"message": message}
 
 
 KIND: Final = BlueprintKind(

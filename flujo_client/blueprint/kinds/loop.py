@@ -1,7 +1,5 @@
 """Loops in blueprints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -13,7 +11,7 @@ from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import COUNT, FLAG, TEXT, AnyOf, Key, ListOf, OneOf, Table
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
-from flujo_client.pipeline.loop import AI_TURN_SOURCES, OPTIONS, HistoryManagement, LoopStep, history_template_of
+from flujo_client.pipeline.loop import AI_TURN_SOURCES, HistoryManagement, LoopStep, history_template_of
 from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import Step
 
@@ -26,7 +24,11 @@ LOOP: Final = Table(
         ),
         "exit_expression": Key(EXPRESSION, "The exit condition as an expression.", after=True),
         "stop_when": Key(OneOf(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
-        "initial_input_mapper": Key(MAPPER, "`(input, context)`, returns the first iteration's input."),
+        "initial_input_mapper": Key(
+            MAPPER,
+            "`(input, context)`, returns the first iteration's input.",
+            field="initial_input_to_loop_body_mapper",
+        ),
         "iteration_input_mapper": Key(MAPPER, "`(output, context, index)`, returns the next iteration's input."),
         "loop_output_mapper": Key(MAPPER, "`(last_output, context)`, returns the loop's output."),
         "init": Key(CHANGES_KEYS, "Changes of the context before the first iteration."),
@@ -67,18 +69,9 @@ LOOP: Final = Table(
 )
 
 
-_OPTIONS: Final = ("max_loops", "fails_at_max", *OPTIONS)
-_MAPPERS: Final = {"iteration_input_mapper": "mapper", "loop_output_mapper": "mapper"}
-
-
-def _build(build: Building, data: Data) -> LoopStep:
+def _build(build: Building, data: Data) -> dict[str, Any]:
     given: Data = data["loop"]
-    body = build.body(given["body"])
-    options = build.options(given, *_OPTIONS, **_MAPPERS)
-    if "initial_input_mapper" in given:
-        options["initial_input_to_loop_body_mapper"] = build.load(given["initial_input_mapper"], "mapper")
-    if "history_management" in options:
-        options["history_management"] = HistoryManagement(**options["history_management"])
+    body, options = build.body(given["body"]), dict[str, Any]()
     if (following := _build_following(given, body)) is not None:
         options["iteration_input_mapper"] = following
     if (output := given.get("output", given.get("output_template"))) is not None:
@@ -86,8 +79,7 @@ def _build(build: Building, data: Data) -> LoopStep:
     if STATE in given:
         last = Step(f"{build.name(data)}.{STATE}", build_changes(given[STATE]))
         body = Pipeline([*(body.steps if isinstance(body, Pipeline) else [body]), last])
-    options |= {"exit_condition_callable": _build_exit(build, given)}
-    return LoopStep(loop_body_pipeline=body, **options, **build.contained(data))
+    return {"loop_body_pipeline": body, "exit_condition_callable": _build_exit(build, given), **options}
 
 
 def _build_exit(build: Building, loop: Data) -> Callable[..., Any]:
@@ -107,16 +99,17 @@ def _build_following(loop: Data, body: Body) -> Templated | None:
 
 
 def _write(writing: Writing, step: LoopStep) -> dict[str, Any]:
-    body, own = step.loop_body_pipeline, {}
+    body, own = step.loop_body_pipeline, dict[str, Any]()
     last = body.steps[-1] if isinstance(body, Pipeline) and body.steps else None
     if last is not None and isinstance(last.agent, Changes) and last.name == f"{step.name}.{STATE}":
         own[STATE] = write_changes(last.agent)
         body = Pipeline(body.steps[:-1])  # type: ignore[union-attr]  # only a pipeline has a last step
-    options = writing.options(step, *_OPTIONS)
-    if step.history_management is not None:
-        options["history_management"] = step.history_management.model_dump(exclude_defaults=True)
-    loop = {"body": writing.body(body), **_write_exit(writing, step), **options}
-    return {"loop": {**loop, **own, **_write_following(writing, step), **_write_output(writing, step)}}
+    following, output = step.iteration_input_mapper, step.loop_output_mapper
+    if isinstance(following, Templated):
+        own["propagation"] = {"next_input": following.value}
+    if isinstance(output, Templated):
+        own["output"] = output.value
+    return {"body": writing.body(body), **_write_exit(writing, step), **own}
 
 
 def _write_exit(writing: Writing, step: LoopStep) -> dict[str, Any]:
@@ -126,20 +119,6 @@ def _write_exit(writing: Writing, step: LoopStep) -> dict[str, Any]:
     if isinstance(condition, Finished):
         return {"stop_when": "agent_finished"}
     return {"exit_condition": writing.named(condition, "exit condition")}
-
-
-def _write_following(writing: Writing, step: LoopStep) -> dict[str, Any]:
-    initial = step.initial_input_to_loop_body_mapper
-    found = {} if initial is None else {"initial_input_mapper": writing.named(initial, "mapper")}
-    if isinstance(step.iteration_input_mapper, Templated):
-        return found | {"propagation": {"next_input": step.iteration_input_mapper.value}}
-    return found | writing.options(step, iteration_input_mapper="mapper")
-
-
-def _write_output(writing: Writing, step: LoopStep) -> dict[str, Any]:
-    if isinstance(step.loop_output_mapper, Templated):
-        return {"output": step.loop_output_mapper.value}
-    return writing.options(step, loop_output_mapper="mapper")
 
 
 KIND: Final = BlueprintKind(

@@ -1,13 +1,11 @@
 """State machines in blueprints."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import WhenShape
-from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
+from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import COUNT, TEXT, Key, ListOf, MapOf, OneOf, Table
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.pipeline.machine import ENDINGS, StateMachineStep, Transition
@@ -26,13 +24,8 @@ _TRANSITION: Final = Table(
 )
 
 
-def _build(build: Building, data: Data) -> StateMachineStep:
-    return StateMachineStep(
-        states=build.bodies(data["states"]),
-        transitions=[_build_transition(build, each) for each in data.get("transitions", ())],
-        **present(data, "start_state", "end_states", "max_visits"),
-        **build.contained(data),
-    )
+def _build(build: Building, data: Data) -> dict[str, Any]:
+    return {"transitions": [_build_transition(build, each) for each in data.get("transitions", ())]}
 
 
 def _build_transition(build: Building, data: Data) -> Transition:
@@ -45,9 +38,7 @@ def _write(writing: Writing, step: StateMachineStep) -> dict[str, Any]:
     transitions = [{key: each[key] for key in ("from", "on", "to")} for each in step.rules()["transitions"]]
     for index, when in step.functions().get("when", {}).items():
         transitions[index]["when"] = when.text if isinstance(when, Expressed) else writing.named(when, "condition")
-    states = writing.bodies(step.bodies())
-    own = {"states": states, "start_state": step.start_state, "end_states": list(step.end_states)}
-    return {**own, "transitions": transitions, **writing.options(step, "max_visits")}
+    return {"transitions": transitions}
 
 
 KIND: Final = BlueprintKind(

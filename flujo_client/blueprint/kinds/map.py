@@ -1,7 +1,5 @@
 """Maps in blueprints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
@@ -10,7 +8,7 @@ from flujo_client.blueprint.changes import CHANGES_KEYS, ItemsShape, context_pat
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import MAPPER
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
-from flujo_client.blueprint.kinds.parallel import FAN_OUT, FAN_OUT_FUNCTIONS, FAN_OUT_OPTIONS
+from flujo_client.blueprint.kinds.parallel import FAN_OUT
 from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Table
 from flujo_client.blueprint.value_types import TEMPLATE, Templates
 from flujo_client.pipeline.compiled_text import Templated
@@ -28,7 +26,7 @@ _FINALIZE: Final = Table(
 MAP: Final = Table(
     {
         "iterable_input": Key(ItemsShape(), "The path of the items.", required=True),
-        "body": Key(BODY, "The steps that run for each item.", required=True, runs="again"),
+        "body": Key(BODY, "The steps that run for each item.", field="pipeline_to_run", required=True, runs="again"),
         "parallel": Key(FLAG, "Run the items in parallel."),
         **FAN_OUT,
         "init": Key(CHANGES_KEYS, "Changes of the context before the items are read."),
@@ -38,18 +36,11 @@ MAP: Final = Table(
     },
     "a map",
 )
-_OPTIONS: Final = ("parallel", *FAN_OUT_OPTIONS)
 
 
-def _build(build: Building, data: Data) -> MapStep:
-    given: Data = data["map"]
-    return MapStep(
-        pipeline_to_run=build.body(given["body"]),
-        iterable_input=str(context_path(given["iterable_input"])),
-        finalize=_final(build, given.get("finalize")),
-        **build.options(given, *_OPTIONS, **FAN_OUT_FUNCTIONS),
-        **build.contained(data),
-    )
+def _build(build: Building, data: Data) -> dict[str, Any]:
+    given, path = data["map"].get("finalize"), context_path(data["map"]["iterable_input"])
+    return {"iterable_input": path, "finalize": _final(build, given)}
 
 
 def _final(build: Building, given: Any) -> Callable[..., Any] | None:
@@ -60,12 +51,10 @@ def _final(build: Building, given: Any) -> Callable[..., Any] | None:
 
 
 def _write(writing: Writing, step: MapStep) -> dict[str, Any]:
-    own = {"iterable_input": step.iterable_input, **writing.options(step, *_OPTIONS, **FAN_OUT_FUNCTIONS)}
-    if isinstance(step.finalize, Templated):
-        own["finalize"] = {"output": step.finalize.value}
-    elif step.finalize is not None:
-        own["finalize"] = {"output_mapper": writing.named(step.finalize, "mapper")}
-    return {"map": {**own, "body": writing.body(step.pipeline_to_run)}}
+    final = step.finalize
+    if isinstance(final, Templated):
+        return {"finalize": {"output": final.value}}
+    return {} if final is None else {"finalize": {"output_mapper": writing.named(final, "mapper")}}
 
 
 KIND: Final = BlueprintKind(

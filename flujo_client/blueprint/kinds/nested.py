@@ -1,7 +1,6 @@
 """An imported blueprint as a step."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
@@ -13,21 +12,21 @@ from flujo_client.blueprint.value_types import Named
 from flujo_client.pipeline.nested import FAILURES, INPUTS, ImportStep
 
 
-def _build(build: Building, data: Data) -> ImportStep:
-    config = {key: value for key, value in data.get("config", {}).items() if key != "execution_mode"}
+def _build(build: Building, data: Data) -> dict[str, Any]:
+    config, own = data.get("config", {}), dict[str, Any]()
     if isinstance(config.get("outputs"), list):
-        config["outputs"] = [(each["child"], each["parent"]) for each in config["outputs"]]
-    return ImportStep(pipeline=build.imported(data["uses"].partition(".")[2]), **config, **build.contained(data))
+        own["outputs"] = [(each["child"], each["parent"]) for each in config["outputs"]]
+    own |= build.options(ImportStep, _CONFIG.keys, config, own)
+    return {"pipeline": build.imported(data["uses"].partition(".")[2]), **own}
 
 
 def _write(writing: Writing, step: ImportStep) -> dict[str, Any]:
     if step.keeps_input:
         writing.cannot("keeps_input cannot be written in a blueprint")
-    names = ("inherit_context", "input_to", "input_scratchpad_key", "on_failure", "inherit_conversation")
-    config = writing.options(step, *names, "propagate_hitl", "default", "own_run")
-    if step.outputs is not None:
-        pairs: Any = step.outputs.items() if hasattr(step.outputs, "items") else step.outputs
-        config["outputs"] = [{"child": child, "parent": parent} for child, parent in pairs]
+    pairs: Any = step.outputs.items() if isinstance(step.outputs, Mapping) else step.outputs or ()
+    outputs = [{"child": child, "parent": parent} for child, parent in pairs]
+    config = {} if step.outputs is None else {"outputs": outputs}
+    config |= writing.options(step, _CONFIG.keys, config)
     return {"uses": writing.imported(step.pipeline, step.name), **({"config": config} if config else {})}
 
 

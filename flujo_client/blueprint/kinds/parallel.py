@@ -1,14 +1,10 @@
 """Parallel steps in blueprints, and the keys that all steps with branches share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from flujo_client.blueprint.build import Building
-from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import words_or
-from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
+from flujo_client.blueprint.kind import BODY, BlueprintKind
 from flujo_client.blueprint.shapes import COUNT, FLAG, TEXT, Key, ListOf, MapOf, OneOf
 from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy, ParallelStep
 
@@ -31,23 +27,4 @@ BRANCHES: Final[Mapping[str, Key]] = {
 }
 
 
-FAN_OUT_OPTIONS: Final = ("on_branch_failure", "context_include_keys", "max_concurrency")
-FAN_OUT_FUNCTIONS: Final = {"merge_strategy": "merge function"}
-_OPTIONS: Final = (*FAN_OUT_OPTIONS, "field_mapping", "ignore_branch_names")
-_FUNCTIONS: Final = {**FAN_OUT_FUNCTIONS, "reduce": "reducer"}
-
-
-def build_branches(build: Building, data: Data) -> dict[str, Any]:
-    return build.options(data, *_OPTIONS, **_FUNCTIONS) | {"branches": build.bodies(data["branches"])}
-
-
-def write_branches(writing: Writing, step: ParallelStep) -> dict[str, Any]:
-    return writing.options(step, *_OPTIONS, **_FUNCTIONS) | {"branches": writing.bodies(step.bodies())}
-
-
-KIND: Final = BlueprintKind(
-    step=ParallelStep,
-    keys=BRANCHES,
-    build=lambda build, data: ParallelStep(**build_branches(build, data), **build.contained(data)),
-    write=write_branches,
-)
+KIND: Final = BlueprintKind(step=ParallelStep, keys=BRANCHES)

@@ -1,23 +1,20 @@
 """Sleeps in blueprints."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.document import Writing
-from flujo_client.blueprint.kind import BlueprintKind, Data
+from flujo_client.blueprint.kind import BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import AnyOf, Key, Number
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.sleep import Sleep
 
 
-def _build(build: Building, data: Data) -> Sleep:
-    [(name, given)] = [(name, data[name]) for name in ("seconds", "until") if name in data]
-    given = Templated(given) if isinstance(given, str) and "{{" in given else given
-    return Sleep(**build.contained(data) | {name: given})
+def _build(_: Building, data: Data) -> dict[str, Any]:
+    [(name, given)] = present(data, "seconds", "until").items()
+    return {name: Templated(given) if isinstance(given, str) and "{{" in given else given}
 
 
 def _write(writing: Writing, step: Sleep) -> dict[str, Any]:

@@ -1,24 +1,20 @@
 """A plain step in blueprints."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import ANY_AGENT, PYTHON_AGENT, WORK
-from flujo_client.blueprint.kind import BlueprintKind, Data, present
+from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.shapes import FLAG, TEXT, Key
 from flujo_client.blueprint.value_types import JsonSchema, Named
 from flujo_client.pipeline.agents import DeclaredAgent
 from flujo_client.pipeline.compiled_text import Changes, Fits
 from flujo_client.pipeline.step import Step
 
-_OWN = "updates_context", "sink_to", "validate_fields", "strict_validation"
 
-
-def _build(build: Building, data: Data) -> Step:
+def _build(build: Building, data: Data) -> dict[str, Any]:
     given = data.get("uses", data.get("agent"))
     agent = build.agent(given, build.name(data))
     options = build.working(data, build.entry(given))
@@ -27,13 +23,13 @@ def _build(build: Building, data: Data) -> Step:
         agent = replace(agent, output_schema=schema)
     elif schema is not None:
         options["validators"] = [*options["validators"], Fits(schema)]
-    return Step(agent=agent, **present(data, *_OWN), **options)
+    return {"agent": agent, **options}
 
 
 def _write(writing: Writing, step: Step) -> dict[str, Any]:
     if isinstance(step.agent, Changes):
         writing.cannot("it changes the context as a loop's `init` and `state` do, but is not in a loop")
-    return {"uses": writing.agent(step.agent), **writing.working(step), **writing.options(step, *_OWN)}
+    return {"uses": writing.agent(step.agent)}
 
 
 KIND: Final = BlueprintKind(

@@ -1,23 +1,20 @@
 """Tree searches in blueprints."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.keys import NAMED_AGENT
-from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
+from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import COUNT, FLAG, AnyOf, Key, Number
 from flujo_client.pipeline.pipeline import Body
-from flujo_client.recipes.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
+from flujo_client.recipes.tree_search import EVALUATOR, PROPOSER, TreeSearchStep
 
 _SEARCHER: Final = AnyOf((NAMED_AGENT, BODY))
 
 
-def _build(build: Building, data: Data) -> TreeSearchStep:
-    bodies: dict[str, Any] = {who: _searcher(build, who, data[who]) for who in (PROPOSER, EVALUATOR)}
-    return TreeSearchStep(**bodies, **present(data, *BOUNDS), **build.contained(data))
+def _build(build: Building, data: Data) -> dict[str, Any]:
+    return {who: _searcher(build, who, data[who]) for who in (PROPOSER, EVALUATOR)}
 
 
 def _searcher(build: Building, who: str, given: Any) -> Body:
@@ -25,8 +22,7 @@ def _searcher(build: Building, who: str, given: Any) -> Body:
 
 
 def _write(writing: Writing, step: TreeSearchStep) -> dict[str, Any]:
-    bodies = {who: writing.body(step.body_of(who)) for who in (PROPOSER, EVALUATOR)}
-    return {**bodies, **writing.options(step, *BOUNDS)}
+    return {who: writing.body(step.body_of(who)) for who in (PROPOSER, EVALUATOR)}
 
 
 KIND: Final = BlueprintKind(

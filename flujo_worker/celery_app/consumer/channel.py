@@ -28,21 +28,21 @@ logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 32
 """The maximum number of messages that a process takes at once: more would wait here while other processes are idle."""
 IDLE_S = 5
-"""Seconds between two times at which idle connections are closed."""
+"""The interval in seconds at which idle connections are closed."""
 _AGAIN: Final = {"interval_start": 0.5, "interval_step": 0.5, "interval_max": 2.0}
 """Seconds until a connection that fails is tried again: kombu waits for 2, 4, 6 and so on, also where the broker was back long before."""
 
 
 class FreeSlots(Protocol):
-    """Counts what a process can still take."""
+    """Counts the free slots of a process."""
 
     @property
     def free(self) -> int:
-        """Return how many more messages there is room for; only a message that is handed over may lower it."""
+        """Return how many more messages the process can take; only taking a message may lower it."""
 
     @property
     def running(self) -> int:
-        """Return how many are being carried out."""
+        """Return how many messages are being carried out."""
 
 
 class Capacity:
@@ -63,7 +63,7 @@ class Capacity:
 
     @property
     def slots(self) -> int:
-        """Return how many messages there is room for in all, those included that are being carried out."""
+        """Return the number of slots, busy ones included."""
         return self._slots.free + self._slots.running
 
     def serve(self, hub: Any) -> None:
@@ -87,7 +87,7 @@ class Capacity:
 
 
 def connection_for(capacity: Capacity | None = None) -> type[kombu.Connection]:
-    """Return a class of connections for `app.amqp.Connection` that close what they do not use. With a capacity, consumers take messages by free slots.
+    """Return a class for `app.amqp.Connection` that closes idle connections to Redis. With a capacity, consumers take messages by free slots.
 
     kombu still chooses the transport by the URL, also when it switches to the next of several URLs.
     """
@@ -163,7 +163,7 @@ class _LimitedWithAcks(_Limited, stock.QoS):
 
 
 class BulkChannel(SparingChannel):
-    """A channel that takes what it has room for. Used by the hub's thread alone."""
+    """A channel that takes as many messages as there are free slots. Only the hub's thread uses it."""
 
     capacity: Capacity
     connection: BulkTransport
@@ -172,9 +172,9 @@ class BulkChannel(SparingChannel):
         super().__init__(*args, **options)
         self.QoS = _LimitedWithAcks if self.ack_emulation else _Limited
         self.read: Callable[[bytes, str], Any] = lambda item, _: loads(item.decode())
-        """Makes the message of an item of a queue, or None where it is not to be delivered."""
+        """Reads the message of a queue's item; None if it is not to be delivered."""
         self.take: Callable[[Any, str], bool] = lambda *_: False
-        """Takes a message of a queue at once, or returns that it has to pass through kombu's consumers and Celery's."""
+        """Takes a message of a queue; False if it has to pass through kombu's and Celery's consumers."""
         self._bulk_request = lru_cache(self._write_bulk_request)
         self._is_limited = False
         self._asked: str | None = None
@@ -246,14 +246,14 @@ class BulkChannel(SparingChannel):
         return self._key, answer[1] if asked == "BLMPOP" else answer[1:]
 
     def _ask_for_more(self, key: str, queue: str) -> None:
-        """Ask for the rest of what there is room for: the answer is read when it comes, like that of BRPOP."""
+        """Ask for as many further messages as there are free slots; the answer is read like that of BRPOP."""
         if self.is_open and queue in self.active_queues and self.qos.can_consume():
             room = self._room(MOST_AT_ONCE - 1)
             self._asked = "RPOP"
             self.begin_poll(self.client.connection.pack_command("RPOP", self._prefixed(key), room))
 
     def _deliver_all(self, key: str, queue: str, items: Sequence[bytes]) -> None:
-        """Deliver items; what cannot be delivered any more goes back to where it came from."""
+        """Deliver items; put those back whose consumer has gone."""
         left = list(reversed(items))
         try:
             while left and self.has_consumer(queue):

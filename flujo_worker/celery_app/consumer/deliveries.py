@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOKS: Final = 4
-"""How often in `acknowledge_s` seconds the ages of deliveries are looked at."""
+"""How often in `acknowledge_s` seconds the ages of deliveries are checked."""
 
 
 class Deliveries:
@@ -49,11 +49,11 @@ class Deliveries:
             self._adapt()
 
     def watch(self, message: Any) -> None:
-        """Acknowledge a message early if nobody else does."""
+        """Acknowledge a message early if its attempt runs for long."""
         self._since[message] = time.monotonic()
 
     def receipt(self, message: Any) -> Callable[[], object]:
-        """Return what acknowledges a message once its attempt has ended, in any thread."""
+        """Return the function that acknowledges a message when its attempt has ended; it may be called in any thread."""
         return lambda: self._consumer.call_soon(self._acknowledge, message)
 
     def _acknowledge(self, message: Any) -> None:
@@ -73,7 +73,7 @@ class Deliveries:
             self._leave(message)
 
     def _leave(self, message: Any) -> None:
-        """Let an attempt run without a message to acknowledge, until its end, which is when somebody tries to."""
+        """Let an attempt run without a message to acknowledge; its end only updates the count."""
         self._since.pop(message, None)
         message.ack = message.reject = self._end
 
@@ -90,7 +90,7 @@ class Deliveries:
             self._consumer.call_soon(self._adapt)
 
     def _adapt(self) -> None:
-        """Let RabbitMQ deliver as much as there is room for; to deliver nothing, which 0 does not mean in AMQP, consume nothing."""
+        """Let RabbitMQ deliver to the free slots. Without any, stop consuming, because a prefetch count of 0 means no limit."""
         room, consumer = self._room, self._consumer
         if self._capacity is None or not consumer.task_consumer:
             return

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class EventsOnRequest(EventDispatcher):
-    """Sends nothing, not even heartbeats, before somebody enables events."""
+    """Sends nothing, not even heartbeats, until events are enabled."""
 
     def send(self, type: str, *args: Any, **fields: Any) -> Any:  # noqa: A002 - Celery's name
-        """Send an event if somebody listens to those of tasks."""
+        """Send an event if task events are enabled."""
         return super().send(type, *args, **fields) if _sends_of_tasks(self) else None
 
 
@@ -29,24 +29,24 @@ class PoolEvents:
     def __init__(self) -> None:
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque()
 
-    def begun(self, held: Any) -> None:
+    def begun(self, task: Any) -> None:
         """Report that a message was received and is worked on."""
-        shown = {"name": held.name, "args": held.headers["argsrepr"], "kwargs": held.headers["kwargsrepr"]}
-        self._put(held, "task-received", **shown, root_id=held.id, parent_id=None, retries=0, eta=None, expires=None)
-        self._put(held, "task-started")
+        shown = {"name": task.name, "args": task.headers["argsrepr"], "kwargs": task.headers["kwargsrepr"]}
+        self._put(task, "task-received", **shown, root_id=task.id, parent_id=None, retries=0, eta=None, expires=None)
+        self._put(task, "task-started")
 
-    def ended(self, held: Any, delivered: DeliveryResult | None) -> None:
+    def ended(self, task: Any, delivered: DeliveryResult | None) -> None:
         """Report the end of the work. A delivery that merged nothing is rejected: that hides no end that its attempt had before."""
         if delivered is None or delivered.disposition != "merged":
-            self._put(held, "task-rejected")
+            self._put(task, "task-rejected")
         else:
-            event, fields = event_of_end(delivered.failure, time.time() - held.time_start)
-            self._put(held, event, **fields)
+            event, fields = event_of_end(delivered.failure, time.time() - task.time_start)
+            self._put(task, event, **fields)
 
-    def _put(self, held: Any, type_: str, **fields: Any) -> None:
-        if _sends_of_tasks(held.consumer.event_dispatcher):
-            self._waiting.append((type_, {"uuid": held.id, "timestamp": time.time(), **fields}))
-            held.consumer.call_soon(self._send, held.consumer)
+    def _put(self, task: Any, type_: str, **fields: Any) -> None:
+        if _sends_of_tasks(task.consumer.event_dispatcher):
+            self._waiting.append((type_, {"uuid": task.id, "timestamp": time.time(), **fields}))
+            task.consumer.call_soon(self._send, task.consumer)
 
     def _send(self, consumer: Any) -> None:
         while self._waiting and consumer.event_dispatcher:
@@ -55,7 +55,7 @@ class PoolEvents:
 
 
 def event_of_end(failure: FailureText | None, runtime: float) -> tuple[str, dict[str, Any]]:
-    """Return the event of an attempt that took so many seconds, and its fields."""
+    """Return the event of an attempt's end, and its fields; `runtime` is in seconds."""
     if failure is None:
         return "task-succeeded", {"result": "None", "runtime": runtime}
     return "task-failed", {"exception": f"StepFailed({failure.message!r})", "traceback": failure.traceback}

@@ -80,13 +80,13 @@ class ItemGate:
         consumer.call_soon(setattr, self, "_is_ready", True)  # noqa: FBT003 - setattr's
 
     def _guard_channels(self, transport: Any) -> None:
-        """Guard the channels of kombu's transport for Redis, which are Python's: in AMQP, the server knows what a message is."""
+        """Guard the channels of kombu's transport for Redis. In AMQP the server checks messages."""
         for channel in transport.channels:
             self._watch(channel)
-        transport.create_channel = partial(self._create, transport.create_channel)
+        transport.create_channel = partial(self._create_watched, transport.create_channel)
 
-    def _create(self, create: Callable[[Any], Any], connection: Any) -> Any:
-        """Create a channel that is watched: remote control makes itself a new one after an error."""
+    def _create_watched(self, create: Callable[[Any], Any], connection: Any) -> Any:
+        """Create a watched channel: remote control creates a new one after an error."""
         channel = create(connection)
         self._watch(channel)
         return channel
@@ -94,43 +94,43 @@ class ItemGate:
     def _watch(self, channel: Any) -> None:
         if _is_watched(channel.client):
             return
-        channel.client.parse_response = partial(self._pop, channel.client.parse_response, channel.sep)
+        channel.client.parse_response = partial(self._parse, channel.client.parse_response, channel.sep)
         if isinstance(channel, BulkChannel):
-            channel.read = self._read
+            channel.read = self._read_item
             channel.take = self._pool.take_unread if self._pool is not None else channel.take
-        channel.handlers["LISTEN"] = partial(self._listen, channel, channel.handlers["LISTEN"])
+        channel.handlers["LISTEN"] = partial(self._receive_broadcasts, channel, channel.handlers["LISTEN"])
 
-    def _listen(self, channel: Any, receive: Callable[[], Any]) -> Any:
-        """Let kombu receive broadcasts; its connection for them is there once the first one comes."""
+    def _receive_broadcasts(self, channel: Any, receive: Callable[[], Any]) -> Any:
+        """Let kombu receive broadcasts, whose connection exists only from the first one on."""
         client = channel.subclient
         if not _is_watched(client):
-            client.parse_response = partial(self._hear, client.parse_response)
+            client.parse_response = partial(self._parse_broadcast, client.parse_response)
         return receive()
 
-    def _pop(self, read: Callable[..., Any], separator: str, connection: Any, command: str, **options: Any) -> Any:
-        """Read an answer of Redis; return nothing instead of an item that does not pass, as if the list had been empty."""
+    def _parse(self, read: Callable[..., Any], separator: str, connection: Any, command: str, **options: Any) -> Any:
+        """Parse a response of Redis. Return None for an item that does not pass, as if the list were empty."""
         answer = read(connection, command, **options)
         if command != "BRPOP" or not answer:
             return answer
         key, item = answer
-        return answer if self._read(item, key.decode().rsplit(separator, 1)[0]) is not None else None
+        return answer if self._read_item(item, key.decode().rsplit(separator, 1)[0]) is not None else None
 
-    def _read(self, item: bytes, queue: str) -> dict[str, Any] | None:
+    def _read_item(self, item: bytes, queue: str) -> dict[str, Any] | None:
         """Read an item of a queue, or refuse it."""
         self._reading = queue
-        return self._screened(item, is_ours=self._is_ours(queue))
+        return self._screen_or_record(item, is_ours=self._is_ours(queue))
 
-    def _hear(self, read: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Read a broadcast; return nothing instead of one that does not pass. Remote control is never compressed."""
+    def _parse_broadcast(self, read: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Parse a broadcast. Return None for one that does not pass. Remote control is never compressed."""
         answer = read(*args, **options)
         if not answer or not isinstance(answer[-1], bytes):
             return answer
         self._reading = bytes(answer[-2]).decode(errors="replace")
         is_ours = self._is_alone or _PIDBOX in self._reading
-        return answer if self._screened(answer[-1], is_ours=is_ours) is not None else None
+        return answer if self._screen_or_record(answer[-1], is_ours=is_ours) is not None else None
 
-    def _screened(self, item: bytes, *, is_ours: bool) -> dict[str, Any] | None:
-        """Return what an item says; None if it does not pass, which is recorded."""
+    def _screen_or_record(self, item: bytes, *, is_ours: bool) -> dict[str, Any] | None:
+        """Return the message of an item; None, and record a refusal, if it does not pass."""
         try:
             return self._message_of(item, is_ours=is_ours)
         except WireError as error:
@@ -147,7 +147,7 @@ class ItemGate:
         A KeyError is the message's, though kombu counts it among the errors of a connection.
         """
         if not self._is_ready:
-            # RabbitMQ delivers as soon as a consumer begins, and the host, which Celery's signal of a ready worker makes, is not there yet.
+            # RabbitMQ delivers as soon as a consumer begins, before Celery's signal of a ready worker has created the host.
             return consumer.call_soon(self._handle, consumer, handle, message)
         task = message.headers.get("task")
         if self._is_amqp:
@@ -167,7 +167,7 @@ class ItemGate:
             self.refuse(consumer, WireError(detail, reason="unhandled", cause=error), message)
 
     def refuse(self, consumer: Any, error: WireError, message: Any) -> None:
-        """Record a message and take it out of what is to be delivered again."""
+        """Record a message and reject it, so that it is not delivered again."""
         self._refusals.record_message(error, message)
         if not message.acknowledged:
             message.reject_log_error(logger, consumer.connection_errors)
@@ -211,7 +211,7 @@ class SafeConsumer(Consumer):
 
     def on_decode_error(self, message: Any, error: Exception) -> None:
         if str((message.delivery_info or {}).get("exchange")).endswith(_PIDBOX):
-            # Workers of other apps greet all workers of the broker: not for us, and nothing that is missing.
+            # A greeting that workers of other apps send to all workers of the broker: nothing is lost.
             note_once(f"ignored a remote control command that this worker does not accept: {error!s:.200}")
             return
         self.refuse(WireError(str(error), reason="undecodable"), message)

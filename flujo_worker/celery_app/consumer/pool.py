@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POOL: Final = "flujo_worker.celery_app.consumer.pool:AttemptPool"
-_TOLD: Final = (
+_TRACER_SIGNALS: Final = (
     signals.task_received,
     signals.task_prerun,
     signals.task_postrun,
@@ -51,27 +51,27 @@ _TOLD: Final = (
 )
 
 
-def done_already() -> None:
+def already_acknowledged() -> None:
     """Do nothing: there is nothing left to acknowledge."""
 
 
 def acknowledge_at_once(message: Any) -> Callable[[], object]:
-    """Acknowledge a message as it is taken: in Redis, nothing rests on it."""
+    """Acknowledge a message when it is taken: in Redis, nothing depends on the acknowledgement."""
     message.ack()
-    return done_already
+    return already_acknowledged
 
 
 @dataclass(eq=False)
-class Held:
-    """A message that the engine has, as Celery's remote control lists it.
+class EngineRequest:
+    """The request that the engine carries out for a message, as Celery's remote control lists it.
 
     Args:
         headers: checked ones.
-        wire: what its body asks for.
+        wire: the body's argument.
         chord: the body of its chord, if it is part of one.
-        queue: the queue that it lay in.
-        consumer: Celery's, which has the worker's name and its dispatcher of events.
-        acknowledge: acknowledges it once its attempt has ended, unless that is done.
+        queue: the queue that it came from.
+        consumer: Celery's consumer, with the worker's name and event dispatcher.
+        acknowledge: acknowledges the message; called when its attempt has ended.
     """
 
     headers: Mapping[str, Any]
@@ -79,7 +79,7 @@ class Held:
     chord: Any
     queue: str
     consumer: Any
-    acknowledge: Callable[[], object] = done_already
+    acknowledge: Callable[[], object] = already_acknowledged
 
     acknowledged, worker_pid, is_done, task = True, None, False, SimpleNamespace(acks_late=False)
 
@@ -90,12 +90,12 @@ class Held:
 
     @property
     def part(self) -> ChordPart | None:
-        """Return what its chord counts when it has closed a branch."""
+        """Return the part that its chord counts when it has closed a branch."""
         group = self.headers["group"]
         return None if group is None else ChordPart(self.id, group, self.headers["group_index"], self.chord)
 
     def cancel(self, pool: AttemptPool, *, emit_retry: bool) -> None:  # noqa: ARG002 - Celery's signature
-        """Hand it back, with all others: Celery stops at once, by SIGQUIT or a second Ctrl-C."""
+        """Hand back all requests: Celery stops at once, after SIGQUIT or a second Ctrl-C."""
         pool.hand_back()
 
     def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - Celery's signature
@@ -132,17 +132,17 @@ class AttemptPool(TaskPool, Taker):
     """Runs attempts as coroutines, as many at once as the worker's concurrency says.
 
     Attributes:
-        shortcuts: for each of our tasks, what takes a message of it past Celery's consumer.
+        shortcuts: for each of our tasks, how its messages bypass Celery's consumer.
         capacity: how many more messages there is room for.
         screen: returns the message of an item of a queue, or raises WireError.
-        receipt: returns what acknowledges a message that is taken once its attempt has ended.
+        receipt: returns the function that acknowledges a taken message when its attempt has ended.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._taken = self._done = 0
         self._allowed = int(self.limit)
-        self._counting, self._aside = threading.Lock(), set[Held]()
+        self._counting, self._aside = threading.Lock(), set[EngineRequest]()
         self._host: Host
         self._serves = self._hands_back = False
         self.shortcuts: dict[str, Shortcut] = {}
@@ -165,7 +165,7 @@ class AttemptPool(TaskPool, Taker):
         return self._taken - self._done
 
     def allow(self, attempts: int) -> None:
-        """Run only so many at once from now on. Those above that number go on."""
+        """Run at most that many at once from now on; running ones continue."""
         self._allowed = attempts
         self.capacity.wake()
 
@@ -180,7 +180,7 @@ class AttemptPool(TaskPool, Taker):
         """Return whether Celery's tracer can be left out unnoticed: `PoolEvents` sends its events."""
         return (
             self._serves
-            and not any(signal.receivers for signal in _TOLD)
+            and not any(signal.receivers for signal in _TRACER_SIGNALS)
             and not is_tracer_replaced()
             and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
         )
@@ -210,15 +210,15 @@ class AttemptPool(TaskPool, Taker):
         except WireError:  # the consumer refuses it
             return False
 
-    def take(self, held: Held, refusals: Refusals) -> None:
+    def take(self, request: EngineRequest, refusals: Refusals) -> None:
         """Pass a message to the engine. Safe to call from any thread."""
-        self._hold(held)
-        self._engine.inbox.put(partial(self._begin, held, refusals))
+        self._accept(request)
+        self._engine.inbox.put(partial(self._begin, request, refusals))
 
-    def begin_own(self, held: Held, envelope: Envelope, refusals: Refusals) -> None:
+    def begin_own(self, request: EngineRequest, envelope: Envelope, refusals: Refusals) -> None:
         """Begin an attempt whose message this process has written. Called on the engine's loop."""
-        self._hold(held)
-        self._engine.begin(self._carry_out(held, self._host.perform(envelope), refusals))
+        self._accept(request)
+        self._engine.begin(self._carry_out(request, self._host.perform(envelope), refusals))
 
     def on_apply(self, *args: Any, **kwargs: Any) -> Any:
         self._count()
@@ -243,39 +243,41 @@ class AttemptPool(TaskPool, Taker):
             self._host.announce_stop()
             after(0.0, self._host.hand_back)
 
-    def _hold(self, held: Held) -> None:
+    def _accept(self, request: EngineRequest) -> None:
         self._count()
-        state.task_reserved(held)
-        state.task_accepted(held)
-        self._events.begun(held)
+        state.task_reserved(request)
+        state.task_accepted(request)
+        self._events.begun(request)
 
-    def _begin(self, held: Held, refusals: Refusals) -> None:
-        work = self._host.carry_out(held.type, held.wire, task_id=held.id)
-        self._engine.begin(self._carry_out(held, work, refusals))
+    def _begin(self, request: EngineRequest, refusals: Refusals) -> None:
+        work = self._host.carry_out(request.type, request.wire, task_id=request.id)
+        self._engine.begin(self._carry_out(request, work, refusals))
 
-    async def _carry_out(self, held: Held, work: Coroutine[Any, Any, DeliveryResult], refusals: Refusals) -> None:
+    async def _carry_out(
+        self, request: EngineRequest, work: Coroutine[Any, Any, DeliveryResult], refusals: Refusals
+    ) -> None:
         effects, delivered = self._host.effects, None
-        wait_for_locks(partial(self._step_aside, held))
+        wait_for_locks(partial(self._step_aside, request))
         try:
             delivered = await work
-            if delivered.counts and held.part is not None:
-                await self._chords.count(held.part)
+            if delivered.is_part and request.part is not None:
+                await self._chords.count(request.part)
         except WireError as refused:
-            await effects.call(refusals.record, refused, held.id.encode(), queue=held.queue)
+            await effects.call(refusals.record, refused, request.id.encode(), queue=request.queue)
         except Exception:
-            logger.exception("message %s failed", held.id)
+            logger.exception("message %s failed", request.id)
         finally:
-            state.task_ready(held)
-            self._events.ended(held, delivered)
-            held.is_done = True
-            held.acknowledge()
-            self._aside.discard(held)
+            state.task_ready(request)
+            self._events.ended(request, delivered)
+            request.is_done = True
+            request.acknowledge()
+            self._aside.discard(request)
             self._free()
 
-    def _step_aside(self, held: Held) -> None:
-        """Leave the slot of a message whose statements wait for a lock to another one. Safe to call from any thread, any number of times."""
-        if not held.is_done and len(self._aside) < self.most:
-            self._aside.add(held)
+    def _step_aside(self, request: EngineRequest) -> None:
+        """Free the slot of a message whose statements wait for a lock. Safe to call from any thread, any number of times."""
+        if not request.is_done and len(self._aside) < self.most:
+            self._aside.add(request)
             self.capacity.wake()
 
     def _count(self) -> None:

@@ -68,7 +68,7 @@ NEWER: Final[dict[str, dict[str, str]]] = {
 }
 """The names that older versions lack, with the version that brought each. We look for each name before we use it."""
 CLOSES_IDLE: Final = hasattr(Hub, "_create_waker")
-"""Before kombu 5.7, a hub no longer reads the answers of a consumer once connections beside it were closed."""
+"""Before kombu 5.7, a hub stops reading a consumer's answers once other connections were closed."""
 
 
 class OpenChannel(stock.Channel):

@@ -36,7 +36,7 @@ _JSON: Final = "application/json"
 OPEN: Final = frozenset(
     ("active", "active_queues", "clock", "conf", "ping", "query_task", "registered", "report", "reserved", "revoked")
 ) | {"disable_events", "enable_events", "heartbeat", "scheduled", "stats"}
-"""The commands that workers of our own app also take in JSON, from whoever can reach the broker: they change nothing about a run."""
+"""The commands that workers of our own app also accept in JSON, from every client of the broker: they change no run."""
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class OpenNode(Node):
 
 
 class _JsonNode(Node):
-    """Answers in JSON what is open to everybody, without what looks like a secret."""
+    """Answers open commands in JSON, without secrets."""
 
     def handle(self, method: str, arguments: Any = None) -> Any:
         if method in OPEN:

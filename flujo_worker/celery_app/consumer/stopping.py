@@ -53,7 +53,7 @@ def on_stop_signal(begin_stop: Callable[[], object]) -> None:
 
 
 def after(seconds: float, act: Callable[[], object]) -> None:
-    """Call `act` after so many seconds, in a thread that keeps no process alive."""
+    """Call `act` after that many seconds, in a daemon thread."""
     timer = threading.Timer(seconds, act)
     timer.name, timer.daemon = "flujo-hand-back", True
     timer.start()

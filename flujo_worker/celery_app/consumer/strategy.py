@@ -28,7 +28,7 @@ from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.messages import shown_name, task_headers
 from flujo_worker.attempts.isolation import FailureText
 from flujo_worker.celery_app.consumer.events import event_of_end
-from flujo_worker.celery_app.consumer.pool import AttemptPool, Held, Shortcut, done_already
+from flujo_worker.celery_app.consumer.pool import AttemptPool, EngineRequest, Shortcut, already_acknowledged
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.errors import WireError, key_missing_in
 from flujo_worker.own_keys import OwnKeys
@@ -43,13 +43,13 @@ _MISSHAPEN = (TypeError, ValueError, KeyError, IndexError, AttributeError, Recur
 
 
 class OwnRequest(Request):
-    """A request for one of our tasks, decoded here: the process that performs it accepts what the app accepts, which is not our content type."""
+    """A request for one of our tasks, decoded here: the process that performs it accepts only the app's content types."""
 
     def __init__(self, message: Any, **options: Any) -> None:
         super().__init__(message, **options | {"body": message.payload, "decoded": True})
 
     def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> None:
-        """Send the event of an attempt whose signals a task of the user's has sent: Celery sends none for what it ignores."""
+        """Send the event of an attempt whose signals a task of the user's has sent; Celery sends none after Ignore."""
         signalled = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(signalled, AlreadySignalled):
             event, fields = event_of_end(signalled.failure, time.time() - (self.time_start or time.time()))
@@ -68,7 +68,7 @@ class AlreadySignalled(Ignore):
 def strategy(
     task: Any, app: Any, consumer: Any, *, refusals: Refusals, keys: Callable[[], OwnKeys]
 ) -> Callable[..., Any]:
-    """Return Celery's own strategy for a task, with the check before it, and the short way to a pool of ours."""
+    """Return a task's strategy: check a message, then pass it to our pool, or to Celery's default strategy."""
     carry_out = default(task, app, consumer)
     pool = consumer.pool if isinstance(consumer.pool, AttemptPool) and task.name in _ATTEMPTS else None
     revoked = consumer.controller.state.revoked
@@ -76,11 +76,11 @@ def strategy(
     def can_take() -> bool:
         return pool is not None and pool.can_skip_tracer(task)
 
-    def take(message: Any, acknowledge: Callable[[], object] = done_already) -> None:
+    def take(message: Any, acknowledge: Callable[[], object] = already_acknowledged) -> None:
         assert pool is not None, "only Flujo's own pool can take a message"
         given, _, embed = message.payload
         queue, chord = message.delivery_info["routing_key"], (embed or {}).get("chord")
-        pool.take(Held(message.headers, given[-1], chord, queue, consumer, acknowledge), refusals)
+        pool.take(EngineRequest(message.headers, given[-1], chord, queue, consumer, acknowledge), refusals)
 
     def take_own(envelope: Envelope) -> None:
         """Take an attempt whose message is as this process has written it."""
@@ -88,7 +88,7 @@ def strategy(
         headers = _own_headers(task.name, envelope.key, envelope.ticket.run, envelope.step, envelope.ticket.reference)
         part = pool.part_of(envelope)
         headers |= {"group": part.get("group_id"), "group_index": part.get("group_index")}
-        pool.begin_own(Held(headers, {}, part.get("chord"), envelope.queue, consumer), envelope, refusals)
+        pool.begin_own(EngineRequest(headers, {}, part.get("chord"), envelope.queue, consumer), envelope, refusals)
 
     def take_unread(item: Mapping[str, Any]) -> bool:
         """Take what can be taken. The rest passes through Celery's consumer, which refuses it if necessary."""
@@ -108,7 +108,7 @@ def strategy(
         if pool is not None and can_take():
             take(message, pool.receipt(message))
             return None
-        # Revoked elsewhere: Celery would drop the message, and the run would wait for it.
+        # Celery would drop a revoked message, and the run would wait for it.
         revoked.discard(message.headers["id"])
         message.properties = {**message.properties, "reply_to": ""}
         return carry_out(message, payload, *args, **kwargs)

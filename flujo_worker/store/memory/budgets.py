@@ -31,7 +31,7 @@ class BudgetsInMemory(InMemory):
         return None
 
     def hold(self, key: str, holds: Sequence[Reservation]) -> Fault | None:
-        """Set what an attempt holds of its budgets: of all of them, or of none if one has too little left; return why not."""
+        """Set an attempt's reservations: all, or none, and return the fault, if a budget has too little left."""
         rows, before = self._t.reservations.setdefault(key, {}), dict[str, Budget]()
         for each in holds:
             held = rows.get(each.scope)
@@ -65,7 +65,7 @@ class BudgetsInMemory(InMemory):
         return self.book(run, claim.key, Amount.of(usage) if is_first else Amount(), frees=frees)
 
     def book(self, run: str, key: str, spent: Amount, *, frees: bool) -> Fault | None:
-        """Book what an attempt has spent in its budgets; return why the run's tree fails, if that passes a limit."""
+        """Book an attempt's spend in its budgets. Return the fault if its tree of runs fails, because a limit is passed."""
         passed = []
         for scope, row in self._t.reservations.get(key, {}).items():
             back = row.amount if frees and row.is_held else Amount()
@@ -95,7 +95,7 @@ class BudgetsInMemory(InMemory):
         self._t.add_event(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))
 
     def release(self, run: str) -> None:
-        """Release what a run that has ended still holds."""
+        """Release the reservations of an ended run."""
         for row in self._t.attempts_of(run):
             self.unreserve(str(row.key))
 

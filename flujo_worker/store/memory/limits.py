@@ -68,7 +68,7 @@ class LimitsInMemory(InMemory):
             self._t.replace(run, request.replacement, by=request.run)
 
     def without_place(self, keys: Collection[str]) -> set[str]:
-        """Return which of these attempts have a permit whose place others have by now."""
+        """Return which of these attempts have a permit whose place others have taken."""
         crowded: set[str] = set()
         permits = self._t.permits.items()
         mine = [(each.turn, key, each.name) for key, each in permits if key in keys and self._runs_under(key, each)]

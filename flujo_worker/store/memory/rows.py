@@ -264,12 +264,12 @@ class StoredAttempt:
         self.note_loss(now)
 
     def note_loss(self, now: float, how: str | None = None, *, is_gone: bool = True) -> None:
-        """Record whose process was lost, or that a living one gave it up, unless whoever took the worker away has."""
+        """Record the lost worker, or that a live one gave the attempt up, unless that is recorded already."""
         if self.worker is not None:
             self.loss = {"worker": self.worker if is_gone else None, "how": how, "at": when(now).isoformat()}
 
     def wait_no_more(self) -> None:
-        """Forget what it has waited for before it ran."""
+        """Clear its earlier wait."""
         self.waits_for = self.waits_since = None
 
     def is_poison(self, max_lost: int) -> bool:
@@ -385,7 +385,7 @@ def when_or_none(at: float | None) -> datetime | None:
 
 @dataclass
 class StoredRequest:
-    """A request, and what has become of it."""
+    """A request and its state."""
 
     given: BatchedRequest
     asked_at: float

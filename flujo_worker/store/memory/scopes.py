@@ -121,7 +121,7 @@ class ScopesInMemory(InMemory):
         return any(child.is_open for child in self._t.children.get((run, address), ()))
 
     def _is_joinable(self, run: str, scope: StoredScope) -> bool:
-        """Return whether a join is to be made: what it waits for has ended, and no signal has made it yet."""
+        """Return whether a join is due: its branches or its child run have ended, and no signal has created it."""
         if not (scope.waiting and scope.is_open and self._may_merge(run)):
             return False
         waits = any(each.is_live for each in self._t.child_runs_of(run, scope.address))

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Tables:
-    """Everything Postgres would remember, in dictionaries. One lock makes each act one commit; `clock` tells what is now, in unix seconds."""
+    """The tables of Postgres, as dictionaries. One lock makes each act one commit; `clock` returns the time in unix seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock

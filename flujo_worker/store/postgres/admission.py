@@ -30,7 +30,7 @@ class AdmissionInPostgres(InPostgres):
 
 
 def _admit(connection: Connection, gates: Collection[str] | None) -> Admitted:
-    """Let runs pass these gates, or any: all places that no one holds any more are released then."""
+    """Let runs pass these gates; None: all gates, after releasing stale places."""
     with connection.transaction():
         if gates is None:
             execute(connection, "begin_periods", {})

@@ -74,7 +74,7 @@ def bind_corrections(notices: Sequence[AttemptReport]) -> dict[str, Any]:
 
 
 def bind_spends(usages: Sequence[Usage]) -> dict[str, Any]:
-    """Return the parameters that record what attempts have spent, and what is booked of it."""
+    """Return the parameters that record and book the spends of attempts."""
     rows = [[] if usage.is_nothing else [usage] for usage in usages]
     booked = [str(Amount.of(usage).usd) for usage in usages if not usage.is_nothing]
     return placed("spend", entities.NEW_SPEND, rows) | {"spent_usd": booked}

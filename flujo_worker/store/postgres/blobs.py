@@ -32,7 +32,7 @@ class Recent:
         self._lock = threading.Lock()
 
     def add(self, blobs: Iterable[Packed]) -> None:
-        """Remember blobs; one larger than a quarter of all is not worth the others."""
+        """Remember blobs, except those larger than a quarter of the cache."""
         with self._lock:
             for blob in blobs:
                 if blob.digest in self._blobs or sum(map(_weight, blob.parts or (blob,))) > self._most // 4:
@@ -50,7 +50,7 @@ class Recent:
             return found
 
     def find_parts(self, keys: Collection[str]) -> dict[str, Packed]:
-        """Return what remembered blobs have as parts, by the key that it is stored under."""
+        """Return the parts of remembered blobs, by their keys."""
         with self._lock:
             return {key: self._parts[key] for key in keys if key in self._parts}
 
@@ -87,7 +87,7 @@ class BlobsInPostgres(InPostgres):
         self._recent = Recent()
 
     def store(self, blobs: Sequence[Packed]) -> None:
-        """Store values; of those in parts only what is new here, unless Postgres has it no longer."""
+        """Store values. Of values in parts store only new parts, unless Postgres has lost the others."""
         parts = {key: part for blob in blobs for key, part in stored_apart(blob).items()}
         shared = set(self._recent.find_parts(parts))
         bodies = {blob.digest: bytes(Manifest.of(blob) if blob.parts else blob) for blob in blobs}

@@ -32,7 +32,7 @@ def bind_holding(keys: Sequence[str | None], scopes: Iterable[str] = (), ended: 
 def bind_reservations(
     keys: Sequence[str | None], to_reserve: Sequence[Sequence[Reservation]], *, is_alone: bool = False
 ) -> dict[str, Any]:
-    """Return the parameters of `reserve.sql`: what each attempt reserves."""
+    """Return the parameters of `reserve.sql`."""
     return {"key": keys, "is_alone": is_alone, **placed("ask", ASKED, to_reserve)}
 
 
@@ -44,7 +44,7 @@ def reserve(connection: Connection, key: str, to_reserve: Sequence[Reservation])
 
 
 def read_refusals(refused: Iterable[Mapping[str, Any]], asked: Sequence[Sequence[Reservation]]) -> dict[int, Fault]:
-    """Return why there is no reservation, by the number of the claim."""
+    """Return the faults of claims without a reservation, by the number of the claim."""
     faults: dict[int, Fault] = {}
     for row in refused:
         number, budget = int(row["of"]), budget_of(row)
@@ -93,7 +93,7 @@ def settle(
 def hold(
     connection: Connection, run: str, key: str, holds: Sequence[Reservation], *, spent: Amount = NOTHING, fence: int = 0
 ) -> Fault | None:
-    """Set what an attempt holds of its budgets, all or nothing, and book what it has spent; return why not, or why the run's tree fails."""
+    """Set an attempt's reservations, all or none, and book its spend. Return the fault if a budget has too little left, or its tree of runs fails."""
     execute(connection, "open_budgets", bind_opening(holds))
     first = execute(connection, "hold_first_run", {"run": run}).fetchone() if spent != NOTHING else None
     execute(connection, "hold_budgets", bind_holding([key], [each.scope for each in holds]))

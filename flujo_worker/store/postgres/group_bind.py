@@ -54,7 +54,7 @@ _REFUSED: Final = (
 
 
 def call_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
-    """Return what claims a group, and reserves for it. Budgets are opened first, while the group holds no other locks."""
+    """Return the statements that claim a group and reserve for it. Budgets are opened first, while the group holds no other locks."""
     to_reserve, claims = [each.to_reserve for each in requests], bind_claims(requests)
     budgets = {each.scope: each for some in reversed(to_reserve) for each in reversed(some)}
     if not budgets:
@@ -86,7 +86,7 @@ def bind_claims(
 
 
 def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
-    """Return the claims that were made, in the order of the requests; those that were granted no reservation say why."""
+    """Return the claims, in the order of the requests, each with the reason if it got no reservation."""
     claimed, refused = (answers[0], ()) if len(answers) == 1 else (answers[1], answers[-1])
     faults = read_refusals(_named(refused), [each.to_reserve for each in requests])
     found = {key: (int(fence or 0), aborted == b"t", claim_id) for key, fence, claim_id, aborted in claimed}
@@ -120,7 +120,7 @@ def size(decision: Decision) -> int:
 
 
 def call_merges(decisions: Sequence[Decision]) -> list[Call]:
-    """Return what merges a group, or one decision that goes in none. Under limits it also settles, and reserves for what is claimed ahead.
+    """Return the statements that merge a group, or one decision that fits no group. Under limits it also settles, and reserves for what is claimed ahead.
 
     `settle.sql` records the spend then, because it must know whether it is the first. Budgets are not opened: where one is missing, the group
     undoes itself.
@@ -144,9 +144,9 @@ def call_merges(decisions: Sequence[Decision]) -> list[Call]:
 
 
 class Look(NamedTuple):
-    """What a group reads of fan-outs once its closed branches are committed: those for which the statement has a row are to be joined.
+    """Finds the fan-outs to join after a group has closed branches: those for which the statement returns a row.
 
-    With `is_around` it is about all fan-outs around a branch that closes, else only about the branch's own.
+    `is_around`: it looks at all fan-outs around a closed branch, not only at the branch's own.
     """
 
     statement: str
@@ -163,7 +163,7 @@ class Look(NamedTuple):
     def read(
         self, decisions: Sequence[Decision], merged: Sequence[Committed | None], rows: Sequence[Row]
     ) -> list[Committed | None]:
-        """Return what was merged, with whether the joins of closed branches must be signalled: each by one of those that closed a branch."""
+        """Add to the answers whether to signal the joins of closed branches; one decision signals each join."""
         found = {(run.decode(), address.decode()) for run, address in rows if run is not None and address is not None}
         signalled: set[FanOutPlace] = set()
         answers = list(merged)
@@ -189,14 +189,14 @@ CLOSED: Final = Look("closed_among", is_around=False)
 
 
 def call_corrections(decisions: Sequence[Decision]) -> list[Call]:
-    """Return what stores the corrections of a group. Without repairs the ledger is never touched."""
+    """Return the statement that stores the corrections of a group; none if nothing was repaired."""
     notices = [each.notice for each in decisions]
     repairs = any(each.outcome.corrections for each in notices)
     return [("record_corrections", bind_corrections(notices))] if repairs else []
 
 
 def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Return the parameters of `conclude_many.sql`, but for what was spent."""
+    """Return the parameters of `conclude_many.sql` except the spends."""
     lanes = [
         (number, each.notice.envelope.ticket.run, end.fan_out)
         for number, each in enumerate(decisions, 1)
@@ -219,7 +219,7 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 
 def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
-    """Return which decisions were merged, in their order, and why what they claimed ahead was granted no reservation."""
+    """Return which decisions were merged, in their order, and why the attempts claimed ahead got no reservation."""
     if not is_groupable(decisions[0]):
         [(is_merged, taken, claim_id)] = answers[0]
         return [Committed("merged", _text(taken), claim_id=_text(claim_id)) if is_merged == b"t" else None]

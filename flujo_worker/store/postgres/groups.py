@@ -75,8 +75,8 @@ class GroupedLedger:
         self.connections = [claims, merges, limited_claims, limited_merges, units]
         self._is_alone = is_alone
         self._claims = Groups(claims, group_bind.call_claims, group_bind.read_claims, is_alone, again_s=AGAIN_S)
-        look = group_bind.ABORTED if counts_chords else group_bind.CLOSED
-        after = After(look.call, look.read)
+        fan_outs = group_bind.ABORTED if counts_chords else group_bind.CLOSED
+        after = After(fan_outs.call, fan_outs.read)
         self._limited_claims = Groups(limited_claims, group_bind.call_claims, group_bind.read_claims, is_alone)
         self._merges, self._limited_merges = (
             Groups(each, _call_merges, _read_merges, is_alone, after=after) for each in (merges, limited_merges)
@@ -163,15 +163,15 @@ def _read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]
 
 
 class After(NamedTuple, Generic[Q, A]):
-    """What a group reads once it is committed, in the same round trip: `call` returns the statements, `read` adds what they say to the answers."""
+    """Reads after a group's commit, in the same round trip: `call` returns the statements, `read` adds their rows to the answers."""
 
     call: Callable[[Sequence[Q]], list[Call]]
     read: Callable[[Sequence[Q], Sequence[A | None], Sequence[Row]], list[A | None]]
 
 
 @dataclass(eq=False, slots=True)
-class _Asked(Generic[Q, A]):
-    """A request that waits for its answer, and its pipeline."""
+class _Pending(Generic[Q, A]):
+    """A request that waits for its answer, with its pipeline's reference."""
 
     key: str
     reference: str | None
@@ -205,8 +205,8 @@ class Groups(Generic[Q, A]):
     ) -> None:
         self.connection, self._call, self._read, self._is_alone = connection, call, read, is_alone
         self._again_s, self._after = again_s, after
-        self._waiting: deque[_Asked[Q, A]] = deque()
-        self._apart: deque[list[_Asked[Q, A]]] = deque()
+        self._waiting: deque[_Pending[Q, A]] = deque()
+        self._halves: deque[list[_Pending[Q, A]]] = deque()
         self._keys: set[str] = set()
         self._suspects: dict[str, float] = {}
         self._is_busy = False
@@ -218,16 +218,16 @@ class Groups(Generic[Q, A]):
         self.connection.open()
         if not self.connection.is_ready or key in self._keys or self._is_suspect(reference, loop.time()):
             return None
-        asked: _Asked[Q, A] = _Asked(key, reference, request, size, loop.create_future())
+        pending: _Pending[Q, A] = _Pending(key, reference, request, size, loop.create_future())
         self._keys.add(key)
-        self._queue(asked)
+        self._queue(pending)
         try:
-            return await asked.answer
+            return await pending.answer
         finally:
             self._keys.discard(key)
 
-    def _queue(self, asked: _Asked[Q, A]) -> None:
-        self._waiting.append(asked)
+    def _queue(self, pending: _Pending[Q, A]) -> None:
+        self._waiting.append(pending)
         if self._is_busy:
             return
         self._is_busy = True
@@ -245,42 +245,42 @@ class Groups(Generic[Q, A]):
             try:
                 requests = [each.request for each in group]
                 after = () if self._after is None else self._after.call(requests)
-                self.connection.execute(self._call(requests), partial(self._answered, group), after)
+                self.connection.execute(self._call(requests), partial(self._resolve_group, group), after)
             except Exception as error:  # noqa: BLE001 - a value may cause any error
-                self._failed(group, error)
+                self._handle_error(group, error)
             else:
                 return
         self._is_busy = False
 
-    def _next(self) -> list[_Asked[Q, A]]:
+    def _next(self) -> list[_Pending[Q, A]]:
         """Take the next group, without those that were cancelled while they waited."""
-        if self._apart:
-            return self._apart.popleft()
-        group: list[_Asked[Q, A]] = []
+        if self._halves:
+            return self._halves.popleft()
+        group: list[_Pending[Q, A]] = []
         free = HEAVIEST
         while self._waiting and len(group) < LARGEST and (not group or self._waiting[0].size <= free):
-            asked = self._waiting.popleft()
-            if not asked.answer.done():
-                group.append(asked)
-                free -= asked.size
+            pending = self._waiting.popleft()
+            if not pending.answer.done():
+                group.append(pending)
+                free -= pending.size
         return group
 
-    def _answered(self, group: list[_Asked[Q, A]], answer: Rows | psycopg.Error, after: Rows) -> None:
+    def _resolve_group(self, group: list[_Pending[Q, A]], answer: Rows | psycopg.Error, after: Rows) -> None:
         if isinstance(answer, psycopg.Error):
-            self._failed(group, answer)
+            self._handle_error(group, answer)
         else:
-            for asked, given in zip(group, self._answers(group, answer, after), strict=True):
-                if given is None and asked.left_out < len(self._again_s):
-                    self._ask_again(asked)
+            for pending, own in zip(group, self._read_answers(group, answer, after), strict=True):
+                if own is None and pending.left_out < len(self._again_s):
+                    self._retry(pending)
                 else:
-                    _resolve(asked, given)
+                    _resolve(pending, own)
         self._send()
 
-    def _ask_again(self, asked: _Asked[Q, A]) -> None:
-        asyncio.get_running_loop().call_later(self._again_s[asked.left_out], self._queue, asked)
-        asked.left_out += 1
+    def _retry(self, pending: _Pending[Q, A]) -> None:
+        asyncio.get_running_loop().call_later(self._again_s[pending.left_out], self._queue, pending)
+        pending.left_out += 1
 
-    def _answers(self, group: list[_Asked[Q, A]], rows: Rows, after: Rows) -> Sequence[A | None]:
+    def _read_answers(self, group: list[_Pending[Q, A]], rows: Rows, after: Rows) -> Sequence[A | None]:
         """Read the answers. If that fails there are none, as if they were lost."""
         requests = [each.request for each in group]
         try:
@@ -290,27 +290,27 @@ class Groups(Generic[Q, A]):
             logger.exception("the answer to a group cannot be read")
             return [None] * len(group)
 
-    def _failed(self, group: list[_Asked[Q, A]], error: Exception) -> None:
-        """Halve a group if a value caused the error; a single row is left to the store, and its pipeline for a while.
+    def _handle_error(self, group: list[_Pending[Q, A]], error: Exception) -> None:
+        """Send the halves of a group if a value caused the error. Leave a single request to the store, and for a while its whole pipeline.
 
-        A group that rolled itself back is not an error: each of its requests is sent alone.
+        A group that rolled itself back is no error: the store gets each of its requests alone.
         """
         if isinstance(error, psycopg.Error) and fate(error) == "locked":
             self.locked_at = group[0].answer.get_loop().time()
         is_value = not isinstance(error, psycopg.Error) or (fate(error) == "ours" and error.sqlstate != UNDONE)
         if is_value and len(group) > 1:
             half = len(group) // 2
-            self._apart.extendleft((group[half:], group[:half]))
+            self._halves.extendleft((group[half:], group[:half]))
             return
-        for asked in group:
-            if is_value and asked.reference is not None:
+        for pending in group:
+            if is_value and pending.reference is not None:
                 logger.warning(
-                    "attempts of %s are claimed one by one for a while: %s", asked.reference, type(error).__name__
+                    "attempts of %s are claimed one by one for a while: %s", pending.reference, type(error).__name__
                 )
-                self._suspects[asked.reference] = asked.answer.get_loop().time() + SUSPECT_S
-            _resolve(asked, None)
+                self._suspects[pending.reference] = pending.answer.get_loop().time() + SUSPECT_S
+            _resolve(pending, None)
 
 
-def _resolve(asked: _Asked[Q, A], answer: A | None) -> None:
-    if not asked.answer.done():
-        asked.answer.set_result(answer)
+def _resolve(pending: _Pending[Q, A], answer: A | None) -> None:
+    if not pending.answer.done():
+        pending.answer.set_result(answer)

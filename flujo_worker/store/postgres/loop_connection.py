@@ -1,7 +1,7 @@
 """A connection to Postgres that lives on the event loop: the loop watches libpq's socket, and no thread waits for an answer.
 
 It connects in the background, and again whenever it was lost; meanwhile it takes nothing. In: statements with their parameters. Out: their
-rows, or an error. Must not try anything again: what was asked when a connection was lost may have happened.
+rows, or an error. It must not repeat anything: a statement may have been executed before the connection was lost.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 2.0
 ANSWER_S: Final = 5.0
-"""Seconds, more or less, that an answer may take; twice as many after each one that did not come, so that a slow server is not flooded."""
+"""The approximate timeout of an answer in seconds. It doubles after each timeout, so that a slow server is not flooded."""
 NEW_S: Final = 1.0
-"""Seconds since when a request is too new to be doubted because another connection got no answer."""
+"""Seconds during which a request is too new to be doubted because another connection got no answer."""
 
 
 class LoopConnection:
@@ -73,12 +73,12 @@ class LoopConnection:
             self._connecting = self._loop.create_task(self._stay_connected())
 
     def doubt(self) -> None:
-        """Connect again: a neighbour got no answer, and what lost one connection has probably lost this one. Safe for any thread."""
+        """Connect again: another connection got no answer, so this one is probably lost too. Safe for any thread."""
         if self._connecting is not None:
             self._loop.call_soon_threadsafe(self._renew)
 
     def _renew(self) -> None:
-        """Drop the connection, unless what was asked may still be answered in time."""
+        """Drop the connection, unless its answer may still come in time."""
         if self.is_ready and (self._answered is None or time.monotonic() - self._asked_at > NEW_S):
             self._drop(postgres.AnswerOverdue("no answer on another connection"))
 
@@ -177,7 +177,7 @@ class LoopConnection:
         return self._connection.pgconn
 
     def _send(self, answered: Answered, transactions: int = 1) -> None:
-        """End a pipeline of so many transactions: of the statements of each all happen or none."""
+        """End a pipeline of that many transactions."""
         self._answered, self._rows, self._error, self._asked_at = answered, [], None, time.monotonic()
         self._ended, self._transactions = [], transactions
         self._pgconn.pipeline_sync()
@@ -246,6 +246,6 @@ class LoopConnection:
 
 
 def _parameters(name: str) -> list[tuple[str, Callable[[Any], bytes | None]]]:
-    """Return the parameters of a statement in their order, each with what writes it."""
+    """Return the parameters of a statement in their order, each with its encoder."""
     types_of = types(name)
     return [(each, encoder(types_of[each])) for each in statement(name).names]

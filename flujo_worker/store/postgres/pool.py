@@ -44,7 +44,7 @@ IDLE_S = 60.0
 YOUNGEST_S = 0.1
 """Seconds that a transaction has lasted that may be in the way: those of workers are shorter."""
 HOLDERS_S = 1.0
-"""Seconds that the sessions which hold locks are remembered: all who wait at one time ask once."""
+"""Seconds for which the sessions that hold locks are remembered, so that concurrent waiters query once."""
 _MESSAGES = {"away": "is not reachable, trying again", "again": "aborted a statement, trying again"}
 
 

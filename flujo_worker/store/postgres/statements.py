@@ -23,7 +23,7 @@ HOME: Final = "flujo_worker.store"
 CLIENT: Final = "flujo_client.gateway"
 """The packages whose statements client and worker both execute."""
 UNDONE: Final = "FJ001"
-"""The SQLSTATE of flujo_undo(), by which a statement undoes itself: what it was asked for could not be done whole."""
+"""The SQLSTATE of flujo_undo(), by which a statement rolls itself back if it cannot do all of its work."""
 _IN_A_GROUP: Final = " SKIP LOCKED -- in a group"
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _CAST = re.compile(r"%\((\w+)\)s::(\w+(?:\[\])?)")

@@ -12,7 +12,7 @@ import psycopg
 
 from flujo_client.contract.limits import GuardRow
 from flujo_client.contract.rows import attempt_record, run_record, scope_record
-from flujo_client.serial import stored_safely
+from flujo_client.serial import dumps, stored_safely
 from flujo_worker.domain.permit import ASK_AGAIN_S, PATIENCE_S, PermitRequest
 from flujo_worker.ports import ClaimId, Member, PendingHookCall, Records, Renewal, Reply, Room, WorkerStores
 from flujo_worker.store.migrate import migrations
@@ -56,12 +56,12 @@ class LeasesInPostgres(InPostgres):
         return self._pool.with_retry(register)
 
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
-        parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
+        parameters = {"id": worker, "lease_s": lease_s, "held": dumps(held).decode()}
         rows = self._pool.rows("renew", parameters)
         return Renewal(set(rows[0]["lost"]), rows[0]["is_to_stop"], rows[0]["sharing"]) if rows else None
 
     def lost_among(self, worker: str, held: Mapping[str, int]) -> set[str]:
-        parameters = {"id": worker, "keys": list(held), "fences": list(held.values())}
+        parameters = {"id": worker, "held": dumps(held).decode()}
         return {row["key"] for row in self._pool.rows("lost_among", parameters)}
 
     def release_unowned(

@@ -1,4 +1,4 @@
-"""What a worker's upkeep needs of Postgres: it deletes the rows that have outlived their retention, exports what has ended, and fires schedules."""
+"""Statements of a worker's upkeep: delete rows after their retention, export ended attempts, fire schedules."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
--- A worker that can take a run which another one cannot take: it is alive, takes messages of that queue, and has the code of the run's plan, or has
--- let the run continue when it was parked for something else.
+-- A live worker that takes messages of a queue and can continue a run that another worker cannot: it has the code of the run's plan, or has unparked
+-- the run before.
 SELECT w.id FROM flujo_workers w
 WHERE w.lease_until > now() AND w.ended_at IS NULL AND w.stop_requested_at IS NULL AND w.slots > 0 AND w.id <> %(but)s::text
   AND coalesce(%(queue)s::text = ANY(w.queues), true)

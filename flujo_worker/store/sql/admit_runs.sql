@@ -1,4 +1,4 @@
--- Runs pass their gates: their first attempts are due. Others wait at another gate, with places in those that decide at once; stopped runs go.
+-- Let runs pass their gates: their first attempts become due. Others wait at another gate, with places in those that decide at once. Drop stopped runs.
 WITH admitted AS (DELETE FROM flujo_waiting_runs WHERE run_id = ANY(%(admitted)s::text[]) RETURNING run_id, key),
 gone AS (DELETE FROM flujo_waiting_runs WHERE run_id = ANY(%(gone)s::text[])),
 moved AS (

@@ -1,5 +1,5 @@
--- Announce units that are about to be asked: only under a live claim, and only those that have no answer. One that another claim has begun and
--- not settled is taken over; whoever began it settles nothing any more.
+-- Announce units before their calls: only under a live claim, and only those without an answer. A unit that another claim has begun and not
+-- settled is taken over; that claim can no longer settle it.
 INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id, asked, model)
 SELECT q.run_id, q.place, q.digest, q.nth, q.operation, q.effect, q.key, q.fence, q.claim_id, q.asked, q.model
 FROM (

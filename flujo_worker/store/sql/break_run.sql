@@ -1,5 +1,5 @@
--- A limit was really passed: the first run of the tree is to fail. Live, it is marked, and wound down as for a cancel; if this very
--- merge has ended it, it has failed and not succeeded, and no one has seen it otherwise.
+-- A limit was passed, so the tree's first run fails. A live run is marked, and wound down as for a cancel; one that this merge has ended fails
+-- instead of succeeding, before anyone can see its end.
 WITH broken AS (
     UPDATE flujo_runs r
     SET cancel_requested_at = coalesce(r.cancel_requested_at, now()), error = %(error)s::jsonb, failed_key = %(key)s::text,

@@ -1,7 +1,7 @@
--- Rows to publish, marked in the transaction that sends them: dying in between only doubles. No count can overflow, for one row
--- that is damaged must not prevent all the others from being published.
+-- Rows to publish, marked in the transaction that sends them: a crash in between only sends them twice. No count may overflow, because one
+-- damaged row must not block all others.
 --   ready   due by its own clock: a tail that died, a backoff, a timer
---   lost    its worker's lease is over, and the judge's is not; one that is poison is left to poisoned.sql
+--   lost    its worker's lease is over, and the judge's is not; poisoned.sql handles poison
 --   epoch   sent before the broker's present epoch began: Redis was wiped
 --   gone    never claimed for 3 s · 2^(sends-1), and its queue is empty or has a younger head; sends are counted from the last loss
 WITH due AS (

@@ -1,2 +1,2 @@
--- Which of these attempts are no longer this worker's to work on: others have them, or their run or their fan-out was stopped.
+-- Which of these attempts this worker has lost: others have them, or their run or their fan-out was stopped.
 -- include lost_among

@@ -1,6 +1,5 @@
--- Touch the large values that these runs refer to, and the parts that those are put together from, while a search for unused ones has not
--- marked all. A manifest is `p`, a checksum of 64 characters and a JSON list that names parts as {"#": digest}. Gives how many it could not touch
--- because someone else holds them: it waits for no one, so it is asked again.
+-- Touch the large values that these runs reference, and their parts, during a search for unused values. A manifest is `p`, a checksum of 64
+-- characters and a JSON list that names parts as {"#": digest}. Returns how many values were locked: it never waits, so the caller repeats it.
 WITH search AS (SELECT marking_since AS since FROM flujo_sweeps WHERE marked_to IS NOT NULL),
 run AS MATERIALIZED (SELECT r.id FROM search CROSS JOIN unnest(%(runs)s::text[]) AS r (id)),
 value (v) AS (

@@ -1,4 +1,4 @@
--- Fan-outs whose branches are all closed, imports whose child run has ended, and no one rang. OFFSET 0 as in stranded.sql.
+-- Fan-outs whose branches are all closed, and imports whose child run has ended, without a join signal. OFFSET 0 as in stranded.sql.
 SELECT s.run_id, s.address FROM flujo_scopes s JOIN flujo_runs r ON r.id = s.run_id
 WHERE s.waiting AND s.status = 'open' AND r.ended_at IS NULL AND r.cancel_requested_at IS NULL AND
 -- include joinable

@@ -1,4 +1,4 @@
--- The worker processes of one host that have not ended and run something. Their leases may be over: a replacement may take longer to start.
+-- The registered worker processes of one host that have attempts. Their leases may be over, because a replacement may take longer to start.
 SELECT w.id, w.pid FROM flujo_workers w
 WHERE w.host = %(host)s AND w.ended_at IS NULL
   AND w.id IN (

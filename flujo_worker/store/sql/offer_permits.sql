@@ -1,6 +1,6 @@
--- Choose the attempts that ask next for free places: the first that wait, at one limit or at all. An attempt that is sent goes to the end
+-- Choose the attempts that ask next for free places: the first that wait, at one limit or at all limits. An attempt that is sent goes to the end
 -- of the line, because its queue may have no worker: if it has not asked after a while, the place is offered to the next one. Nothing is
--- granted here, so no lock is needed. Only the permit under this fence is released: by now the attempt may have another one, or wait in the line.
+-- granted here, so no lock is needed. Release only the permit under this fence: the attempt may have got another one, or wait in the line again.
 WITH gone AS (DELETE FROM flujo_permits WHERE key = %(key)s::text AND fence = %(fence)s::int),
 free AS (
     SELECT l.name, l.at_once - (

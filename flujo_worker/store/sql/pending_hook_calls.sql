@@ -1,4 +1,4 @@
--- The hook calls that no one else is making. The oldest of each pipeline first: calls of code that is not deployed any more must not hide the others.
+-- The hook calls that no other worker is making. The oldest of each pipeline first: calls of code that is not deployed any more must not hide the others.
 SELECT run_id, payload, attempt, reference, fingerprint, root, losses, losses_alone FROM (
     SELECT c.tries + (c.worker IS NOT NULL)::int AS losses, c.losses_alone + (c.worker IS NOT NULL AND c.alone)::int AS losses_alone,
            c.run_id, c.payload, c.attempt, c.created_at, r.reference, r.fingerprint, r.root,

@@ -1,4 +1,4 @@
--- The plans that a run went by, with their versions, the latest first; then those of the run that it was forked from, and so on.
+-- The plans that a run has used, with their versions, the latest first; then those of the run that it was forked from, and so on.
 WITH RECURSIVE origin AS (
     SELECT r.id, r.fingerprint, r.forked_from, 0 AS depth FROM flujo_runs r WHERE r.id = %(run)s::text
     UNION ALL

@@ -1,4 +1,4 @@
--- Delete what only the fleet's past needs: workers whose lease is long over, broker epochs before the present one, tenants' budgets of days long
+-- Delete old bookkeeping: workers whose lease is long over, broker epochs before the present one, tenants' budgets of days long
 -- gone, permits of attempts that have ended, and limits at which no attempt has asked. At `tenant:` an index scan begins.
 WITH setting AS (SELECT now() - make_interval(secs => %(older_s)s::float8) AS since),
 workers AS (DELETE FROM flujo_workers w USING setting WHERE w.lease_until < setting.since RETURNING 1),

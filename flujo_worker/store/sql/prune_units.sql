@@ -1,7 +1,7 @@
 -- Delete units of steps that ended so many seconds ago and have no open attempt; of those that were possibly done and paid more often than they have
 -- answers, only the values. Looks at so many places after this one, and gives how many units it has dealt with and the last place. Locked units wait.
 WITH RECURSIVE setting AS (
-    -- What is not exported yet waits for that, for a while.
+    -- Units that are not exported yet are kept for a while.
     SELECT now() - greatest(make_interval(secs => %(older_s)s::float8),
                             least(coalesce(now() - x.exported, interval '0'), make_interval(secs => %(older_s)s::float8 + %(waits_s)s::float8))) AS since
     FROM (SELECT min((v.value ->> 0)::timestamptz) AS exported FROM flujo_exports e, jsonb_each(e.positions) v) x

@@ -1,4 +1,4 @@
--- Why an attempt was not claimed just now; or, if the answer to its claim was lost, the fence under which the caller has it.
+-- Why an attempt was not claimed; or, if the answer to its claim was lost, the fence of the caller's claim.
 SELECT
     a.claim_id::text, a.status AS was, a.worker AS holder, a.fence, a.losses - a.losses_alone AS in_company,
     %(room)s::text = 'shared' AND a.losses + a.suspicions + (a.status = 'running')::int >= %(suspect_after)s::int AND NOT (

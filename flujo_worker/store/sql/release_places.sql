@@ -1,4 +1,4 @@
--- The places of runs that have ended just now, but those that are held until a time; and whether anyone waits for one.
+-- Release the places of runs that have just ended, except those held until a time; return whether a run waits for one.
 DELETE FROM flujo_gate_places d
 USING (
     SELECT p.gate, p.run_id FROM flujo_gate_places p

@@ -1,5 +1,5 @@
--- Renew the lease and look which attempts are still this worker's to work on, in one statement: those whose fan-out was aborted are
--- not. Also count the live workers that consume one of its queues. No row: the lease is over.
+-- Renew the lease and find the attempts that this worker has lost, in one statement; those of aborted fan-outs are among
+-- them. Also count the live workers that consume one of its queues. No row: the lease is over.
 WITH mine AS (
     UPDATE flujo_workers SET lease_until = now() + make_interval(secs => %(lease_s)s)
     WHERE id = %(id)s AND lease_until > now() AND ended_at IS NULL RETURNING id, stop_requested_at, queues

@@ -1,5 +1,5 @@
 -- An attempt that timed out while its process was starved waits in its row, without a worker, and retains its number. No loss is counted.
--- After `most` times it stays as it is, and its worker concludes it as any other failure. Its reservation stays: some of it is spent.
+-- After `most` times the row is unchanged, and its worker concludes a normal failure. The reservation stays: some of it is spent.
 WITH held AS (
     SELECT a.key, a.run_id, a.fence, 1 + (
         SELECT count(*) FROM flujo_events e WHERE e.run_id = a.run_id AND e.attempt = a.key AND e.name = %(name)s::text

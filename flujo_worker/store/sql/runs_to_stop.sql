@@ -1,5 +1,5 @@
--- Runs that are to be wound down: someone asked, their deadline is over, or they have passed a limit, which is their error. One whose row
--- somebody else has locked would only hold the others up. Two indexes have these runs alone, however many are live.
+-- Runs to wind down: a stop was requested, their deadline is over, or they have passed a limit, which is their error. Locked rows are
+-- skipped, so that they do not delay the others. Two indexes have these runs alone, however many are live.
 SELECT r.id, r.error IS NOT NULL AS failed,
        coalesce(r.deadline_at > now(), true) OR (SELECT true FROM flujo_inputs i WHERE i.run_id = r.id AND i.kind = 'cancel' LIMIT 1) IS TRUE AS cancelled
 FROM flujo_runs r

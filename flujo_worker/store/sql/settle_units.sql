@@ -1,5 +1,5 @@
--- Record the answers of units, whether or not they were announced: an announcement may be overtaken. What has an answer keeps that one. What an
--- answer has cost is booked with it, under fence 0 of its claim: however that ends, it is on record, and once. The outcome books the rest.
+-- Record the answers of units, whether or not they were announced: an announcement may be overtaken. The first answer stays. The cost of an
+-- answer is booked with it, under fence 0 of its claim: so it is recorded exactly once, however the claim ends. The outcome books the rest.
 -- Losses of an attempt that ran alone are forgotten: it has made progress since.
 WITH settled AS (
     INSERT INTO flujo_units AS u (run_id, place, digest, nth, operation, effect, key, fence, claim_id, asked, settled_at, answer, input_tokens,

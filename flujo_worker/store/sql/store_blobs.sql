@@ -1,6 +1,6 @@
--- Values by digest, parts by key; what is there already is touched. Those that share parts are stored only if these are all there: the missing are
--- given. In order of their digests, so that two who store the same do not wait for each other. One that was not touched lately may be deleted at this
--- moment, so it is there only if it could be touched.
+-- Store values by digest, parts by key, and touch existing ones. Values that share parts are stored only if all these exist; missing ones are
+-- returned. In order of digests, so that sessions that store the same values do not deadlock. A value that was not touched lately may be deleted at
+-- this moment, so it exists only if it could be touched.
 WITH touched AS (
     UPDATE flujo_blobs SET touched_at = now()
     WHERE digest = ANY(%(shared)s::text[]) AND touched_at < now() - interval '10 minutes' RETURNING digest

@@ -1,4 +1,4 @@
--- Versions of code, and the steps of a plan that have them now. In one order, so that two who store the same do not wait for each other.
+-- Versions of code, and the steps of a plan that have them now. In one order, so that sessions that store the same versions do not deadlock.
 WITH stored AS (
     INSERT INTO flujo_code AS c (digest, parts, texts)
     SELECT v.digest, v.parts::jsonb, v.texts::jsonb FROM unnest(%(digests)s::text[], %(parts)s::text[], %(texts)s::text[]) AS v (digest, parts, texts)

@@ -1,5 +1,5 @@
--- Take a batch of a pool in hand: one that is due and that no running claim has, or else a new one of the requests that wait, if they are enough or
--- have waited long enough; they are locked only then. What a claim took and did not record before it ended is due again.
+-- Take a batch of a pool: one that is due and that no running claim has, or else a new one of the waiting requests, if they are enough or have waited
+-- long enough; they are locked only then. A batch whose claim ended without recording it is due again.
 WITH held AS (
     UPDATE flujo_batches b SET key = %(key)s::text, claim_id = %(claim_id)s::uuid, due_at = now() + interval '1 s'
     WHERE b.id = (

@@ -1,4 +1,4 @@
--- The acknowledgement. It waits until no live attempt is left (law: cancel wins). The reason is the one a person gave, if any.
+-- The acknowledgement. It waits until no live attempt is left (law: cancel wins). The reason is the one that was given with the request, if any.
 WITH ended AS (
     UPDATE flujo_runs r
     SET status = %(status)s, ended_at = now(), reason = coalesce(

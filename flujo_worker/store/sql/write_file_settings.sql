@@ -1,4 +1,4 @@
--- What the settings file of a worker that starts says. A row that nobody sets any more goes, unless workers may still have to see that it was cleared.
+-- Write the settings of a starting worker's file. Delete rows that are no longer set, unless workers may still have to see that they were cleared.
 WITH given AS (SELECT * FROM unnest(%(guards)s::text[], %(models)s::text[], %(settings)s::text[]) AS g (guard, model, settings)),
 missing AS (
     SELECT m.guard, m.model, m.edits IS NULL AND coalesce(m.cleared_at < now() - interval '1 hour', true) AS is_over

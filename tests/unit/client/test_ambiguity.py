@@ -10,9 +10,18 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from flujo_client import safe_deserialize
 from flujo_client.contract.context import PipelineContext
-from flujo_client.errors import AgentIOValidationError, ContextMergeError, HumanInputError, SerializationError
+from flujo_client.errors import (
+    AgentIOValidationError,
+    ContextMergeError,
+    HumanInputError,
+    PipelineContextInitializationError,
+    SerializationError,
+    TypeMismatchError,
+)
+from flujo_client.pipeline.annotations import typed_input
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.submit import build_context
 from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
 from flujo_worker.aros.typed import decoded, validated
 from flujo_worker.runtime.question import checked, put
@@ -108,6 +117,18 @@ def test_a_context_refuses_a_deep_value_where_it_gets_in(depth):
     refused_in_time(lambda: put(Holder(), "tree", value), ContextMergeError)
     refused_in_time(lambda: snapshot(question), ContextMergeError)
     refused_in_time(lambda: safe_deserialize(value, Left), SerializationError)
+
+
+@pytest.mark.parametrize("depth", [18, 200])
+def test_a_function_refuses_a_deep_input(depth):
+    def grow(tree: Left | Right) -> None: ...
+
+    refused_in_time(lambda: typed_input(grow, nested(depth, 1), step="grow"), TypeMismatchError)
+
+
+def test_a_context_that_is_given_is_refused_if_it_is_deep():
+    given = {"tree": nested(18, 1)}
+    refused_in_time(lambda: build_context(given, Holder), PipelineContextInitializationError)
 
 
 def test_a_context_refuses_a_large_value_with_a_few_errors():

@@ -53,8 +53,8 @@ steps:
     body:
       name: c
       uses: {HERE}:shout
-    exit_condition: {HERE}:is_long
     max_loops: 2
+    exit_condition: {HERE}:is_long
 - name: ask
   kind: hitl
   message: Right?
@@ -87,6 +87,10 @@ def test_a_pipeline_in_a_pipeline_is_an_import():
         (Step.parallel("a", {"b": Pipeline([Step("c", shout)], context_model=Answer)}), "nest it with as_step"),
         (Step.refine_until("a", Step("b", shout), Step("c", shout)), "keeps_input cannot be written"),
         (Step.branch_on("a", Templated("x"), {"b": Step("c", shout)}), "its condition Templated"),
+        (
+            Step.agentic_loop("a", Step("planner", shout, strict_validation=False), {"b": shout}),
+            "is more than an agent",
+        ),
     ],
 )
 def test_what_cannot_be_said_is_refused(step, said):

@@ -49,7 +49,7 @@ def test_a_change_is_run_and_ctrl_c_says_goodbye(process, tmp_path):
     assert "ValueError: now the second" in said
     process.send_signal(signal.SIGINT)
     assert lines_until(process, "no longer watching")
-    assert process.wait(30) == 0
+    assert process.wait(60) == 0
 
 
 def test_a_file_is_waited_for_until_it_is_written(tmp_path, monkeypatch):

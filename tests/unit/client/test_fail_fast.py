@@ -55,6 +55,7 @@ WRONG: dict[str, tuple[Any, Any]] = {
     "field named type": (Awkward, {"type": ["x"] * MANY}),
     "field named config": (Awkward, {"config": ["x"] * MANY}),
     "field named default": (Awkward, {"default": ["x"] * MANY}),
+    "strict mapping": (Strict, {"days": {str(n): ["x"] for n in range(MANY)}}),
     "own checks": (list[Annotated[int, AfterValidator(refused)]], [1] * MANY),
 }
 RIGHT: dict[str, tuple[Any, Any]] = {

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from flujo_client.api import bulk
 from flujo_client.api.explanations import hold_of
 from flujo_client.config.manager import Settings
 from flujo_client.contract.records import RunRecord
@@ -59,8 +60,8 @@ def test_a_run_that_a_worker_continues_is_not_held(seen):
 
 @pytest.mark.parametrize("cause", ["backoff", "delayed"])
 def test_a_short_wait_before_the_next_try_is_ordinary_work(cause):
-    seen = sentence(cause, since=NOW, until=NOW + timedelta(seconds=4))
-    assert hold_of(run(), seen) is None
+    seen = sentence(cause, since=NOW, until=NOW + timedelta(seconds=bulk.GRACE_S))
+    assert hold_of(run(), seen) is None, "the first message of a chunk is on its way"
     assert hold_of(run(), replace(seen, until=NOW + timedelta(seconds=6))) is not None
 
 

@@ -27,13 +27,13 @@ def test_keys_that_come_close_together_are_marked_at_once_with_their_ages():
     marks = MarkThread(lambda ages: written.append(ages) or is_written.set())
     marks.add(["a", "b"], 0.0)
     marks.add(["c"], 1.0)
-    assert is_written.wait(20)
+    assert is_written.wait(60)
     assert len(written) == 1
     assert written[0].keys() == {"a", "b", "c"}
     assert written[0]["a"] == written[0]["c"] + 1.0
     is_written.clear()
     marks.add(["d"], 0.0)
-    assert is_written.wait(20)
+    assert is_written.wait(60)
     assert written[1].keys() == {"d"}
 
 

@@ -80,10 +80,10 @@ def test_ends_are_admitted_after_together_and_again_where_a_gate_was_locked():
     thread = AdmissionThread(admit_after)
     thread.ended("lost")
     thread.start()
-    assert tried.wait(30)
+    assert tried.wait(60)
     for run in ("r0", "r1"):
         thread.ended(run)
-    assert enough.wait(30)
+    assert enough.wait(60)
     thread.stop()
     assert asked[0] == (["lost"], [])
     assert [run for ended, _ in asked[1:] for run in ended] in (["r0", "r1", "late"], ["r0", "late", "r1"])

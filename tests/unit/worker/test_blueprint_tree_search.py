@@ -5,8 +5,8 @@ import pytest
 from flujo_client import Pipeline, Step, TreeSearchStep
 from flujo_client.blueprint.validate import validate_text
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.recipes.tree_search import BOUNDS
 
+BOUNDS = ("branching_factor", "beam_width", "max_depth", "max_iterations", "path_max_tokens", "goal_score_threshold", "require_goal")  # fmt: skip
 WORDS = """
 context_model: blueprint_parts:Numbers
 agents:

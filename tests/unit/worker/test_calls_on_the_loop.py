@@ -30,9 +30,9 @@ def test_calls_leave_nothing_to_the_garbage_collector(loop):
 
     def call_many():
         for _ in range(100):
-            assert loop.submit(answer()).result(10) == 1
+            assert loop.submit(answer()).result(60) == 1
             assert isinstance(loop.submit(fail()).exception(10), ValueError)
-        loop.submit(asyncio.sleep(0)).result(10)  # the ones before have ended
+        loop.submit(asyncio.sleep(0)).result(60)  # the ones before have ended
 
     call_many()
     gc.collect()
@@ -55,9 +55,9 @@ def test_cancelling_the_future_cancels_the_coroutine(loop):
             ended.set()
 
     future = loop.submit(wait())
-    assert begun.wait(10)
+    assert begun.wait(60)
     assert future.cancel()
-    assert ended.wait(10)
+    assert ended.wait(60)
     with pytest.raises(CancelledError):
         future.result(0)
 
@@ -75,8 +75,8 @@ def test_cancelling_before_the_coroutine_begins_means_that_it_never_does(loop):
     future = loop.submit(begin())
     assert future.cancel()
     release.set()
-    blocking.result(10)
-    loop.submit(answer()).result(10)
+    blocking.result(60)
+    loop.submit(answer()).result(60)
     assert not begun.is_set()
 
 
@@ -88,4 +88,4 @@ def test_a_loop_that_its_code_stops_continues(loop):
         await asyncio.sleep(0.01)
         return await answer()
 
-    assert loop.submit(stop()).result(timeout=10) == loop.submit(answer()).result(timeout=10)
+    assert loop.submit(stop()).result(timeout=60) == loop.submit(answer()).result(timeout=60)

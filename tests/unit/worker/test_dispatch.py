@@ -122,17 +122,16 @@ def test_what_is_not_due_when_the_process_stops_is_left_to_the_sweeper():
 
 
 @pytest.mark.parametrize(
-    ("options", "is_timed"),
+    ("options", "after_s"),
     [
-        ({"delay_s": 0.1}, True),
-        ({"delay_s": 10.0}, True),
-        ({"delay_s": 11.0}, False),
-        ({}, False),
-        ({"delay_s": 1.0, "held": True}, False),
-        ({"delay_s": 1.0, "question": {"message": "go?"}}, False),
+        ({}, 0.0),
+        ({"delay_s": 0.1}, 0.1),
+        ({"delay_s": 10.0}, 10.0),
+        ({"delay_s": 11.0}, None),
+        ({"held": True}, None),
+        ({"delay_s": 1.0, "held": True}, None),
+        ({"delay_s": 1.0, "question": {"message": "go?"}}, None),
     ],
 )
-def test_a_worker_times_short_waits_only(options, is_timed):
-    following = NextAttempt("", "a", 2, "queue", FIRST.input, None, 1, **options)
-    assert following.is_due_soon is is_timed
-    assert following.is_due is (not options)
+def test_a_worker_times_short_waits_only(options, after_s):
+    assert NextAttempt("", "a", 2, "queue", FIRST.input, None, 1, **options).sent_after_s == after_s

@@ -74,7 +74,7 @@ def started_step(engine):
             paid = Step("s", lambda data: AgentAnswer(data, Usage(3, 4, 1, 0.5)), plugins=[waiting[-1]], config=ONCE)
             run = engine.enqueue(Pipeline([paid]), "in")
             threads.submit(engine.deliver, engine.bus.popleft())
-            assert waiting[-1].begun.wait(10)
+            assert waiting[-1].begun.wait(60)
             return run, waiting[-1]
 
         yield begin
@@ -118,7 +118,7 @@ def test_what_ends_is_not_kept_waiting_by_what_does_not(engine, post, started_st
         assert not stopped.done()
         assert [attempt.status for attempt in engine.history(ending)] == ["ready"]
         deaf.release.set()  # a result that comes in time is merged
-        stopped.result(10)
+        stopped.result(60)
     assert len(post.sent) == 1
 
 

@@ -179,7 +179,7 @@ def only(engine, address):
         if place is None:
             return counted
         del engine.bus[place]
-        counted.append(engine.attempts.perform(messages[place]).counts)
+        counted.append(engine.attempts.perform(messages[place]).is_part)
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_a_redelivery_without_a_lane_counts_as_little(engine, waiting):
     [last] = [each.key for each in engine.history(waiting) if each.address == "fan/a" and each.step == "last"]
     again = replace(Envelope.from_wire(loads(message)), step="last", kind="step")
     assert again.key == last
-    assert engine.attempts.perform(again) == DeliveryResult("ended", counts=False)
+    assert engine.attempts.perform(again) == DeliveryResult("ended", is_part=False)
 
 
 def test_a_branch_without_a_lane_has_none_to_give(engine, waiting):

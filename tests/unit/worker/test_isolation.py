@@ -26,7 +26,7 @@ class Processes:
         self.rooms.append(room)
         if self.raised:
             raise self.raised.pop(0)
-        return DeliveryResult("merged", counts=True)
+        return DeliveryResult("merged", is_part=True)
 
 
 class Ledger:
@@ -47,7 +47,7 @@ def test_a_suspect_runs_in_a_process_of_its_own_beside_what_runs_here():
     processes = Processes()
     isolation = Isolation(Ledger(), processes)
     with isolation.gate.shared():
-        assert isolation.perform(ENVELOPE, ALONE_AFTER - 1, never) == DeliveryResult("merged", counts=True)
+        assert isolation.perform(ENVELOPE, ALONE_AFTER - 1, never) == DeliveryResult("merged", is_part=True)
     assert processes.rooms == ["apart"]
 
 

@@ -36,7 +36,7 @@ def conclude_all(engine):
         claim = engine.stores.attempts.claim(envelope.key, "local", max_lost=1)
         outcome = succeeded(1) if envelope.kind == "step" else succeeded()
         concluded = engine.coordinator.conclude(AttemptReport(envelope, claim.fence, outcome))
-        if concluded.counts:
+        if concluded.is_part:
             engine._send_join_signal(engine._chords.part(envelope))
 
 

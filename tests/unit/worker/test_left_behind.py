@@ -11,7 +11,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
 from flujo_client.pipeline.step import AgentProcessors
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.attempts import outcome
+from flujo_worker.attempts import attempt
 from flujo_worker.testing import LocalEngine
 
 GRACE_S = 0.1
@@ -165,7 +165,7 @@ def test_a_step_that_blocks_the_loop_permanently_fails_with_its_timeout_all_the_
             "TimeoutError",
             "no answer within 0.05 s, and the event loop is blocked",
         )
-        assert barked.wait(10)
+        assert barked.wait(60)
         ping = engine._loop.ping
         engine._loop.ping = lambda: looks.append(ping())
         wait_until(lambda: len(looks) > 2)
@@ -192,8 +192,8 @@ def test_the_failure_of_the_step_that_blocks_the_loop_counts_whenever_its_proces
             engine.lease.interrupt()
         emit(name, *args, **data)
 
-    emit = outcome.emit
-    monkeypatch.setattr(outcome, "emit", interrupt_and_emit)
+    emit = attempt.emit
+    monkeypatch.setattr(attempt, "emit", interrupt_and_emit)
     with LocalEngine(settings) as engine:
         result = engine.run(Pipeline([Step("s", never_ends, config=ONCE)]), "in")
         release.set()
@@ -238,7 +238,7 @@ def test_an_attempt_that_is_cancelled_after_its_agents_answer_has_spent_what_tha
 
     def cancel():
         begun.wait(10)
-        for held in list(engine.lease._held.values()):
+        for held in list(engine.lease._active.values()):
             held.cancel()
 
     canceller = threading.Thread(target=cancel)

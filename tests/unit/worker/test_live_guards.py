@@ -69,7 +69,7 @@ def test_no_one_waits_for_another_ones_read():
     live = LiveGuards(read, [row(9)], every_s=0.0)
     reader = threading.Thread(target=live.current)
     reader.start()
-    assert reading.wait(10)
+    assert reading.wait(60)
     assert failures(live) == 9
     may_end.set()
     reader.join()

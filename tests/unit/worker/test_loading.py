@@ -55,7 +55,7 @@ class Door:
     def enter(self):
         self.times += 1
         self.is_reached.set()
-        assert self.is_open.wait(20)
+        assert self.is_open.wait(60)
         if self.error is not None:
             raise self.error
 
@@ -173,13 +173,13 @@ def compiled(monkeypatch):
 
 def settled(process, door):
     """Wait until an import is under way and all else that the process could do is done."""
-    assert door.is_reached.wait(20)
+    assert door.is_reached.wait(60)
 
     async def idle():
         for _ in range(20):
             await asyncio.sleep(0)
 
-    asyncio.run_coroutine_threadsafe(idle(), process.engine.loop).result(20)
+    asyncio.run_coroutine_threadsafe(idle(), process.engine.loop).result(60)
 
 
 def test_many_attempts_load_their_pipeline_once_and_wait_for_it_without_claims_and_threads(process, shop, compiled):
@@ -243,11 +243,11 @@ def test_whoever_asks_in_a_thread_meanwhile_has_the_same_pipeline(process, shop,
     """A sweep, a hook's call, a merge."""
     reference, plan, door = shop("shop_asked")
     asked = [process.threads.submit(process.attempts.catalog.entry, reference, plan.fingerprint) for _ in range(3)]
-    assert door.is_reached.wait(20)
+    assert door.is_reached.wait(60)
     delivered = process.begin([process.enqueue(reference, plan)])
     door.is_open.set()
     assert delivered.result(60)[0].disposition == "merged"
-    assert len({id(each.result(20)) for each in asked}) == 1
+    assert len({id(each.result(60)) for each in asked}) == 1
     assert (door.times, len(compiled)) == (1, 1)
 
 
@@ -261,5 +261,5 @@ def test_merges_without_the_code_read_their_plan_once(process, shop):
         read = (coordinator.effects.together(coordinator._read_plans, plan.fingerprint) for _ in envelopes)
         return await asyncio.gather(*read)
 
-    assert asyncio.run_coroutine_threadsafe(decide(), process.engine.loop).result(20) == [plan] * 20
+    assert asyncio.run_coroutine_threadsafe(decide(), process.engine.loop).result(60) == [plan] * 20
     assert (process.plans_read, door.times) == ([plan.fingerprint], 0)

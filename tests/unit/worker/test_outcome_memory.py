@@ -60,7 +60,7 @@ def test_a_timeout_that_code_in_a_thread_raises_is_freed_with_its_last_reference
     gc.disable()
     try:
         asyncio.run(catches())
-        wait_until(lambda: made[0]() is None, 5)
+        wait_until(lambda: made[0]() is None, 60)
     finally:
         gc.enable()
         threads.shutdown()

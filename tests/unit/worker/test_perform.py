@@ -75,13 +75,13 @@ def categories(engine, result):
 
 def test_loading_a_pipelines_code_does_not_count_as_the_steps_time(engine, monkeypatch):
     """The first attempt after a worker's start imports the code."""
-    prepare = Preparation.of
+    prepare = Preparation.prepare
 
     async def slowly(preparation, attempt):
         time.sleep(0.3)  # noqa: ASYNC251 - the engine for tests has no loop here
         await prepare(preparation, attempt)
 
-    monkeypatch.setattr(Preparation, "of", slowly)
+    monkeypatch.setattr(Preparation, "prepare", slowly)
     began = time.monotonic()
     latency_s = run_one(engine, Agent()).step_history[0].latency_s
     assert latency_s <= time.monotonic() - began - 0.3

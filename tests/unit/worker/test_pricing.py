@@ -50,7 +50,7 @@ def test_the_projects_price_goes_before_the_known_one():
 def test_strict_refuses_a_model_without_a_price_and_keeps_what_was_spent():
     with priced_by(STRICT) as run, pytest.raises(PricingNotConfiguredError, match=r"'acme\.m2'") as raised:
         usage_of(SPENT, response("m2"))
-    assert run.charged(raised.value).input_tokens == 2000
+    assert run.charge_of(raised.value).input_tokens == 2000
     assert "[cost.providers.acme.m2]" in raised.value.suggestion
 
 

@@ -9,7 +9,7 @@ from celery.events.state import State
 
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText
 from flujo_worker.celery_app.consumer.events import EventsOnRequest, PoolEvents
-from flujo_worker.celery_app.consumer.pool import AttemptPool, Held
+from flujo_worker.celery_app.consumer.pool import AttemptPool, EngineRequest
 
 HEADERS = {
     "id": "run:a:s:1:step",
@@ -70,21 +70,24 @@ def test_task_events_are_sent_without_the_tracer_once_somebody_enables_them():
         dispatcher = EventsOnRequest(app.connection_for_write(), app=app, groups=["worker"])
         dispatcher.producer = SimpleNamespace(publish=lambda event, **_: sent.append(event))
         consumer = SimpleNamespace(event_dispatcher=dispatcher, call_soon=lambda call, *given: call(*given))
-        held, events = Held({**HEADERS, "shadow": "shop:orders/price"}, {}, None, "q", consumer), PoolEvents()
+        request, events = (
+            EngineRequest({**HEADERS, "shadow": "shop:orders/price"}, {}, None, "q", consumer),
+            PoolEvents(),
+        )
         for _ in range(2):
             dispatcher.send("worker-heartbeat")
-            events.begun(held)
+            events.begun(request)
             for failure in (None, FailureText("the bank is closed", "line 3")):
-                events.ended(held, DeliveryResult("merged", failure=failure))
-            events.ended(held, DeliveryResult("ended"))
+                events.ended(request, DeliveryResult("merged", failure=failure))
+            events.ended(request, DeliveryResult("ended"))
             dispatcher.groups.add("task")
     heartbeat, received, started, succeeded, failed, again = sent
     shown = State()
     for clock, each in enumerate((received, started, failed, received, started, again)):
         shown.event({**each, "clock": clock, "local_received": each["timestamp"]})
-    assert shown.tasks[held.id].state == "FAILURE", "a doubled delivery hides the end"
+    assert shown.tasks[request.id].state == "FAILURE", "a doubled delivery hides the end"
     assert again["type"] == "task-rejected"
-    assert (received["type"], received["uuid"], received["name"]) == ("task-received", held.id, "shop:orders/price")
+    assert (received["type"], received["uuid"], received["name"]) == ("task-received", request.id, "shop:orders/price")
     assert [each["type"] for each in (heartbeat, started)] == ["worker-heartbeat", "task-started"]
     assert (succeeded["type"], succeeded["runtime"] > 0) == ("task-succeeded", True)
     assert (failed["type"], failed["exception"]) == ("task-failed", "StepFailed('the bank is closed')")
@@ -112,6 +115,8 @@ def test_until_someone_serves_the_tracer_is_used(task):
 
 
 def test_a_message_shows_no_more_than_its_header(pool):
-    held = Held(HEADERS, {"context": "secret"}, None, "flujo.attempts", SimpleNamespace(hostname="worker@here"))
-    assert "secret" not in str(held.info())
-    assert held.part is None
+    request = EngineRequest(
+        HEADERS, {"context": "secret"}, None, "flujo.attempts", SimpleNamespace(hostname="worker@here")
+    )
+    assert "secret" not in str(request.info())
+    assert request.part is None

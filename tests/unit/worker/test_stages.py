@@ -6,7 +6,7 @@ from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.pipeline.limits import Limit
 from flujo_worker.attempts.attempt import LAST, NEXT, StagedAttempt
 from flujo_worker.attempts.needs import Needs
-from flujo_worker.attempts.perform import STEPS
+from flujo_worker.attempts.perform import STAGES
 from flujo_worker.testing import LocalEngine
 
 ALL = ["taken", "claimed", "loaded", "admitted", "performed", "merged"]
@@ -40,7 +40,7 @@ def engine(monkeypatch):
 
 
 def test_each_stage_that_is_not_the_last_has_one_way_on():
-    assert NEXT.keys() == STEPS.keys() == set(ALL) - LAST
+    assert NEXT.keys() == STAGES.keys() == set(ALL) - LAST
     assert set().union(*NEXT.values()) == {*ALL, "ended"} - {"taken"}
 
 
@@ -68,13 +68,13 @@ def test_a_limit_that_drops_an_attempt_has_its_outcome_at_once(engine):
 
 
 def test_what_a_step_needs_is_found_out_once(engine, monkeypatch):
-    found, find = [], Needs._found
+    found, find = [], Needs._compute
 
     def counted(needs, entry, path, *rest):
         found.append(path)
         return find(needs, entry, path, *rest)
 
-    monkeypatch.setattr(Needs, "_found", counted)
+    monkeypatch.setattr(Needs, "_compute", counted)
     pipeline = Pipeline([Step("s", fails, config=StepConfig(max_retries=3))])
     engine.run(pipeline, 1)
     assert found == ["s"]

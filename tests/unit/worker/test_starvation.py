@@ -1,7 +1,6 @@
 """A process that gets no CPU blames itself: its attempts begin again, the provider's breaker hears nothing, and it takes fewer attempts."""
 
 import asyncio
-import ctypes
 import threading
 import time
 
@@ -16,7 +15,7 @@ from flujo_client.config.manager import Settings
 from flujo_worker.agents import make_agent_async
 from flujo_worker.concurrency.event_loop import Loop, within
 from flujo_worker.domain.starvation import LEAST, attempts_allowed, is_starved
-from flujo_worker.liveness.watchdog import WORTH_BYTES, FreedMemory, SlotThrottle, resident_bytes
+from flujo_worker.liveness.watchdog import SlotThrottle
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0, timeout_s=0.2)
@@ -76,6 +75,11 @@ def test_the_breaker_hears_nothing_of_a_starved_call(starved):
             await asyncio.sleep(60)
         return ModelResponse([TextPart("fine")])
 
+    async def answer_at_once(messages, info):
+        return ModelResponse([TextPart("fine")])
+
+    # the first agent of a process imports modules, which takes a busy machine more than a second
+    assert starved.run(Pipeline([Step("s", make_agent_async(FunctionModel(answer_at_once)))]), "in").output == "fine"
     reported = []
     gate = starved.attempts._admissions._models
     gate._models = Reports(gate._models, reported)
@@ -127,13 +131,13 @@ def test_a_timeout_of_a_loop_in_time_is_a_failure(engine):
 def test_a_loop_measures_how_late_it_is():
     loop = Loop()
     try:
-        loop.submit(asyncio.sleep(0)).result(10)
+        loop.submit(asyncio.sleep(0)).result(60)
         before = loop.late_s
 
         async def block():
             time.sleep(0.5)  # noqa: ASYNC251 - that is what is measured
 
-        loop.submit(block()).result(10)
+        loop.submit(block()).result(60)
         assert loop.late_s - before >= 0.35
     finally:
         loop.close()
@@ -152,7 +156,7 @@ def test_who_blocks_the_loop_is_blamed_when_left_behind_though_the_process_was_s
 
     try:
         future = loop.submit(block(), "step")
-        assert begun.wait(10)
+        assert begun.wait(60)
         loop.answers.clear()
         assert loop.blame()[0] == ""
         while not loop.leave_overdue(0.01) and not future.done():
@@ -191,7 +195,7 @@ def test_a_third_of_its_time_is_too_much_to_lose(seconds, late_s, verdict):
 
 @given(
     most=st.integers(1, 2000),
-    late=st.lists(st.floats(0, 1), min_size=1, max_size=3),
+    late=st.lists(st.floats(0, 1), min_size=1, max_size=6),
     running=st.integers(0, 2000),
     used=st.floats(0.01, 1),
     is_crowded=st.booleans(),
@@ -201,7 +205,7 @@ def test_fewer_attempts_when_late_more_when_in_time_and_always_some(most, late, 
     then = attempts_allowed(now, most, running, late, is_crowded=is_crowded)
     assert min(most, LEAST) <= then <= most
     assert then <= now or late[-1] < 0.1
-    assert then >= now or min(late[-1 if is_crowded else -3 :]) > 0.2
+    assert then >= now or min(late[-2 if is_crowded else -6 :]) > 0.2
 
 
 @pytest.mark.parametrize("is_crowded", [True, False])
@@ -213,18 +217,18 @@ def test_it_recovers_whole_and_soon(is_crowded):
 
 
 def test_attempts_that_wait_for_their_models_slow_no_others():
-    """In one second of twenty that the loop is late, hundreds have begun and wait: the next second begins half as many again."""
-    allowed = attempts_allowed(500, 500, 300, [0.9], is_crowded=True)
-    assert allowed == 210
-    assert attempts_allowed(allowed, 500, 300, [0.9, 0.0], is_crowded=True) == 450
+    """In a second of twenty that the loop is late, hundreds have begun and wait: after the next half second in time, half as many again begin."""
+    allowed = attempts_allowed(500, 500, 300, [0.9, 0.9], is_crowded=True)
+    assert allowed == 252
+    assert attempts_allowed(allowed, 500, 300, [0.9, 0.9, 0.0], is_crowded=True) == 450
 
 
 def test_a_burst_of_its_own_work_slows_nothing():
     """500 agents that begin at once keep the loop busy for some seconds, and then wait for their models."""
-    late = [0.0, 0.9, 0.9, 0.1, 0.0]
-    allowed = [attempts_allowed(500, 500, 500, late[:at], is_crowded=False) for at in range(1, 6)]
-    assert allowed == [500] * 5
-    assert attempts_allowed(500, 500, 500, [0.9, 0.9, 0.9], is_crowded=False) == 350
+    late = [0.0, *[0.9] * 5, 0.1, 0.0]
+    allowed = [attempts_allowed(500, 500, 500, late[:at], is_crowded=False) for at in range(1, 9)]
+    assert allowed == [500] * 8
+    assert attempts_allowed(500, 500, 500, [0.9] * 6, is_crowded=False) == 420
 
 
 class Slots:
@@ -246,49 +250,15 @@ def test_a_worker_that_is_slowed_down_says_so_and_that_it_has_recovered():
     throttle = SlotThrottle(loop, events.append, clock=lambda: now[0])
     throttle.look()
     throttle.slots = slots = Slots()
-    for second in range(100):
-        now[0] += 1
-        loop.late_s += 0.5 if second < 20 else 0.0
-        loop.waited_for_cpu_s += 0.4 if second < 20 else 0.0
+    for look in range(200):
+        now[0] += 0.5
+        loop.late_s += 0.25 if look < 40 else 0.0
+        loop.waited_for_cpu_s += 0.2 if look < 40 else 0.0
         throttle.look()
-    assert slots.allowed[:3] == [280, 196, 137]
+    assert slots.allowed[:3] == [336, 282, 236]
     assert (min(slots.allowed), slots.allowed[-1]) == (LEAST, 500)
     first, *_, last = events
     assert (first.name, first.level) == ("worker.slowed", "warning")
-    assert first.data == {"at_once": 280, "of": 500, "late": 50, "waited_for_cpu": 40}
+    assert first.data == {"at_once": 336, "of": 500, "late": 50, "waited_for_cpu": 40}
     assert (last.name, last.data) == ("worker.recovered", {"at_once": 500})
     assert len(events) < 12
-
-
-def test_memory_that_a_burst_has_freed_is_returned_when_nothing_runs():
-    """It is looked at twice a second, and the call takes milliseconds: a few megabytes are not worth it."""
-    has, runs, trimmed = [100 << 20], [True], []
-
-    def trim(_):
-        trimmed.append(has[0])
-        has[0] = 120 << 20
-
-    memory = FreedMemory(lambda: not runs[0], resident=lambda: has[0], trim=trim)
-    has[0] += 400 << 20
-    memory.look()
-    assert trimmed == []
-    runs[0] = False
-    for _ in range(3):
-        memory.look()
-    has[0] += WORTH_BYTES
-    memory.look()
-    assert trimmed == [500 << 20]
-    has[0] += 1
-    memory.look()
-    assert len(trimmed) == 2
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library cannot return memory")
-def test_the_memory_below_a_block_that_is_in_use_is_returned_too():
-    ctypes.CDLL(None).malloc_trim(0)  # the blocks shall not take the room that earlier tests of this process have freed
-    memory, blocks = FreedMemory(lambda: True), [bytearray(100_000) for _ in range(600)]
-    del blocks[:-1]
-    before = resident_bytes()
-    memory.look()
-    assert resident_bytes() < before - (40 << 20)
-    assert len(blocks) == 1

@@ -9,16 +9,18 @@ import sys
 import termios
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 
+PAUSE_S = 1.5
 WORKER = """
 import os, signal, sys, time
 from flujo_worker.cli import supervise
 from flujo_worker.cli.supervise import follow
-supervise.AT_LEAST_S = 0.1
+supervise.AT_LEAST_S = float(sys.argv[2])
 parent = supervise.supervise()
 follow(parent)
 starts = open(sys.argv[1], "a")
@@ -41,10 +43,10 @@ while True:
 
 
 class Supervised:
-    def __init__(self, folder, **options):
+    def __init__(self, folder, at_least_s=0.1, **options):
         self.starts = folder / "starts"
         self.starts.touch()
-        self.process = subprocess.Popen([sys.executable, "-c", WORKER, str(self.starts)], **options)
+        self.process = subprocess.Popen([sys.executable, "-c", WORKER, str(self.starts), str(at_least_s)], **options)
 
     def pids(self):
         return [int(line.split()[0]) for line in self.starts.read_text().splitlines() if len(line.split()) == 2]
@@ -69,8 +71,8 @@ def is_alive(pid):
 
 
 @pytest.fixture
-def supervised(tmp_path):
-    one = Supervised(tmp_path)
+def supervised(request, tmp_path):
+    one = Supervised(tmp_path, *getattr(request, "param", ()))
     yield one
     one.process.kill()
     one.process.wait()
@@ -85,7 +87,20 @@ def test_a_worker_that_retires_is_replaced_and_the_parent_stays(supervised):
     assert not is_alive(first)
     assert supervised.process.poll() is None
     supervised.process.terminate()
-    assert supervised.process.wait(30) == 0
+    assert supervised.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("supervised", [(PAUSE_S,)], indirect=True)
+def test_a_parent_replaces_the_worker_even_if_it_is_suspended_while_it_waits(supervised):
+    """`docker pause` suspends it, and so does closing a laptop."""
+    first, began = supervised.wait_for_start(1), time.monotonic()
+    supervised.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: not is_alive(first))
+    wait_until(lambda: Path(f"/proc/{supervised.process.pid}/stat").read_text().split()[2] == "S")  # waits again
+    supervised.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: time.monotonic() > began + PAUSE_S)
+    supervised.process.send_signal(signal.SIGCONT)
+    assert supervised.wait_for_start(2) != first
 
 
 @pytest.mark.parametrize(
@@ -95,7 +110,7 @@ def test_a_signal_reaches_the_worker_once_and_its_end_is_the_parents(supervised,
     """One that retires after it was told to stop is not replaced."""
     pid = supervised.wait_for_start(1)
     supervised.process.send_signal(sent)
-    assert supervised.process.wait(30) == code
+    assert supervised.process.wait(60) == code
     assert supervised.pids() == [pid]
 
 
@@ -108,7 +123,7 @@ def test_ctrl_c_at_a_terminal_reaches_the_worker_once(tmp_path):
     try:
         one.wait_for_start(1)
         os.write(terminal, b"\x03")
-        assert one.process.wait(30) == 7
+        assert one.process.wait(60) == 7
     finally:
         one.process.kill()
         one.process.wait()

@@ -106,6 +106,6 @@ def test_one_who_may_not_judge_leaves_the_turn_to_those_who_may(may_judge, sweep
     coordinator = Coordinator(stores, lambda *_: None, Evaluator(stores, catalog, NO_CODE), backoff=Backoff())
     sweeper = sweeper_of(stores, Post(), coordinator, catalog, lease=Standing(may_judge=may_judge), every_s=0.01)
     sweeper.start()
-    assert asked.wait(5)
+    assert asked.wait(60)
     sweeper.stop()
     assert took[0] is sweeps

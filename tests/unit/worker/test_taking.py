@@ -382,7 +382,7 @@ def test_an_attempt_of_its_own_is_carried_out_as_it_is(pool):
 
 def test_remote_control_shows_an_attempt_of_its_own_as_one_from_a_message(pool):
     taken = []
-    pool._hold = taken.append
+    pool._accept = taken.append
     pool.take_own(replace(enqueued(run_id="run").first, address="a"))
     pool.take_item(item(), QUEUE)
     own, read = taken
@@ -392,7 +392,7 @@ def test_remote_control_shows_an_attempt_of_its_own_as_one_from_a_message(pool):
 
 def test_an_attempt_of_its_own_counts_as_the_part_of_a_chord_that_its_message_is(pool):
     taken = []
-    pool._hold = taken.append
+    pool._accept = taken.append
     pool.take_own(replace(enqueued(run_id="run").first, address="f/b/g/x/a", lanes={"f": 1}))
     pool.take_item(orjson.dumps(published(lanes={"f": 1}, keys=())), QUEUE)
     own, read = taken

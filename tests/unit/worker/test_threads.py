@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 
 import pytest
 
@@ -38,6 +39,26 @@ def test_no_call_waits_for_another(threads):
 def test_threads_are_used_again(threads):
     """Making one for each call would cost more than most calls."""
     assert len({threads.submit(threading.get_ident).result(timeout=60) for _ in range(200)}) < 100
+
+
+def test_a_callback_submits_the_next_call_to_the_same_thread(threads):
+    """Otherwise four callers, each of which submits its next call when the last one ends, use up to eight threads."""
+    wake, second = threading.Event(), Future()
+    first = threads.submit(lambda: wake.wait(60) and threading.get_ident())
+    first.add_done_callback(lambda _: second.set_result(threads.submit(threading.get_ident)))
+    wake.set()
+    assert second.result(timeout=60).result(timeout=60) == first.result()
+
+
+def test_shutdown_ends_idle_threads_at_once_and_others_after_their_call():
+    threads, wake = Threads("agent"), threading.Event()
+    calls = [threads.submit(lambda: wake.wait(60) and threading.current_thread()) for _ in range(3)]
+    idle = threads.submit(threading.current_thread).result(timeout=60)
+    threads.shutdown()
+    wake.set()
+    for thread in (idle, *(call.result(timeout=60) for call in calls)):
+        thread.join(timeout=20)  # less than an idle thread waits for its next call
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])

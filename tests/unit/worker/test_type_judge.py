@@ -45,9 +45,9 @@ def read(kind: Any, text: str, settings: Any = FULL) -> Any:
     outcome = parse(text, schema_of(kind), settings, judge=judge_of(kind))
     if not outcome.ok:
         raise AgentIOValidationError(outcome.feedback or "", rule=outcome.rule or "", pointer=outcome.pointer or "")
-    from flujo_worker.attempts.shape import _written
+    from flujo_worker.attempts.shape import _as_json
 
-    return validated(_written(outcome.value), kind)
+    return validated(_as_json(outcome.value), kind)
 
 
 class Colour(enum.Enum):
@@ -280,6 +280,7 @@ TAKEN = [
     (Numbered, '{"numbers": "1,2"}', Numbered(numbers=[1, 2])),
     (Yes, '{"active": "yes", "count": 1}', Yes(active=True, count=1)),
     (list[Annotated[float, BeforeValidator(money)]], '["$7", 7]', [7.0, 7.0]),
+    (dict[Annotated[int, Field(strict=True)], Annotated[float, BeforeValidator(money)]], '{"1": "$7"}', {1: 7.0}),
     (Choices, '{"fullName": "Ada", "age": 3}', Choices(name="Ada", age=3)),
     (Choices, '{"person": {"name": "Ada"}, "age": 3}', Choices(name="Ada", age=3)),
     (ByName, '{"full_name": "Ada"}', ByName(full_name="Ada")),

@@ -57,15 +57,15 @@ def test_what_a_claim_reserves_is_known_beforehand_once_its_step_was_claimed(mon
     pipeline = Pipeline([Step("a", answer, config=StepConfig(expected_tokens=7))])
     with LocalEngine(Settings()) as engine:
         claims, told = engine.attempts.claims, []
-        wanted = claims.wanted
+        find_parameters = claims.find_parameters
 
         async def recorded(envelope):
             known = claims.known_reservations(envelope)
-            request = await wanted(envelope)
+            request = await find_parameters(envelope)
             told.append((known, request.to_reserve))
             return request
 
-        monkeypatch.setattr(claims, "wanted", recorded)
+        monkeypatch.setattr(claims, "find_parameters", recorded)
         for _ in range(2):
             assert engine.run(pipeline, "in", limits=LIMITS).success
     [(before, _), (known, reserved)] = told

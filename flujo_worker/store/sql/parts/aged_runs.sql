@@ -3,7 +3,7 @@ rule AS (
     FROM unnest(%(statuses)s::text[], %(pipelines)s::text[], %(ages)s::float8[]) AS r (status, name, older_s)
 ),
 kept AS MATERIALIZED (
-    -- What is not exported yet waits for that, for a while (ADR 55).
+    -- Runs that are not exported yet are kept for a while (ADR 55).
     SELECT DISTINCT ON (p.name, r.status) p.name, r.status,
            CASE WHEN r.older_s IS NOT NULL THEN now() - greatest(
                make_interval(secs => r.older_s), least(coalesce(now() - x.exported, interval '0'), make_interval(secs => r.older_s + %(waits_s)s::float8))) END AS since
