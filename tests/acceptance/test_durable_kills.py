@@ -215,7 +215,9 @@ def test_a_worker_that_froze_and_woke_settles_nothing(killing):
     os.kill(provider.frozen, signal.SIGCONT)
     wait_until(lambda: f"{run.id}::research:1 no longer belongs to this worker" in site.log(), what=site.log)
     assert provider.frozen in fleet.pids
-    assert (site.rows(units, run=run.id), killing.spent(run)) == (before, spent)
+    assert site.rows(units, run=run.id) == before
+    late = Counter(requests=1, read=106, written=10)
+    assert killing.spent(run) in (spent, spent + late), "an answer that it reads before its lease does is booked"
     (requests, tools), lost = killing.repeated(run), len(site.events(run.id, "attempt.lost"))
     assert requests <= lost
     assert tools <= 5 * (lost - 1)  # a busy machine may have lost the attempt once more, before
