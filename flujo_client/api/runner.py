@@ -275,6 +275,8 @@ class Flujo(Generic[OutputT, ContextT]):
                         continue
                     began = time.monotonic()
                     result: PipelineResult = await client.perform(peek_at(client.settings, run.id))
+                    if page and page[-1].kind != "end" and _is_over(result):
+                        continue  # its last text is still to come
                     for each in _news(result, seen):
                         yield each
                     if _is_over(result):

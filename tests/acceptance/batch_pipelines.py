@@ -14,6 +14,6 @@ def asking(**batch):
 
 
 batched = asking()
-pooled = asking(wait_s=3)  # two workers' requests come in less, on a busy machine too
-late = asking(deadline_s=2)
+pooled = asking(wait_s=6)  # two workers' requests come in less, on a busy machine too
+late = asking(deadline_s=5)  # the batch is submitted before
 plain = Pipeline([Step("plain", lambda given: given)], name="plain")

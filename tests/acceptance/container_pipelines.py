@@ -22,7 +22,7 @@ from flujo_worker.agents.answer import AgentAnswer
 
 LETTERS = ["a", "b", "c"]
 SPENT = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
-PATIENT = StepConfig(max_retries=2, backoff=Backoff(base_s=0.05, jitter=0.0))
+PATIENT = StepConfig(max_retries=2, backoff=Backoff(base_s=0.5, jitter=0.0))
 
 
 class Ledger(BaseModel):

@@ -120,5 +120,5 @@ async def wait(trail: list[str], *, resources: Any) -> list[str]:
 
 
 waiting = Pipeline([Step("gate", wait, config=ONCE)], resources="resource_pipelines:pool")
-too_slow = Pipeline([Step("gate", wait, config=StepConfig(max_retries=1, timeout_s=0.1))], resources=pool)
+too_slow = Pipeline([Step("gate", wait, config=StepConfig(max_retries=1, timeout_s=1.0))], resources=pool)
 bare = Pipeline([Step("gate", wait, config=ONCE)])

@@ -87,7 +87,17 @@ async def linger(data: str) -> str:
     return data
 
 
+@step
+async def part(data: str) -> str:
+    """Say something, and the rest when there is a file."""
+    stream_text("I wait")
+    await go_on_is_there()
+    stream_text(" no more")
+    return data
+
+
 counting = Pipeline([work], name="counting", stream=True)
+parting = Pipeline([part], name="parting")
 lingering = Pipeline([linger], name="lingering", stream=True)
 silent = Pipeline([work], name="silent")
 some = Pipeline([Step("quiet", work.agent), Step("loud", work.agent, StepConfig(stream=True))], name="some")

@@ -1,6 +1,7 @@
 """Steps in the background in real processes: their runs outlive who launched them, are found, answered and started again (SYS-31, U-16)."""
 
 import asyncio
+import time
 from random import Random
 
 import pytest
@@ -207,6 +208,9 @@ def test_one_without_a_sign_of_life_is_given_up(site):
     run = enqueue(site, "gated")
     task = task_of(site, run)
     site.wait_for_execution(task.id, "later")
+    with site.connection() as connection:
+        connection.execute("UPDATE flujo_sweeps SET swept_at = now() + interval '5 s'")
+    time.sleep(1)  # a sweep that is under way takes milliseconds
     with site.connection() as connection:  # its worker was lost a day ago, and no one came for it
         long_ago = "now() - interval '25 hours'"
         connection.execute(
@@ -217,7 +221,6 @@ def test_one_without_a_sign_of_life_is_given_up(site):
             f"created_at = {long_ago}, started_at = {long_ago} WHERE run_id = %s",
             [task.id],
         )
-        connection.execute("UPDATE flujo_sweeps SET swept_at = now() + interval '2 s'")
     assert site.client.cleanup_stale_background_tasks(stale_hours=24) == [task.id]
     wait_until(lambda: task.status() == "failed", SOON_S, what=site.log)
     error = task.result().error

@@ -123,8 +123,11 @@ def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool)
         wait_until(lambda: site.live_pids() - before, what=site.log)
         ran = subprocess.run(flujo, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert ran.stdout == "42\n", ran.stderr
-        started = [each for each in site.client.ask(requests.workers()) if each.is_live and each.pid not in before]
-        assert sum(worker.slots for worker in started) == 2
+        started = lambda: [  # noqa: E731
+            each for each in site.client.ask(requests.workers()) if each.is_live and each.pid not in before
+        ]
+        wait_until(lambda: sum(worker.slots for worker in started()) >= 2, what=site.log)  # each child begins by itself
+        assert sum(worker.slots for worker in started()) == 2
     finally:
         process.terminate()
         process.wait(60)
@@ -160,8 +163,9 @@ def succeeded(heard):
 
 def test_a_prefork_pool_runs_pipelines(site):
     """Design §4: CPU-bound steps may have a process each; the engine is made after the fork, once in each child."""
+    before = site.live_pids()
     fleet = site.unready_workers(arguments=("--pool", "prefork", "--concurrency", "2"))
-    wait_until(lambda: len(site.live_pids() - fleet.pids) >= 2, what=site.log)
+    wait_until(lambda: len(site.live_pids() - before - fleet.pids) >= 2, what=site.log)
     runs = [site.enqueue("lingering") for _ in range(10)]
     for run in runs:
         assert_merged_once(site, run, THREE)

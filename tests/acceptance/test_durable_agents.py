@@ -102,7 +102,8 @@ def test_a_warm_stop_hands_it_back_at_the_next_call_and_pays_nothing_again(durab
     assert set(calls(durable_site, run).values()) == {1}
     assert spent(durable_site, run) == SPENT
     [attempt] = durable_site.attempts(run.id)
-    assert (attempt["number"], attempt["losses"], attempt["fence"]) == (1, 0, 2)
+    assert (attempt["number"], attempt["losses"]) == (1, 0)
+    assert attempt["fence"] >= 2  # it may have claimed it once more before its consumer stopped
 
 
 @pytest.mark.parametrize("limits", [None, UsageLimits(total_tokens_limit=100_000)])

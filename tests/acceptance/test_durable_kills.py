@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -73,7 +74,14 @@ class Provider(OpenAIServer):
             self.freezes = None
             self.frozen = self.pid
             os.kill(self.frozen, signal.SIGSTOP)
+            wait_until(lambda: is_stopped(self.frozen), what="some of its threads still run")
         return Said(body=json.dumps(completion(turn, messages)).encode())
+
+
+def is_stopped(pid):
+    """Return whether the threads of a process have stopped: the signal only asks them to."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(each.read_text().rpartition(")")[2].split()[0] == "T" for each in tasks)
 
 
 def completion(turn, messages):

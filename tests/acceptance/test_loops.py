@@ -50,7 +50,7 @@ def test_a_branch_is_tried_again_with_waits_of_its_own(site):
 
 
 def waits(tries):
-    return zip(tries, tries[1:], (0.05, 0.1), strict=False)
+    return zip(tries, tries[1:], (0.5, 1.0), strict=False)
 
 
 def test_containers_stand_in_each_other(site):

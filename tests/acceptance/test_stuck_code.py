@@ -12,12 +12,13 @@ from tests.support.fleet import BRISK, STEPS, Site, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
 
-GRACE = {"agents": {"cancel_grace_s": 0.3}}
-
 
 @pytest.fixture
-def site(services, tmp_path):
-    with Site(services, tmp_path, worker={**BRISK, "loop_blocked_s": 0.3, "max_left_behind": 2}, **GRACE) as site:
+def site(request, services, tmp_path):
+    """A site whose workers wait 0.3 s, or as long as the test says, for their loop, and for code that they cancel."""
+    patience_s = getattr(request, "param", 0.3)
+    worker = {**BRISK, "loop_blocked_s": patience_s, "max_left_behind": 2}
+    with Site(services, tmp_path, worker=worker, agents={"cancel_grace_s": patience_s}) as site:
         yield site
 
 
@@ -189,6 +190,7 @@ def test_flujo_worker_replaces_itself_when_it_retires(site):
             assert worker.wait(timeout=60) == 0
 
 
+@pytest.mark.parametrize("site", [1.0], indirect=True)  # the time in which it renews its lease counts
 def test_a_process_that_stood_still_does_not_blame_its_code(site):
     """A freeze for longer than the step's timeout and grace: the step is late, and nothing of it is left behind."""
     fleet, run = site.workers(), enqueue(site, "patient")

@@ -23,8 +23,9 @@ NUMBERS = count()
 
 
 @pytest.fixture(params=[True, False], ids=["prepared", "unprepared"])
-def groups(request, database_url):
-    """Groups with prepared statements, and as they go through an old PgBouncer."""
+def groups(request, database_url, monkeypatch):
+    """Groups with prepared statements, and as they go through an old PgBouncer. They wait for locks for as long as a test needs."""
+    monkeypatch.setattr("flujo_client.transport.postgres.LOCK_WAIT_S", 60.0)
     with grouped(database_url, prepare=request.param) as opened:
         yield opened
 

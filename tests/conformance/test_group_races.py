@@ -10,6 +10,7 @@ from trees import FAN, closing, fanned_out, signal_join
 from worlds import World
 
 from flujo_client.contract.outcome import Fault
+from flujo_client.transport import postgres as postgres_bounds
 from flujo_worker.ports import Claim, Committed
 from flujo_worker.store.postgres import loop_connection
 from flujo_worker.store.postgres.statements import Statement, statement
@@ -41,6 +42,7 @@ def groups(database_url, monkeypatch):
         return Statement(text, names)
 
     monkeypatch.setattr(loop_connection, "statement", gated)
+    monkeypatch.setattr(postgres_bounds, "LOCK_WAIT_S", 60.0)  # for the gate
     with grouped(database_url) as opened:
         yield opened
 

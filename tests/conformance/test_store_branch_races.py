@@ -447,7 +447,7 @@ def test_a_ring_does_not_wait_for_the_merge_of_the_join(world, held):
 WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 HELD_UP = """
 CREATE SEQUENCE rings_made;
-CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS
+CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS
 $$ BEGIN IF nextval('rings_made') = 1 THEN PERFORM pg_advisory_xact_lock(42); END IF; RETURN NEW; END $$;
 CREATE TRIGGER held_up BEFORE INSERT ON flujo_attempts FOR EACH ROW WHEN (NEW.kind = 'join') EXECUTE FUNCTION hold_up();
 """

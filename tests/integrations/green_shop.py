@@ -31,7 +31,7 @@ def freeze(seconds):
 
 
 def linger(order):
-    time.sleep(1.5)
+    time.sleep(4)
     return order
 
 

@@ -41,7 +41,7 @@ FRESH = textwrap.dedent("""
     logging.getLogger("flujo_worker").addHandler(Kept(logging.WARNING))
     agent = make_agent_async("openai-chat:gpt-4o")
     step = Step("ask", agent, config=StepConfig(timeout_s=2.5, max_retries=0))
-    with LocalEngine(Settings.model_validate({"worker": {"loop_blocked_s": 0.5}})) as engine:
+    with LocalEngine(Settings.model_validate({"worker": {"loop_blocked_s": 1.5}})) as engine:
         result = engine.run(Pipeline([step]), "in")
         story = [each.name for each in engine.story(result.run_id)]
     print(json.dumps([result.success, result.output, threads, warnings, story]))
