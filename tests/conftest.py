@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +30,16 @@ find_entry_points = importlib.metadata.entry_points
 found_entry_points = cache(lambda _path, **which: find_entry_points(**which))
 importlib.metadata.entry_points = lambda **which: found_entry_points(tuple(sys.path), **which)
 """Every command looks for those of extensions, in all that is installed: a fifth of what a command in this process costs."""
+
+
+class Loggers(dict[str, Any]):
+    """The loggers there are. pytest goes through them before each test, while threads make new ones."""
+
+    def values(self):
+        return [*super().values()]
+
+
+logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell without job control has its background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts."""
@@ -113,7 +124,7 @@ def logging_as_at_the_start():
     """What a test before this one told `logging`, by Celery's set-up or our own, does not hold for this one."""
     logging.disable(logging.NOTSET)
     _set_level(logging.root, logging.WARNING)
-    for name, logger in list(logging.root.manager.loggerDict.items()):
+    for name, logger in logging.root.manager.loggerDict.copy().items():
         if name.startswith("flujo") and isinstance(logger, logging.Logger):
             logger.disabled, logger.propagate = False, True
             _set_level(logger, logging.NOTSET)

@@ -13,6 +13,7 @@ import redis
 
 from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.errors import ServiceUnreachable
+from flujo_client.gateway import post
 from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.services
@@ -90,8 +91,9 @@ def test_an_awaited_client_marks_its_runs_while_it_lives_and_when_it_is_closed(s
     assert marks(site, late) == {("queued", 1)}
 
 
-def test_a_run_that_meets_a_redis_which_has_just_died_is_left_to_the_sweeper(site, services):
+def test_a_run_that_meets_a_redis_which_has_just_died_is_left_to_the_sweeper(site, services, monkeypatch):
     """It answered a moment ago, so it is not asked; the run is recorded and not marked. The next one is refused before anything is."""
+    monkeypatch.setattr(post, "FRESH_S", 60.0)  # it takes a second to die
     assert site.client.enqueue(fine, 1).is_new
     with killed_redis(services):
         late = site.client.enqueue(fine, 1)

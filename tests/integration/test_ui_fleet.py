@@ -70,7 +70,8 @@ def shown(browser, path):
 
 def test_who_waits_for_what_is_grouped_and_leads_to_the_runs(site, page):
     runs = sorted(site.client.enqueue("counting:count", [n]).id for n in range(3))
-    wait_until(lambda: shown(page(), "/workers")["queues"])
+    # Each counts once its message is due: a second after it was enqueued.
+    wait_until(lambda: [each["waiting"] for each in shown(page(), "/workers")["queues"]] == [3])
     data = shown(page(), "/workers")
     [wait] = data["waits"]
     assert (wait["sentence"]["cause"], wait["sentence"]["tone"], sorted(wait["runs"])) == ("no workers", "stuck", runs)

@@ -136,6 +136,7 @@ def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
             others = asyncio.to_thread(ours[0].result, timeout=PATIENCE_S)
             other = asyncio.create_task(others)
             await asyncio.to_thread(wait_until, lambda: len(watch()) == 61)
+            await asyncio.to_thread(wait_until_reading_is_over, site)
             seen = watchers(site)
             await asyncio.to_thread(end, site, *theirs[:40])
             first = await asyncio.gather(*waits[:40])
