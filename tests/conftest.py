@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "logfire-plugin")
 """Logfire, which few tests use, has a plugin that imports a third of what a worker does: in every process that builds a model."""
@@ -43,6 +44,13 @@ logging.root.manager.loggerDict = Loggers(logging.root.manager.loggerDict)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell without job control has its background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts."""
+
+
+def pytest_configure(config):
+    """Without the constants of the modules that a process has loaded by now, which Hypothesis tries, its examples do not depend on the tests before."""
+    if config.getoption("hypothesis_profile") != "search":
+        assert hasattr(providers.HypothesisProvider, "_local_constants")
+        providers.HypothesisProvider._local_constants = providers.Constants()
 
 
 @pytest.hookimpl(wrapper=True)

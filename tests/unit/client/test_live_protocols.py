@@ -11,7 +11,7 @@ from streamed import RUN, FakeClient, FakeRun, at_a_step, call, numbered, text, 
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.stream import StreamEvent
 from flujo_client.errors import KeyMissing
-from flujo_client.live import host
+from flujo_client.live import ag_ui, host
 from flujo_client.live.access import User
 from flujo_client.live.ag_ui import AgUiState
 from flujo_client.live.app import live_app
@@ -182,7 +182,8 @@ OPEN = [*at_a_step("chat", 1, ("step_start", {}), *text("Twel", "ve")[:-1])]
 
 
 @pytest.mark.parametrize(("pause_s", "closed"), [(0.0, []), (0.4, ["TEXT_MESSAGE_END", "STEP_FINISHED"])])
-def test_what_breaks_off_is_closed_where_it_was_open_and_says_why(pause_s, closed):
+def test_what_breaks_off_is_closed_where_it_was_open_and_says_why(monkeypatch, pause_s, closed):
+    monkeypatch.setattr(ag_ui, "PAST_S", (60.0, 60.0))
     events = joined(said_by(OPEN, pause_s=pause_s, breaks=KeyMissing("no key `k2` here")))
     verify(events)
     assert (events[-1]["type"], events[-1]["message"]) == ("RUN_ERROR", "no key `k2` here")

@@ -6,11 +6,15 @@ import threading
 
 import pytest
 
+from flujo_client.gateway import post
 from flujo_client.gateway.post import MarkThread
 
 ENDS = """
 import sys, threading, time
+from flujo_client.gateway import post
 from flujo_client.gateway.post import MarkThread
+
+post.MARK_AFTER_S = 60.0
 
 def mark(ages):
     {mark}
@@ -22,7 +26,8 @@ marks.add(["b"], time.monotonic())
 """
 
 
-def test_keys_that_come_close_together_are_marked_at_once_with_their_ages():
+def test_keys_that_come_close_together_are_marked_at_once_with_their_ages(monkeypatch):
+    monkeypatch.setattr(post, "MARK_AFTER_S", 1.0)
     written, is_written = [], threading.Event()
     marks = MarkThread(lambda ages: written.append(ages) or is_written.set())
     marks.add(["a", "b"], 0.0)

@@ -389,7 +389,7 @@ def test_a_call_that_takes_too_long_is_told():
         await asyncio.sleep(60)
 
     agent = main_agent(AgentTool(wait), {"task": "t"}, "never")
-    result, story = ran(agent, config=StepConfig(max_retries=0, timeout_s=0.2))
+    result, story = ran(agent, config=StepConfig(max_retries=0, timeout_s=2.0))
     assert not result.success
     assert of(story, "agent_tool.raised")[0]["error"] == "CancelledError"
 

@@ -103,7 +103,7 @@ def test_what_is_due_in_a_moment_goes_out_in_its_time_and_is_marked():
     post, backlog = Clocked(3), Backlog()
     sender = Sender(post, backlog).start()
     began = time.monotonic()
-    delays = dict(zip((member.key for member in MEMBERS), (0.2, 0.05, 0.1), strict=True))
+    delays = dict(zip((member.key for member in MEMBERS), (1.0, 0.2, 0.6), strict=True))
     for member in MEMBERS:
         sender.send_later(member, delays[member.key])
     assert post.are_out.wait(60)

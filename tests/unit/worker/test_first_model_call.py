@@ -76,13 +76,13 @@ def test_a_library_that_blocks_the_loop_is_not_blamed_on_the_step(caplog):
     from pydantic_ai.messages import ModelResponse, TextPart
     from pydantic_ai.models import Model
 
-    code = "import time\nasync def request(self, messages, model_settings, model_request_parameters):\n time.sleep(0.6)\n return answer()\n"
+    code = "import time\nasync def request(self, messages, model_settings, model_request_parameters):\n time.sleep(1.5)\n return answer()\n"
     space = {"__name__": "pydantic_ai.models.slow", "answer": lambda: ModelResponse([TextPart("late")])}
     exec(code, space)
     traits = {"request": space["request"], "model_name": "slow", "system": "slow"}
     slow = type("Slow", (Model,), traits)()
     caplog.set_level(logging.WARNING)
-    with LocalEngine(Settings.model_validate({"worker": {"loop_blocked_s": 0.05}})) as engine:
+    with LocalEngine(Settings.model_validate({"worker": {"loop_blocked_s": 0.3}})) as engine:
         result = engine.run(Pipeline([Step("ask", make_agent_async(slow))]), "in")
         story = [each.name for each in engine.story(result.run_id)]
     assert result.output == "late"

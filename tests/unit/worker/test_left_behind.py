@@ -151,7 +151,7 @@ def test_a_step_that_blocks_the_loop_past_its_timeout_fails_with_it():
 def test_a_step_that_blocks_the_loop_permanently_fails_with_its_timeout_all_the_same(caplog):
     """The watchdog names it once, and whoever else waits for the loop is let go, then and later."""
     barked, looks = threading.Event(), []
-    settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}, "worker": {"loop_blocked_s": 0.05}})
+    settings = Settings.model_validate({"agents": {"cancel_grace_s": 1.0}, "worker": {"loop_blocked_s": 0.3}})
     release = threading.Event()
 
     async def never_ends(data):
@@ -181,7 +181,7 @@ def test_a_step_that_blocks_the_loop_permanently_fails_with_its_timeout_all_the_
 
 def test_the_failure_of_the_step_that_blocks_the_loop_counts_whenever_its_process_begins_to_hand_back(monkeypatch):
     """Another worker's loop would be blocked as well. Here the work is interrupted while the attempt is about to fail."""
-    settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}, "worker": {"loop_blocked_s": 0.05}})
+    settings = Settings.model_validate({"agents": {"cancel_grace_s": 1.0}, "worker": {"loop_blocked_s": 0.3}})
     release = threading.Event()
 
     async def never_ends(data):
