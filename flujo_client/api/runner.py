@@ -23,7 +23,6 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import LIVE_RUN, EventRecord
 from flujo_client.contract.results import PipelineResult, StepOutcome
-from flujo_client.contract.stream import StreamEvent
 from flujo_client.embedded.local import LOG, Fleet
 from flujo_client.errors import ClientError, ConfigurationError
 from flujo_client.gateway import requests
@@ -259,15 +258,13 @@ class Flujo(Generic[OutputT, ContextT]):
         until = (*ENDED, "paused")
         async with AsyncFlujoClient(self.client.settings) as client:
             with reading_stream(client.settings, run.id, None, until) if is_streamed else nullcontext() as stream:
-                has_stream = is_streamed
                 while True:
-                    page: list[StreamEvent] = []
                     try:
-                        page = await client.perform(stream.next_page()) if stream and has_stream else []
+                        page = await client.perform(stream.next_page()) if stream and is_streamed else []
                     except ClientError as error:  # it was enqueued before, without a stream
                         if must_stream or error.error_code != "NO_STREAM":
                             raise
-                        has_stream = False
+                        is_streamed, page = False, []
                     for event in page:
                         if event.text:
                             yield results.Chunk(data=event.text, step_name=event.step)

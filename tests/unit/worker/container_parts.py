@@ -23,7 +23,7 @@ from flujo_worker.domain.values import FanOut
 from flujo_worker.testing import LocalEngine
 
 SPENT = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
-QUICK = Settings(agents={"function_timeout_s": 0.05})
+QUICK = Settings(agents={"function_timeout_s": 0.5})
 ONCE = StepConfig(max_retries=0)
 TWICE = StepConfig(max_retries=1, backoff=Backoff(base_s=7.0, jitter=0.0))
 

@@ -6,7 +6,6 @@ from pydantic import BaseModel
 from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step, WaitForEvent
 from flujo_client.errors import ConfigurationError, EventError, HumanInputError, PipelineError, RunFailed, RunNotFound
 from flujo_client.sizes import MAX_EVENTS
-from flujo_worker.testing import LocalEngine
 from tests.support.builders import packed
 
 
@@ -16,11 +15,6 @@ class Payment(BaseModel):
 
 class Shop(PipelineContext):
     paid: Payment | None = None
-
-
-@pytest.fixture
-def engine():
-    return LocalEngine()
 
 
 def waits(**options):

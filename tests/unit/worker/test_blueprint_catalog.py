@@ -136,4 +136,5 @@ def test_a_module_without_a_dot_makes_a_model(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     text = "agents: {w: {model: 'models_of_a_blueprint:gateway'}}\nsteps: [{name: a, uses: agents.w}]"
     pipeline = Pipeline.from_yaml_text(text, allowed=("models_of_a_blueprint",))
-    assert LocalEngine().run(pipeline, "Ada").output == "Ada"
+    with LocalEngine() as engine:
+        assert engine.run(pipeline, "Ada").output == "Ada"

@@ -58,7 +58,7 @@ def test_one_that_is_asked_to_stop_ends_and_one_that_does_not_is_killed(children
     assert deaf.message(LONG_S)
     asked.stop()
     assert asked.end(LONG_S) == "exit code 3"
-    assert deaf.end(0.1) == "signal SIGKILL"
+    assert deaf.end(2.0) == "signal SIGKILL"
 
 
 def test_it_outlives_the_process_that_forked_it_and_others_are_forked_by_a_new_one(children):

@@ -22,7 +22,7 @@ from tests.support.openai_server import OpenAIServer, Said
 
 SCHEMA = {"aop": "full", "schema": {"type": "object", "required": ["name"]}}
 ONCE_MORE = StepConfig(max_retries=1)
-LATE = Said(delay_s=2.0)
+LATE = Said(delay_s=6.0)
 
 
 class City(BaseModel):
@@ -133,7 +133,7 @@ def asked_after(*answers, processing=None, retries=1, **agent):
     """The bodies of the requests that a step makes until it succeeds."""
     with OpenAIServer(answers) as server, LocalEngine() as engine:
         model = OpenAIChatModel("gpt-4o-mini", provider=server.provider())
-        asks = make_agent_async(model, "Answer.", timeout=1.0 if LATE in answers else 60.0, **agent)
+        asks = make_agent_async(model, "Answer.", timeout=3.0 if LATE in answers else 60.0, **agent)
         step = Step("ask", asks, config=StepConfig(max_retries=retries), processing=processing)
         engine.run(Pipeline([step]), "Which city?").raise_for_status()
         return [request.raw for request in server.requests]

@@ -346,12 +346,13 @@ def test_a_failure_leaves_them_once_with_its_error(engine, kind, agent, rest, le
 
 
 @BOTH
+@pytest.mark.engine(worker={"max_starved": 0})
 def test_a_timeout_leaves_them(engine, kind):
     async def slow(data):
         await asyncio.sleep(60)
 
     pool = kind()
-    run_with(engine, pool, slow, config=StepConfig(max_retries=0, timeout_s=0.2))  # to enter, on a busy machine
+    run_with(engine, pool, slow, config=StepConfig(max_retries=0, timeout_s=1.0))  # to enter, on a busy machine
     assert pool.told == ["enter", "exit TimeoutError"]
 
 
