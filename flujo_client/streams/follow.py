@@ -128,7 +128,8 @@ class RunStream:
             return []
         page: list[StreamEvent] = []
         steps = yield from query(requests.merged(self.run_id))
-        if not self._is_idle and self._reading.awaits_ends(steps, look.claims or {}):
+        is_unwritten = self._reading.at == BEGINNING and steps and not look.claims
+        if not self._is_idle and (is_unwritten or self._reading.awaits_ends(steps, look.claims or {})):
             return []
         if look.standing != "level" or (self._reading.at == BEGINNING and steps):
             lost = yield from _with_outputs(steps)

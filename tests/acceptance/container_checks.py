@@ -7,7 +7,7 @@ from typing import Any
 
 from flujo_client.api.handle import RunHandle
 from flujo_client.contract.results import PipelineResult, StepResult
-from tests.support.fleet import PATIENCE_S, Site
+from tests.support.fleet import PATIENCE_S, Site, whole_lines
 
 LIVE = ["ready", "queued", "running"]
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
@@ -54,8 +54,7 @@ def rings(site: Site, runs: Iterable[RunHandle]) -> Counter[str]:
 def begun_in(site: Site) -> dict[str, Counter[str]]:
     """How often each label of each run was begun. The journal is read once for all of them."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    journal = site.folder / "journal"
-    for line in journal.read_text().splitlines() if journal.exists() else ():
+    for line in whole_lines(site.folder / "journal"):
         run, label, *_ = line.split()
         found[run][label] += 1
     return found

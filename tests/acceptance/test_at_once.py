@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from tests.support.fleet import PATIENCE_S, wait_until
+from tests.support.fleet import PATIENCE_S, wait_until, whole_lines
 
 # Nobody sweeps or renews in time: a step that hears of anything, or is tried again, does not owe it to that.
 pytestmark = [
@@ -21,9 +21,7 @@ ENDED = (
 
 
 def moments(site, run):
-    file = site.folder / f"moments-{run.id}"
-    lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-    return [(what, float(at)) for what, at in lines]
+    return [(what, float(at)) for what, at in map(str.split, whole_lines(site.folder / f"moments-{run.id}"))]
 
 
 def moment(site, run, what):

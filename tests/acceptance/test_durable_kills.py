@@ -80,8 +80,10 @@ class Provider(OpenAIServer):
 
 def is_stopped(pid):
     """Return whether the threads of a process have stopped: the signal only asks them to."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/stat")
-    return all(each.read_text().rpartition(")")[2].split()[0] == "T" for each in tasks)
+    with suppress(FileNotFoundError):  # a thread that has just ended
+        tasks = Path(f"/proc/{pid}/task").glob("*/stat")
+        return all(each.read_text().rpartition(")")[2].split()[0] == "T" for each in tasks)
+    return False
 
 
 def completion(turn, messages):

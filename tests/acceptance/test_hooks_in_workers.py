@@ -6,15 +6,14 @@ import pytest
 from flujo_client import Flujo
 from flujo_client.config.models import HookSettings
 from flujo_client.errors import PipelineAbortSignal, UsageLimitExceededError
-from tests.support.fleet import BRISK, PATIENCE_S, one_process, wait_until
+from tests.support.fleet import BRISK, PATIENCE_S, one_process, wait_until, whole_lines
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.site(worker=BRISK)]
 
 
 def notes(site, run):
     """What hooks were told of a run, each thing once: on leases as short as these it may have been told twice."""
-    file = site.folder / f"hooks-{run}"
-    return list(dict.fromkeys(file.read_text().splitlines())) if file.exists() else []
+    return list(dict.fromkeys(whole_lines(site.folder / f"hooks-{run}")))
 
 
 def told_of_its_end(site, run):

@@ -114,6 +114,7 @@ def test_a_hostile_message_executes_nothing_and_kills_no_one(site, worker, victi
     assert_merged_once(site, site.enqueue("three"), THREE)
     assert site.executions(run.id) == []
     assert worker.poll() is None
+    wait_until(lambda: refused(site) > before)
     assert refused(site) == before + 1
 
 

@@ -8,7 +8,7 @@ import pytest
 from paid_pipelines import CALLS
 
 from flujo_client.contract.limits import UsageLimits
-from tests.support.fleet import PATIENCE_S, STEADY, Site, own_pool, wait_until
+from tests.support.fleet import PATIENCE_S, STEADY, Site, own_pool, wait_until, whole_lines
 
 pytestmark = pytest.mark.acceptance
 
@@ -79,8 +79,7 @@ def flush_claims_late(site):
 
 
 def effects(site):
-    written = site.folder / "effects"
-    return [tuple(line.split()) for line in written.read_text().splitlines()] if written.exists() else []
+    return [tuple(line.split()) for line in whole_lines(site.folder / "effects")]
 
 
 def assert_told_apart(site, runs, merged, acted):
@@ -129,10 +128,7 @@ def crash_under_load(site, *, seed, runs, crashes):
 
 def executions(site):
     """The effects themselves: the run and the amount of each call that was made, from a file that no server keeps."""
-    ledger = site.folder / "ledger"
-    if not ledger.exists():
-        return []
-    return [(run, int(amount)) for run, amount in map(str.split, ledger.read_text().splitlines())]
+    return [(run, int(amount)) for run, amount in map(str.split, whole_lines(site.folder / "ledger"))]
 
 
 def assert_merged_once(site, results, made):

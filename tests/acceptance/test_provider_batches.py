@@ -52,7 +52,7 @@ def test_the_requests_of_two_workers_are_one_batch_which_holds_no_slot(site, pro
 @pytest.mark.parametrize("at", [pytest.param("batch_announced", marks=pytest.mark.large), "batch_submitted"])
 def test_a_worker_that_dies_while_it_submits_leaves_one_batch(site, provider, tmp_path, at):
     fleet = site.workers(1, failpoints=f"{at}:kill:{tmp_path / 'killed'}")
-    runs = begin(site, runs=2)
+    runs = begin(site, "pooled", runs=2)
     wait_until((tmp_path / "killed").exists, what=site.log)
     provider.ends.set()
     wait_until(

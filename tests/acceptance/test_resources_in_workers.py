@@ -5,14 +5,13 @@ import resource_pipelines as pipelines
 
 from flujo_client import Flujo
 from flujo_worker.testing import LocalEngine
-from tests.support.fleet import FOLDER, wait_until
+from tests.support.fleet import FOLDER, wait_until, whole_lines
 
 in_workers = pytest.mark.acceptance
 
 
 def notes(folder, run):
-    file = folder / f"notes-{run}"
-    return file.read_text().splitlines() if file.exists() else []
+    return whole_lines(folder / f"notes-{run}")
 
 
 def enqueued(site, name, value=None):

@@ -17,7 +17,7 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.embedded import Embedded
 from flujo_client.embedded import postgres as embedded_postgres
 from flujo_worker.store.migrate import migrate
-from tests.support.fleet import BRISK, PATIENCE_S, Site, assert_merged_once, wait_until
+from tests.support.fleet import BRISK, PATIENCE_S, Site, assert_merged_once, wait_until, whole_lines
 from tests.support.services import database_called
 
 if TYPE_CHECKING:
@@ -191,6 +191,4 @@ def spends(site: Site) -> Counter[tuple[str, int]]:
 
 def calls(folder: Path) -> Counter[tuple[str, int]]:
     """The calls that were made, from a file next to the services."""
-    ledger = folder / "ledger"
-    lines = ledger.read_text().splitlines() if ledger.exists() else []
-    return Counter((run, int(amount)) for run, amount in map(str.split, lines))
+    return Counter((run, int(amount)) for run, amount in map(str.split, whole_lines(folder / "ledger")))

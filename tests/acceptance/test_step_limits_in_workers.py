@@ -7,7 +7,7 @@ import pytest
 from frozen_pipelines import AT_ONCE
 
 from flujo_client.gateway import operator_requests
-from tests.support.fleet import BRISK, assert_merged_once, one_process, wait_until
+from tests.support.fleet import BRISK, assert_merged_once, one_process, wait_until, whole_lines
 
 pytestmark = [pytest.mark.acceptance, one_process, pytest.mark.site(worker=BRISK)]
 
@@ -95,5 +95,4 @@ def beating(site, pids=None, since=0.0):
 
 def lines(site):
     """Return the lines that steps have written: run, process, moment."""
-    written = site.folder / "beats"
-    return [line.split() for line in written.read_text().splitlines()] if written.exists() else []
+    return [line.split() for line in whole_lines(site.folder / "beats")]

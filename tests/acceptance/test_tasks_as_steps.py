@@ -8,7 +8,7 @@ import pytest
 
 from flujo_worker.celery_app.consumer.pool import POOL
 from tests.support.commands import running
-from tests.support.fleet import STEPS, wait_until
+from tests.support.fleet import STEPS, wait_until, whole_lines
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.services]
 
@@ -48,10 +48,7 @@ def ended(site, name, value):
 
 def noted(site, run):
     """What has been noted in the attempts of a run: by tasks, and by receivers of signals."""
-    log = site.folder / "shop"
-    text = log.read_text() if log.exists() else ""
-    whole = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]  # the last may be half written
-    lines = [json.loads(line) for line in whole]
+    lines = [json.loads(line) for line in whole_lines(site.folder / "shop")]
     return [line for line in lines if line[0].startswith(f"{run.id}:")]
 
 

@@ -17,7 +17,7 @@ from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import SCHEMA
 from flujo_worker.testing import LocalEngine, RecordedRun
-from tests.support.fleet import Site, wait_until
+from tests.support.fleet import Site, wait_until, whole_lines
 from tests.support.junk import JUNK, push
 from tests.support.services import passable_folder, remove_folder
 
@@ -238,8 +238,7 @@ def test_the_workers_log_has_it_too_and_the_failures(site, flujo):
     broken = flujo("run", "cli_pipelines:broken", "-i", "x", code=1).stderr.split()[0]
 
     def logged(event, **what):
-        lines = (site.folder / "workers.log").read_text().splitlines()
-        found = [json.loads(line) for line in lines if line.startswith("{")]
+        found = [json.loads(line) for line in whole_lines(site.folder / "workers.log") if line.startswith("{")]
         return [each for each in found if each["event"] == event and what.items() <= each.items()]
 
     [*_, printed] = logged("step.printed", text="about bees")

@@ -8,7 +8,8 @@ import pytest
 from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.contract.stream import Cursor
 from flujo_client.errors import ClientError, FlujoError, RunNotFound
-from flujo_client.streams import hub
+from flujo_client.streams import follow, hub
+from flujo_client.streams.follow import RunStream
 from tests.support.fleet import PATIENCE_S, wait_until
 from tests.support.stream_writer import StreamWriter
 
@@ -181,6 +182,25 @@ def test_the_end_comes_from_the_row_when_the_stream_is_gone(site, writer, notify
     writer.merge("ship", "ab")
     writer.end(output="ab", notify=notify)
     assert [event.kind for event in reader.all()] == ["token", "gap", "snapshot", "end"]
+
+
+def test_a_run_that_ends_before_anything_of_it_is_written_is_read_whole(site, writer, monkeypatch):
+    """A run takes some milliseconds, and so does a worker's first entry."""
+    end, looked = RunStream._end, threading.Event()
+
+    def noting(*given):
+        looked.set()
+        return (yield from end(*given))
+
+    monkeypatch.setattr(RunStream, "_end", noting)
+    monkeypatch.setattr(follow, "LAST_S", PATIENCE_S)
+    writer.merge("ship", "ab")
+    writer.end(output="ab")
+    reader = Reader(site, writer.run_id)
+    assert looked.wait(PATIENCE_S)
+    writer.tokens("ship", "a", "b")
+    writer.write("ship", ("step_end", {}))
+    assert brief(reader.all()) == [("token", "a"), ("token", "b"), ("step_end", "ab"), ("end", "ab")]
 
 
 def test_what_was_merged_or_left_without_a_word_is_said_before_the_end(site, writer):

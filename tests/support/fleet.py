@@ -61,6 +61,12 @@ STEADY = {**BRISK, "lease_s": 60.0}
 """For tests in which nothing is lost: no lease lapses because the machine is busy, so nothing is done twice."""
 
 
+def whole_lines(file: Path) -> list[str]:
+    """Return the lines of a file that processes append to; none if there is no file. The last one may be half written."""
+    text = file.read_text() if file.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
 def wait_until(condition: Callable[[], T], deadline: float = PATIENCE_S, *, what: str | Callable[[], str] = "") -> T:
     """Poll until the condition gives something true, and return that; fail after `deadline` seconds."""
     until, pause = time.monotonic() + deadline, 0.005
@@ -179,8 +185,7 @@ class Site:
 
     def executions(self, run: str, step: str | None = None) -> list[Execution]:
         """Every time a step of the run was begun, in order."""
-        journal = self.folder / "journal"
-        lines = journal.read_text().splitlines() if journal.exists() else []
+        lines = whole_lines(self.folder / "journal")
         all_of_them = [Execution(run_, step_, int(n), int(pid)) for run_, step_, n, pid in map(str.split, lines)]
         return [each for each in all_of_them if each.run == run and step in (None, each.step)]
 
@@ -296,7 +301,7 @@ class SiteFleet(Fleet):
     def kill(self) -> None:
         """End every process as a power cut would."""
         for process in self.processes:
-            for pid in (process.pid, *children(process.pid)):
+            for pid in () if process.poll() is not None else (process.pid, *children(process.pid)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         for process in self.processes:
