@@ -80,7 +80,7 @@ class Provider(OpenAIServer):
 
 def is_stopped(pid):
     """Return whether the threads of a process have stopped: the signal only asks them to."""
-    with suppress(FileNotFoundError):  # a thread that has just ended
+    with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
         tasks = Path(f"/proc/{pid}/task").glob("*/stat")
         return all(each.read_text().rpartition(")")[2].split()[0] == "T" for each in tasks)
     return False

@@ -114,7 +114,7 @@ def test_a_look_for_stranded_runs_reads_what_is_live_alone(database_url):
 
 DELAYED = """
 INSERT INTO flujo_waiting_runs (run_id, key, gate, flow, priority, not_before)
-SELECT 'run_' || n, 'run_' || n || '::a:1', 'start time', '', 0, now() + make_interval(secs => n - 3) FROM generate_series(1, 2000) n
+SELECT 'run_' || n, 'run_' || n || '::a:1', 'start time', '', 0, now() + make_interval(hours => (n - 3)::int) FROM generate_series(1, 2000) n
 """
 
 

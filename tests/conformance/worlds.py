@@ -383,11 +383,11 @@ def say(connection: psycopg.Connection[Any], name: str, parameters: Mapping[str,
 def waits(url: str, act: Callable[[], Any]) -> Future[Any]:
     """Start an act that must wait for a lock; give it when it does."""
     threads = ThreadPoolExecutor(1)
-    started = threads.submit(act)
-    threads.shutdown(wait=False)
     waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     deadline = time.monotonic() + 60
     with psycopg.connect(url, autocommit=True) as onlooker:
+        started = threads.submit(act)  # not before: its wait for the lock has a bound
+        threads.shutdown(wait=False)
         while not (started.done() or onlooker.execute(waiting).fetchone()) and time.monotonic() < deadline:
             time.sleep(0.005)
     assert not started.done()

@@ -18,7 +18,8 @@ GRACE_S = 0.1
 ONCE = StepConfig(max_retries=0, timeout_s=0.05)
 pytestmark = [
     pytest.mark.timeout(30),
-    pytest.mark.engine(agents={"cancel_grace_s": GRACE_S, "function_timeout_s": 0.05}),
+    # An attempt that is begun again leaves something behind again.
+    pytest.mark.engine(agents={"cancel_grace_s": GRACE_S, "function_timeout_s": 0.05}, worker={"max_starved": 0}),
 ]
 
 
@@ -122,7 +123,6 @@ def test_what_is_left_behind_changes_nothing_and_its_spending_is_recorded(engine
     assert not engine.result(result.run_id).success
 
 
-@pytest.mark.engine(worker={"max_starved": 0})  # an attempt that is begun again leaves something behind again
 def test_the_count_goes_down_when_it_ends_at_last(engine, stubborn):
     """Coroutines and threads are counted together, each from the end of its grace."""
     hang = threading.Event()
