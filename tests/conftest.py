@@ -34,7 +34,7 @@ importlib.metadata.entry_points = lambda **which: found_entry_points(tuple(sys.p
 
 
 class Loggers(dict[str, Any]):
-    """The loggers there are. pytest goes through them before each test, while threads make new ones."""
+    """Loggers by name. pytest iterates over them before each test, without a lock, while threads add some."""
 
     def values(self):
         return [*super().values()]
@@ -47,7 +47,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config):
-    """Without the constants of the modules that a process has loaded by now, which Hypothesis tries, its examples do not depend on the tests before."""
+    """Make Hypothesis' examples independent of earlier tests: it would try the constants of all modules that the process has loaded."""
     if config.getoption("hypothesis_profile") != "search":
         assert hasattr(providers.HypothesisProvider, "_local_constants")
         providers.HypothesisProvider._local_constants = providers.Constants()

@@ -178,7 +178,7 @@ _OF: Final[Mapping[type, Callable[[Building, Any, Any], Any]]] = {
     Reference: lambda build, shape, value: build.load(value, shape.what),
     StepShape: lambda build, _, value: build.step(value),
 }
-"""What the values of shapes stand for; `document` writes it."""
+"""Builders of the values of shapes; `document` does the reverse."""
 
 
 def _merged(under: Data, over: Data) -> dict[str, Any]:

@@ -128,10 +128,10 @@ class RunStream:
             return []
         page: list[StreamEvent] = []
         steps = yield from query(requests.merged(self.run_id))
-        is_unwritten = self._reading.at == BEGINNING and steps and not look.claims
-        if not self._is_idle and (is_unwritten or self._reading.awaits_ends(steps, look.claims or {})):
+        is_unread, claims = self._reading.at == BEGINNING and bool(steps), look.claims or {}
+        if not self._is_idle and ((is_unread and not claims) or self._reading.awaits_ends(steps, claims)):
             return []
-        if look.standing != "level" or (self._reading.at == BEGINNING and steps):
+        if look.standing != "level" or is_unread:
             lost = yield from _with_outputs(steps)
             page += self._reading.gap(look.last if look.standing == "ahead" else self._reading.at, lost)
         rows = yield from _with_outputs([row for row in steps if self._reading.lacks(row)])
@@ -140,7 +140,7 @@ class RunStream:
             data["output"] = _plain(run.output, (yield from _blobs([run.output])))
         elif run.error is not None or run.reason is not None:
             data["error"] = run.reason if run.error is None else run.error.feedback
-        return [*page, *self._reading.end(data, rows, look.claims or {})]
+        return [*page, *self._reading.end(data, rows, claims)]
 
 
 def _with_outputs(steps: Sequence[StepRecord]) -> Operation[Rows]:

@@ -23,7 +23,7 @@ class GivenAnswer:
     value: Any = None
     note: str | None = None
     has_expired: bool = False
-    """Whether nobody answered in time; then `value` is None."""
+    """True if no answer came in time; then `value` is None."""
 
 
 Reader = Callable[[GivenAnswer], Any]

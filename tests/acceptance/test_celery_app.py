@@ -123,11 +123,13 @@ def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool)
         wait_until(lambda: site.live_pids() - before, what=site.log)
         ran = subprocess.run(flujo, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         assert ran.stdout == "42\n", ran.stderr
-        started = lambda: [  # noqa: E731
-            each for each in site.client.ask(requests.workers()) if each.is_live and each.pid not in before
-        ]
-        wait_until(lambda: sum(worker.slots for worker in started()) >= 2, what=site.log)  # each child begins by itself
-        assert sum(worker.slots for worker in started()) == 2
+
+        def started_slots():
+            workers = site.client.ask(requests.workers())
+            return sum(each.slots for each in workers if each.is_live and each.pid not in before)
+
+        wait_until(lambda: started_slots() >= 2, what=site.log)  # each child begins by itself
+        assert started_slots() == 2
     finally:
         process.terminate()
         process.wait(60)

@@ -40,8 +40,8 @@ def test_a_zombie_goes_no_further_and_merges_nothing(site):
     assert_merged_once(site, run, GATED)
     frozen.signal(signal.SIGCONT)
     attempt = f"{run.id}::gate:1"
-    said = f"{attempt} no longer belongs to this worker", f"outcome of {attempt} under fence 1 refused"
-    wait_until(lambda: any(each in site.log() for each in said), what=site.log)
+    logged = f"{attempt} no longer belongs to this worker", f"outcome of {attempt} under fence 1 refused"
+    wait_until(lambda: any(each in site.log() for each in logged), what=site.log)
     assert (first.pid, again.pid) == (*frozen.pids, *other.pids)
     assert_merged_once(site, run, GATED)
     assert len(site.executions(run.id)) == 4

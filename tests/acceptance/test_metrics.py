@@ -116,7 +116,10 @@ def test_a_port_in_use_ends_a_worker_before_it_takes_a_message_and_a_fleet_takes
         ports = {int(each) for each in re.findall(r"metrics are at http://127.0.0.1:(\d+)/metrics", site.log())}
         assert len(ports) == len(fleet.pids) == 2
         assert port not in ports
-        counted = lambda: sum(total(scraped(each), "flujo_worker_attempts_total") for each in ports)  # noqa: E731
+
+        def counted():
+            return sum(total(scraped(each), "flujo_worker_attempts_total") for each in ports)
+
         wait_until(lambda: counted() >= 3)
         assert counted() == 3
 

@@ -31,7 +31,7 @@ ROUNDS = [3, pytest.param(120, marks=pytest.mark.chaos)]
 def shares_of(site, rounds, *fleets):
     """Run a fan-out so often, once both workers know of each other; return what part of its branches each worker's process performed each time.
 
-    A worker that other processes keep from the processor takes less for a second: only every round tells something of the workers.
+    A worker that gets no processor takes less for a second, so one round alone proves nothing.
     """
     pids, lease_s = [each.pid for fleet in fleets for each in fleet.processes], site.settings.worker.lease_s
     wait_until(lambda: site.rows(KNOWN, lease_s=lease_s, pids=pids)[0]["known"], what=site.log)

@@ -85,16 +85,16 @@ def test_flujo_streams_the_last_text_of_a_run_that_ends_while_it_reads(site):
     """Its reader takes long over the first piece, and finds the run ended."""
     site.standing()
 
-    async def told_slowly():
-        said = []
+    async def read_slowly():
+        received = []
         async with Flujo(pipelines.parting, settings=site.settings) as flujo:
             async for each in flujo.stream_async("", run_id="parting"):
-                said.append(each)
+                received.append(each)
                 (site.folder / "go-on-parting").touch()
                 wait_until(lambda: site.client.get_run("parting").status() == "succeeded", what=site.log)
-        return said
+        return received
 
-    *pieces, result = asyncio.run(told_slowly())
+    *pieces, result = asyncio.run(read_slowly())
     assert ("".join(pieces), result.success) == ("I wait no more", True)
 
 

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.acceptance, one_process]
 
 @pytest.fixture
 def site(request, services, tmp_path):
-    """A site whose workers wait 0.3 s, or as long as the test says, for their loop, and for code that they cancel."""
+    """Yield a site whose workers wait 0.3 s, or the test's parameter, for their loop and for code that they cancel."""
     patience_s = getattr(request, "param", 0.3)
     worker = {**BRISK, "loop_blocked_s": patience_s, "max_left_behind": 2}
     with Site(services, tmp_path, worker=worker, agents={"cancel_grace_s": patience_s}) as site:

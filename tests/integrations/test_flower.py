@@ -71,9 +71,13 @@ def test_flower_shows_workers_and_each_attempt(site, flower, command):
         wait_until(lambda: failed(site, flower, most_s=1), what=site.log)  # Flower has enabled events
         shown = failed(site, flower, most_s=20)
         [worker] = [name for name, is_online in flower("workers?status=1").items() if is_online]
-        # What the worker does not answer within a second is missing.
-        told = lambda: (flower(f"workers?refresh=1&workername={worker}") or {}).get(worker, {})  # noqa: E731
-        details = wait_until(lambda: (found := told()).get("active_queues") and found, what=site.log)
+
+        def refreshed():
+            """Return the worker's details if it has answered within Flower's second."""
+            found = (flower(f"workers?refresh=1&workername={worker}") or {}).get(worker, {})
+            return found if found.get("active_queues") else None
+
+        details = wait_until(refreshed, what=site.log)
     assert [(each["name"], each["state"]) for each in shown] == [
         ("flower_shop:orders/price", "SUCCESS"),
         ("flower_shop:orders/charge", "FAILURE"),

@@ -301,7 +301,9 @@ class SiteFleet(Fleet):
     def kill(self) -> None:
         """End every process as a power cut would."""
         for process in self.processes:
-            for pid in () if process.poll() is not None else (process.pid, *children(process.pid)):
+            if process.poll() is not None:  # its number may be another process's by now
+                continue
+            for pid in (process.pid, *children(process.pid)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         for process in self.processes:

@@ -64,8 +64,8 @@ def test_one_that_is_starved_for_ever_fails_and_says_why(starved):
     assert slow.calls == 3
     [attempt] = starved.history(result.run_id)
     assert attempt.fault.type_name == "TimeoutError"
-    said = re.search(r"its event loop was late for ([\d.]+) of ([\d.]+) s", attempt.fault.suggestion)
-    assert 0.2 <= float(said[1]) <= float(said[2])
+    late = re.search(r"its event loop was late for ([\d.]+) of ([\d.]+) s", attempt.fault.suggestion)
+    assert 0.2 <= float(late[1]) <= float(late[2])
 
 
 def test_the_breaker_hears_nothing_of_a_starved_call(starved):
